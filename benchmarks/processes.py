@@ -1,0 +1,156 @@
+"""Child processes: started on given cores, read from /proc while they work, and ended by their own ids.
+
+CPU and memory are those of the whole tree below the given processes, because contenders bring workers. A child runs in a
+session of its own, so that Ctrl-C reaches the bench first and the bench ends its children in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.cores import pinned
+
+TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+STOP_WITHIN = 10.0  # seconds between SIGTERM and SIGKILL
+
+
+class Stat(msgspec.Struct, frozen=True):
+    """One process at one moment; `born` tells it from a later one with the same id."""
+
+    pid: int
+    parent: int
+    born: int
+    cpu: float  # seconds
+    rss: int  # bytes
+
+
+class Process:
+    """One started program, with its output in a file."""
+
+    def __init__(self, command: Sequence[str], *, log: Path, cores: Iterable[int], env: dict[str, str] | None = None):
+        self.log = log
+        with pinned(cores), log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=log.parent,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id; workers are below it."""
+        return self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        """False once it has ended."""
+        return self._popen.poll() is None
+
+    def last_words(self) -> str:
+        """The last line it wrote, to say why it ended."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1][-300:] if lines else "it wrote nothing"
+
+    def stop(self) -> None:
+        """End it, and whatever it leaves behind."""
+        family = tree([self.pid])
+        self._popen.terminate()
+        try:
+            self._popen.wait(STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        living = {stat.pid: stat for stat in all_processes()}
+        for stat in family:
+            if stat.pid in living and living[stat.pid].born == stat.born:
+                kill(stat.pid)
+
+
+@contextmanager
+def running(
+    command: Sequence[str], *, log: Path, cores: Iterable[int], env: dict[str, str] | None = None
+) -> Iterator[Process]:
+    """A process for the length of a block."""
+    process = Process(command, log=log, cores=cores, env=env)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def kill(pid: int) -> None:
+    """End a process that did not end with its parent; one that is gone already is fine."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    deadline = time.monotonic() + STOP_WITHIN
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def all_processes() -> list[Stat]:
+    """Every living process of the machine."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        fields = text.rpartition(")")[2].split()  # the name before it may hold spaces; from here on see proc(5)
+        if fields[0] != "Z":
+            cpu = (int(fields[11]) + int(fields[12])) * TICK
+            found.append(
+                Stat(int(folder.name), parent=int(fields[1]), born=int(fields[19]), cpu=cpu, rss=int(fields[21]) * PAGE)
+            )
+    return found
+
+
+def tree(pids: Iterable[int]) -> list[Stat]:
+    """These processes and all below them."""
+    living = all_processes()
+    wanted = set(pids)
+    before = 0
+    while len(wanted) > before:
+        before = len(wanted)
+        wanted |= {stat.pid for stat in living if stat.parent in wanted}
+    return [stat for stat in living if stat.pid in wanted]
+
+
+class CpuMeter:
+    """CPU seconds that process trees used between two moments.
+
+    Reads utime + stime, which the kernel rounds to ticks of 10 ms: 0.2 % of a core that is busy for 5 s, but coarse for a
+    nearly idle one.
+    """
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+        self._before = self._read()
+
+    def used(self) -> float:
+        """Seconds since the meter was made; a worker born since then counts in full."""
+        return sum(cpu - self._before.get(key, 0.0) for key, cpu in self._read().items())
+
+    def _read(self) -> dict[tuple[int, int], float]:
+        return {(stat.pid, stat.born): stat.cpu for stat in tree(self._pids)}
+
+
+def rss(pids: Iterable[int]) -> int:
+    """Resident bytes of process trees; pages that workers share count for each."""
+    return sum(stat.rss for stat in tree(pids))

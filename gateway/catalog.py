@@ -1,0 +1,162 @@
+"""What is served: models with their targets, groups and prices, as one immutable catalogue built from the settings.
+
+`Catalog.build(settings)` makes it; a reload builds a new one and swaps it whole, so a running call keeps the model, the
+price and the limits it was admitted with. Sharp edge: names and aliases are one namespace, and aliases resolve here only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from gateway.ledger import GroupLimits
+from gateway.price import Price
+from gateway.provider import Target, Timeouts
+
+if TYPE_CHECKING:
+    from gateway.settings import ModelSettings, Settings
+
+
+class WeightedTarget(Struct, frozen=True):
+    """One place a model is served from, and its share of the calls."""
+
+    target: Target
+    weight: int = 1
+
+
+class ModelRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model as `GET /v1/models` shows it."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    shutdown_date: str | None
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    endpoints: tuple[str, ...] = ()
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """One public model."""
+
+    name: str
+    targets: tuple[WeightedTarget, ...]
+    fallbacks: tuple[str, ...]
+    groups: frozenset[str]
+    price: Price
+    record: ModelRecord
+    endpoints: frozenset[str]
+    unsupported_params: frozenset[str]
+    context_window: int | None
+    max_output_tokens: int | None
+    default_reserve_output: int
+    token_factor: float
+    disconnect: str
+
+    def reserve_output(self, requested: int | None) -> int:
+        """Output tokens to hold money for, given what the caller asked."""
+        if requested is not None:
+            return min(requested, self.max_output_tokens) if self.max_output_tokens else requested
+        if self.max_output_tokens:
+            return min(self.default_reserve_output, self.max_output_tokens)
+        return self.default_reserve_output
+
+
+class Catalog:
+    """Every model by name and alias, and every group's limits; never changed once built."""
+
+    def __init__(
+        self, models: Mapping[str, Model], aliases: Mapping[str, str], *, groups: Mapping[str, GroupLimits]
+    ) -> None:
+        self.models = models
+        self.aliases = aliases
+        self.groups = groups
+        self._records = _records(models, aliases)
+
+    @classmethod
+    def build(cls, settings: Settings) -> Catalog:
+        """The catalogue those settings describe; they have been checked already."""
+        now = int(time.time())
+        models = {name: _model(name, model, now) for name, model in settings.models.items()}
+        aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
+        groups = {
+            name: GroupLimits(rpm=group.rpm, tpm=group.tpm, concurrency=group.concurrency)
+            for name, group in settings.groups.items()
+        }
+        return cls(models, aliases, groups=groups)
+
+    def find(self, name: str) -> Model | None:
+        """The model of that name or alias."""
+        model = self.models.get(name)
+        if model is None:
+            alias = self.aliases.get(name)
+            return self.models[alias] if alias is not None else None
+        return model
+
+    def records(self) -> list[tuple[ModelRecord, Model]]:
+        """Every record with its model, aliases as records of their own, sorted by id."""
+        return self._records
+
+
+def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tuple[ModelRecord, Model]]:
+    pairs = [(model.record, model) for model in models.values()]
+    pairs += [(structs.replace(models[name].record, id=alias), models[name]) for alias, name in aliases.items()]
+    return sorted(pairs, key=lambda pair: pair[0].id)
+
+
+def _model(name: str, settings: ModelSettings, now: int) -> Model:
+    price = Price.of(settings.price)
+    endpoints = tuple(settings.endpoints)
+    return Model(
+        name=name,
+        targets=_targets(name, settings),
+        fallbacks=tuple(settings.fallbacks),
+        groups=frozenset(settings.groups),
+        price=price,
+        record=ModelRecord(
+            id=name,
+            object="model",
+            created=settings.created if settings.created is not None else now,
+            owned_by=settings.owned_by,
+            shutdown_date=settings.shutdown_date,
+            context_window=settings.context_window,
+            max_output_tokens=settings.max_output_tokens,
+            endpoints=endpoints,
+        ),
+        endpoints=frozenset(endpoints),
+        unsupported_params=frozenset(settings.unsupported_params),
+        context_window=settings.context_window,
+        max_output_tokens=settings.max_output_tokens,
+        default_reserve_output=settings.default_reserve_output,
+        token_factor=settings.token_factor,
+        disconnect=settings.disconnect,
+    )
+
+
+def _targets(name: str, settings: ModelSettings) -> tuple[WeightedTarget, ...]:
+    timeouts = Timeouts(
+        connect=settings.connect_timeout,
+        first_byte=settings.first_byte_timeout,
+        idle=settings.idle_timeout,
+        total=settings.total_timeout,
+    )
+    places = [(target.provider, target.model, target.weight) for target in settings.targets]
+    if not places and settings.provider:
+        places = [(settings.provider, settings.model, 1)]
+    return tuple(
+        WeightedTarget(
+            Target(
+                provider=provider,
+                model=model or name,
+                public_model=name,
+                timeouts=timeouts,
+                max_tokens_field=settings.max_tokens_field,
+            ),
+            weight,
+        )
+        for provider, model, weight in places
+    )

@@ -1,0 +1,73 @@
+"""Messages between the supervisor and a worker, over a socket pair they share.
+
+A message is a name and bytes, length-prefixed. `Channel.receive` is called for each one; when the other side is gone,
+`Channel.closed` is called once, which is how a worker learns that its supervisor died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+
+import msgspec
+
+_LENGTH = struct.Struct("!I")
+
+
+class Message(msgspec.Struct, array_like=True):
+    """One message: what it is about, and its payload."""
+
+    name: str
+    payload: bytes = b""
+
+
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+class Channel(asyncio.Protocol):
+    """One end of the pair."""
+
+    def __init__(self, receive: Callable[[Message], None], closed: Callable[[], None]) -> None:
+        self._receive = receive
+        self._closed = closed
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+
+    @classmethod
+    async def open(
+        cls, sock: socket.socket, receive: Callable[[Message], None], closed: Callable[[], None]
+    ) -> Channel:
+        """A channel over a connected socket, which it owns from here on."""
+        sock.setblocking(False)
+        _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(receive, closed), sock=sock)
+        return channel
+
+    def send(self, name: str, payload: bytes = b"") -> None:
+        """Send one message; dropped if the other side is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            raw = msgspec.msgpack.encode(Message(name, payload))
+            self._transport.write(_LENGTH.pack(len(raw)) + raw)
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if len(self._buffer) < _LENGTH.size + length:
+                return
+            raw = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
+            del self._buffer[: _LENGTH.size + length]
+            self._receive(_decoder.decode(raw))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closed()

@@ -1,0 +1,153 @@
+"""`gateway accounts`: create · list · show · credit · disable · enable · allow · deny."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.model_names import known_models
+from gateway.cli.output import note, print_json, print_record, print_table
+from gateway.cli.root import Failure
+from gateway.cli.session import Session, run
+from gateway.cli.values import AMOUNT
+from gateway.money import format_amount
+from gateway.toml_reader import suggestion
+
+if TYPE_CHECKING:
+    from gateway.accounts import Account
+    from gateway.ledger import Credited
+    from gateway.settings import Settings
+
+COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "created")
+
+
+@click.group()
+def command() -> None:
+    """Accounts: who pays, in which group, and which models they may use."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--group", default="default", show_default=True, metavar="G", help="A group of the configuration.")
+@click.option("--balance", type=AMOUNT, default="0", metavar="AMOUNT", help="What it starts with; default 0.")
+@json_option
+@configured
+def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
+    """Open an account."""
+    if group not in settings.groups:
+        raise Failure(f"no group {group!r} in the configuration{suggestion(group, settings.groups)}")
+    _show(run(settings, lambda session: session.accounts.create(name, group=group, balance=balance)), as_json=as_json)
+
+
+@command.command("list")
+@json_option
+@configured
+def list_(settings: Settings, as_json: bool) -> None:
+    """All accounts, by name."""
+    accounts = [account.json_form() for account in run(settings, lambda session: session.accounts.list())]
+    if as_json:
+        print_json(accounts)
+    else:
+        print_table(COLUMNS, accounts)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@configured
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """One account."""
+    _show(run(settings, lambda session: session.accounts.show(name)), as_json=as_json)
+
+
+@command.command(context_settings={"ignore_unknown_options": True})  # or -5 would be taken for an option
+@click.argument("name")
+@click.argument("amount", type=AMOUNT)
+@click.option("--id", "operation", metavar="OPERATION", help="A name for this credit: repeating it changes nothing.")
+@click.option("--allow-negative", is_flag=True, help="Let AMOUNT take money away.")
+@json_option
+@configured
+def credit(
+    settings: Settings, name: str, amount: int, operation: str | None, allow_negative: bool, as_json: bool
+) -> None:
+    """Add AMOUNT to the balance."""
+
+    async def work(session: Session) -> tuple[Credited, Account]:
+        credited = await session.accounts.credit(name, amount, operation=operation, allow_negative=allow_negative)
+        return credited, await session.accounts.show(name)
+
+    credited, account = run(settings, work)
+    if credited.status == "repeated":
+        note(f"operation {operation} was done before, with {format_amount(credited.amount)}; nothing was changed")
+    if as_json:
+        print_json(
+            {**account.json_form(), "credited": format_amount(amount), "repeated": credited.status == "repeated"}
+        )
+    else:
+        print_record(account.json_form())
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@configured
+def disable(settings: Settings, name: str, as_json: bool) -> None:
+    """Refuse every further call of the account."""
+    _show(run(settings, lambda session: session.accounts.disable(name)), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@configured
+def enable(settings: Settings, name: str, as_json: bool) -> None:
+    """Undo `disable`."""
+    _show(run(settings, lambda session: session.accounts.enable(name)), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL…")
+@json_option
+@configured
+def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
+    """Let the account use MODELs whatever its group may; undoes `deny`."""
+    _rule(settings, name, models, lambda session, names: session.accounts.allow(name, names), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL…")
+@json_option
+@configured
+def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
+    """Keep the account from MODELs whatever its group may; undoes `allow`."""
+    _rule(settings, name, models, lambda session, names: session.accounts.deny(name, names), as_json=as_json)
+
+
+def _rule(
+    settings: Settings,
+    name: str,
+    models: tuple[str, ...],
+    change: Callable[[Session, list[str]], Awaitable[Account]],
+    *,
+    as_json: bool,
+) -> None:
+    async def work(session: Session) -> Account:
+        account = await session.accounts.show(name)
+        # A model that is gone from the configuration can still be taken off an account's lists.
+        names = known_models(settings, models, also={*account.allowed, *account.denied})
+        return await change(session, names)
+
+    _show(run(settings, work), as_json=as_json)
+
+
+def _show(account: Account, *, as_json: bool) -> None:
+    form = account.json_form()
+    if as_json:
+        print_json(form)
+    else:
+        print_record(form)

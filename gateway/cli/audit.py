@@ -1,0 +1,40 @@
+"""`gateway audit`: the ledger held against the balances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.output import note, print_json, print_table
+from gateway.cli.session import Session, run
+
+if TYPE_CHECKING:
+    from gateway.ledger import AuditReport
+    from gateway.settings import Settings
+
+COLUMNS = ("account", "rule", "expected", "found")
+
+
+@click.command()
+@click.argument("account", required=False)
+@json_option
+@configured
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, account: str | None, as_json: bool) -> None:
+    """Hold the ledger of ACCOUNT, or of all accounts, against the balances; exit status 1 at a mismatch."""
+
+    async def work(session: Session) -> AuditReport:
+        if account is not None:
+            await session.accounts.show(account)
+        return await session.ledger.audit(account)
+
+    report = run(settings, work)
+    if as_json:
+        print_json(report)
+    elif report.mismatches:
+        print_table(COLUMNS, msgspec.to_builtins(report.mismatches))
+    note(f"{report.accounts} accounts, {report.lines} ledger lines, {len(report.mismatches)} mismatches")
+    ctx.exit(1 if report.mismatches else 0)

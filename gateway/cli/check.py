@@ -1,0 +1,125 @@
+"""`gateway check`: everything that would keep the gateway from serving as configured, found in one go."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
+from gateway.cli.output import note, print_json
+from gateway.cli.root import explained
+from gateway.cli.session import Session, pepper, run
+from gateway.plugins import Plugins, load_plugins
+from gateway.provider import capabilities_of
+from gateway.secret import Secret, SecretFault
+from gateway.toml_reader import Fault, SettingsFault, dotted, suggestion
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+
+class Findings(Struct):
+    """The `gateway check` document."""
+
+    config: str
+    ok: bool = True
+    faults: list[Fault] = []
+    warnings: list[str] = []
+
+    def fault(self, message: str, *key: str | int) -> None:
+        """Note that the configuration, or `key` in it, is wrong."""
+        self.faults.append(Fault(self.config, dotted(key), message))
+
+
+@click.command()
+@config_option
+@demo_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) -> None:
+    """Validate the configuration, the plugins and the store; name file and key of each fault."""
+    findings = Findings("" if demo and config is None else str(config_path(config)))
+    try:
+        settings = read_settings(config, demo=demo)
+    except SettingsFault as error:
+        findings.faults += error.faults
+    else:
+        _check_plugins(settings, findings)
+        _check_store(settings, findings)
+        note(f"{len(settings.models)} models, {len(settings.providers)} providers, {len(settings.groups)} groups")
+    findings.ok = not findings.faults
+    for line in (*map(str, findings.faults), *(f"warning: {text}" for text in findings.warnings)):
+        note(line)
+    if as_json:
+        print_json(findings)
+    elif findings.ok:
+        click.echo(f"{findings.config or 'demo'}: ok")
+    ctx.exit(0 if findings.ok else 1)
+
+
+def _check_plugins(settings: Settings, findings: Findings) -> None:
+    logging.getLogger("gateway").addHandler(logging.NullHandler())  # the findings say it, once
+    plugins = load_plugins(settings.plugins)
+    for report in plugins.reports:
+        if report.state == "failed":
+            findings.fault(f"plugin {report.name} is not loaded: {report.reason}")
+    names = {report.name for report in plugins.reports}
+    for index, name in enumerate(settings.plugins.disabled):
+        if name not in names:
+            findings.fault(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
+    for name in settings.providers:
+        _check_provider(settings, name, plugins, findings)
+    _check_endpoints(settings, plugins, findings)
+
+
+def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings) -> None:
+    plugin = settings.providers[name].plugin
+    kind = plugins.providers.get(plugin)
+    if kind is None:
+        message = f"no loaded plugin has a provider {plugin!r}{suggestion(plugin, plugins.providers)}"
+        findings.fault(message, "providers", name, "plugin")
+        return
+    try:
+        options = settings.provider_options(name, kind.Options)
+    except SettingsFault as error:
+        findings.faults += error.faults
+        return
+    for field in options.__struct_fields__:
+        secret = getattr(options, field)
+        if isinstance(secret, Secret):
+            try:
+                secret.reveal()
+            except SecretFault as error:
+                findings.fault(str(error), "providers", name, field)
+
+
+def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -> None:
+    """Each endpoint of a model needs one target whose provider has the capability."""
+    for name, model in settings.models.items():
+        providers = [target.provider for target in model.targets] or [model.provider]
+        kinds = [plugins.providers.get(settings.providers[provider].plugin) for provider in providers]
+        if None in kinds:
+            continue  # said already
+        able = {capability for kind in kinds if kind is not None for capability in capabilities_of(kind)}
+        for index, endpoint in enumerate(model.endpoints):
+            if endpoint not in able:
+                findings.fault(f"no provider of this model serves {endpoint}", "models", name, "endpoints", index)
+
+
+def _check_store(settings: Settings, findings: Findings) -> None:
+    async def work(session: Session) -> list[str]:
+        await session.store.ping()
+        return await session.store.warnings()
+
+    key = "url" if settings.store.url else "data_dir"
+    try:
+        findings.warnings += run(settings, work)
+        key = "pepper"
+        pepper(settings)
+    except Exception as error:
+        # The command's edge: whatever a store can do wrong is a finding, beside the others.
+        findings.fault(explained(error), "store", key)

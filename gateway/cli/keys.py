@@ -1,0 +1,108 @@
+"""`gateway keys`: create · list · revoke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.model_names import known_models
+from gateway.cli.output import note, print_json, print_record, print_table
+from gateway.cli.session import run
+from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+COLUMNS = (
+    "id",
+    "account",
+    "name",
+    "last4",
+    "state",
+    "expires",
+    "rpm",
+    "tpm",
+    "concurrency",
+    "models",
+    "budget",
+    "spent",
+)
+
+
+@click.group()
+def command() -> None:
+    """API keys: made once, shown once, revoked for good."""
+
+
+@command.command()
+@click.argument("account")
+@click.option("--name", default="", metavar="N", help="What it is for.")
+@click.option("--rpm", type=COUNT, metavar="N", help="Requests per minute.")
+@click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute.")
+@click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time.")
+@click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use.")
+@click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend in all.")
+@click.option("--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m.")
+@json_option
+@configured
+def create(
+    settings: Settings,
+    account: str,
+    name: str,
+    rpm: int | None,
+    tpm: int | None,
+    concurrency: int | None,
+    models: list[str] | None,
+    budget: int | None,
+    expires: datetime | None,
+    as_json: bool,
+) -> None:
+    """Make a key and print it, alone, once: nobody can show it again."""
+    only = None if models is None else known_models(settings, models)
+    key = run(
+        settings,
+        lambda session: session.keys.create(
+            account,
+            name=name,
+            rpm=rpm,
+            tpm=tpm,
+            concurrency=concurrency,
+            models=only,
+            budget=budget,
+            expires=expires,
+        ),
+    )
+    if as_json:
+        print_json(key.json_form())
+    else:
+        note(f"{key.id} of account {key.account}; keep the key, it is shown only now")
+        click.echo(key.text)
+
+
+@command.command("list")
+@click.argument("account", required=False)
+@json_option
+@configured
+def list_(settings: Settings, account: str | None, as_json: bool) -> None:
+    """The keys of ACCOUNT, or of all accounts, oldest first."""
+    keys = [key.json_form() for key in run(settings, lambda session: session.keys.list(account))]
+    if as_json:
+        print_json(keys)
+    else:
+        print_table(COLUMNS, keys)
+
+
+@command.command()
+@click.argument("key_id")
+@json_option
+@configured
+def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
+    """End a key, for good; it holds when the command returns."""
+    form = run(settings, lambda session: session.keys.revoke(key_id)).json_form()
+    if as_json:
+        print_json(form)
+    else:
+        print_record(form)

@@ -1,0 +1,84 @@
+"""`gateway models`: what the configuration serves, from where, to whom, at which price."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.output import print_json, print_table
+from gateway.money import format_amount
+
+if TYPE_CHECKING:
+    from gateway.settings import ModelSettings, PriceSettings, Settings
+
+COLUMNS = ("id", "provider", "model", "groups", "price")
+
+
+@click.command()
+@json_option
+@configured
+def command(settings: Settings, as_json: bool) -> None:
+    """What is served."""
+    records = [model_form(name, model) for name, model in sorted(settings.models.items())]
+    if as_json:
+        print_json(records)
+        return
+    print_table(
+        COLUMNS,
+        (
+            {
+                **record,
+                "provider": [target["provider"] for target in record["targets"]],
+                "model": [target["model"] for target in record["targets"]],
+                "price": record["price"] or "free",
+            }
+            for record in records
+        ),
+    )
+
+
+def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
+    """A model as JSON; `provider` and `model` are those of the first target."""
+    places = [(target.provider, target.model or name, target.weight) for target in model.targets]
+    places = places or [(model.provider, model.model or name, 1)]
+    targets = [{"provider": provider, "model": upstream, "weight": weight} for provider, upstream, weight in places]
+    return {
+        "id": name,
+        "provider": targets[0]["provider"],
+        "model": targets[0]["model"],
+        "groups": list(model.groups),
+        "price": price_form(model.price),
+        "targets": targets,
+        "fallbacks": list(model.fallbacks),
+        "aliases": list(model.aliases),
+        "endpoints": list(model.endpoints),
+    }
+
+
+def price_form(price: PriceSettings | None) -> dict[str, Any]:
+    """A price as decimal texts; empty for a model that is free."""
+    if price is None:
+        return {}
+    form: dict[str, Any] = {name: format_amount(amount) for name, amount in price.amounts().items()}
+    if price.per_image:
+        form["per_image"] = {
+            size: {quality: format_amount(amount) for quality, amount in amounts.items()}
+            for size, amounts in price.per_image.items()
+        }
+    if price.tiers:
+        form["tiers"] = [
+            {
+                "above_input_tokens": tier.above_input_tokens,
+                **{name: format_amount(amount) for name, amount in tier.amounts().items()},
+            }
+            for tier in price.tiers
+        ]
+    if price.service_tier_multiplier:
+        form["service_tier_multiplier"] = {name: str(value) for name, value in price.service_tier_multiplier.items()}
+    if price.currency:
+        form["currency"] = price.currency
+    if price.effective_from:
+        form["effective_from"] = price.effective_from
+    return form

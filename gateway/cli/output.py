@@ -1,0 +1,69 @@
+"""What commands print: one JSON document or a table on stdout, notes on stderr.
+
+Tables have rich's colours on a terminal and plain aligned columns in a pipe. Sharp edge: names come from operators and
+may look like rich markup, so every cell is `Text`, never a string.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+
+def print_json(document: Any) -> None:
+    """One JSON document, on one line."""
+    click.echo(msgspec.json.encode(document).decode())
+
+
+def note(message: str) -> None:
+    """A line for the person at the terminal."""
+    click.echo(f"gateway: {message}", err=True)
+
+
+def print_record(record: Mapping[str, Any]) -> None:
+    """One thing, a line per field."""
+    width = max(map(len, record), default=0)
+    for name, value in record.items():
+        click.echo(f"{name.ljust(width)}  {cell(value)}".rstrip())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows of the named columns, under a heading."""
+    lines = [[cell(row.get(column)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, lines)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *lines, strict=True)]
+    for line in (columns, *lines):
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def cell(value: Any) -> str:
+    """A value as people read it; `-` where there is none."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={cell(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(cell(item) for item in value)
+    return str(value)
+
+
+def _print_rich(columns: Sequence[str], lines: list[list[str]]) -> None:
+    # 60 ms to import, and only for people.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(text) for text in line))
+    Console().print(table)

@@ -1,0 +1,86 @@
+"""The root command: finds the file of a subcommand when it is asked for, and turns failures into one line on stderr."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class Failure(click.ClickException):
+    """Ends the command: `gateway: message` on stderr, exit status 1."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        """Print it, one `gateway:` per line."""
+        for line in self.message.splitlines():
+            click.echo(f"gateway: {line}", err=True, file=file)
+
+
+class Root(click.Group):
+    """A group whose subcommands are modules beside this one, each with a `command`."""
+
+    def __init__(self, name: str, *, commands: Mapping[str, str], help: str) -> None:
+        super().__init__(name, help=help)
+        self.summaries = commands
+        version = click.version_option(package_name="model-gateway", message="model-gateway %(version)s")
+        version(self)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the documentation."""
+        return list(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's file."""
+        if cmd_name not in self.summaries:
+            return None
+        command = importlib.import_module(f"gateway.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run, and show what went wrong as an operator wants to read it."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # `gateway usage … | head`: the reader has seen enough.
+            sys.stderr.close()
+            ctx.exit(0)
+        except Exception as error:
+            # The command's edge: the operator gets one line, never a traceback.
+            raise Failure(explained(error)) from error
+
+
+def explained(error: Exception) -> str:
+    """What an exception means to an operator; imports here, because the engine is loaded by then anyway."""
+    from redis.exceptions import RedisError
+
+    from gateway.accounts import Refused
+    from gateway.auth import PepperFault
+    from gateway.errors import GatewayError
+    from gateway.secret import SecretFault
+    from gateway.store import StoreFault
+    from gateway.toml_reader import SettingsFault
+
+    if isinstance(error, (SettingsFault, StoreFault, Refused, SecretFault, PepperFault)):
+        return str(error)
+    if isinstance(error, GatewayError):
+        return f"{error.message} ({error.detail})" if error.detail else error.message
+    if isinstance(error, RedisError):
+        return f"the store failed: {type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"internal error at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"

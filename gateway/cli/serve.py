@@ -1,0 +1,27 @@
+"""`gateway serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gateway.cli.configuration import config_option, config_path, read_settings
+
+
+@click.command()
+@config_option
+@click.option(
+    "--demo", is_flag=True, help="Loopback, embedded store, the built-in fake provider, a key to try it with."
+)
+@click.pass_context
+def command(ctx: click.Context, config: Path | None, demo: bool) -> None:
+    """Run the gateway until SIGTERM, then drain.
+
+    SIGHUP reads the configuration again without dropping a stream.
+    """
+    path = None if demo and config is None else config_path(config)
+    settings = read_settings(path, demo=demo)
+    from gateway.server import serve
+
+    ctx.exit(serve(settings, config_path=path, demo=demo))

@@ -1,0 +1,96 @@
+"""A command's way to the store: opened for the command, with or without a running gateway.
+
+::
+
+    async def work(session: Session) -> Account:
+        return await session.accounts.show(name)
+
+    account = run(settings, work)
+
+With the embedded store it uses the running server's socket, or starts the server for the moment. Sharp edge: `run` may
+be called once per command, for it makes the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from gateway.accounts import Accounts
+from gateway.auth import load_pepper, read_pepper
+from gateway.keys import Keys
+from gateway.ledger import GroupLimits, Ledger
+from gateway.store import EmbeddedServer, Store
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+T = TypeVar("T")
+
+PATIENCE = 10.0  # seconds for one answer: a person waits, and an audit's snapshot of a large account takes its time
+
+
+class Session:
+    """What commands work with while the store is open."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self.store = store
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The money."""
+        groups = {
+            name: GroupLimits(rpm=group.rpm, tpm=group.tpm, concurrency=group.concurrency)
+            for name, group in self.settings.groups.items()
+        }
+        return Ledger(self.store, groups)
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Who pays."""
+        return Accounts(self.store, self.ledger)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Who may call."""
+        return Keys(self.store, pepper(self.settings))
+
+
+def pepper(settings: Settings) -> bytes:
+    """The pepper the settings name, or the one in data_dir, made at its first use."""
+    secret = settings.pepper
+    if secret is None:
+        return load_pepper(settings.data_dir)
+    return read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})")
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Session]:
+    """The store of these settings, closed at the end."""
+    if settings.store.url:
+        store = await Store.open(settings.store.url, timeout=PATIENCE)
+        try:
+            yield Session(settings, store)
+        finally:
+            await store.close()
+        return
+    async with EmbeddedServer.attach_or_start(settings.data_dir) as socket:
+        store = await Store.open(socket, timeout=PATIENCE)
+        try:
+            yield Session(settings, store)
+        finally:
+            await store.close()
+
+
+def run(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
+    """Open the store, do `work`, close it."""
+
+    async def session() -> T:
+        async with opened(settings) as session:
+            return await work(session)
+
+    return asyncio.run(session())

@@ -1,0 +1,49 @@
+"""`gateway usage`: an account's ledger lines with tokens and cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.output import print_json, print_table
+from gateway.cli.session import Session, run
+from gateway.cli.values import PAST
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+COLUMNS = (
+    "at",
+    "kind",
+    "request_id",
+    "model",
+    "provider",
+    "key",
+    "amount",
+    "balance",
+    "usage",
+    "estimated",
+    "attempts",
+)
+
+
+@click.command()
+@click.argument("account")
+@click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
+@json_option
+@configured
+def command(settings: Settings, account: str, since: datetime | None, as_json: bool) -> None:
+    """The ledger lines of ACCOUNT, oldest first; a charge is negative."""
+
+    async def work(session: Session) -> list[dict[str, Any]]:
+        await session.accounts.show(account)
+        return [line.json_form() async for line in session.ledger.lines(account, since=since)]
+
+    lines = run(settings, work)
+    if as_json:
+        print_json(lines)
+    else:
+        print_table(COLUMNS, lines)

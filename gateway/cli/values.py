@@ -1,0 +1,88 @@
+"""Option types of the command line: amounts of money, moments, lists of models."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from gateway.money import parse_amount
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LONGEST = timedelta(days=36_525)  # a hundred years
+
+
+class AmountType(click.ParamType[int]):
+    """A decimal amount with at most nine places, as an int of 1e-9 units."""
+
+    name = "amount"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse it, exactly or not at all."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_amount(value)
+        except ValueError as error:
+            self.fail(f"{error}", param, ctx)
+
+
+class WhenType(click.ParamType[datetime]):
+    """An RFC 3339 time, a date (midnight UTC), or a duration such as 30d, 12h, 45m: from now, or before now."""
+
+    name = "when"
+
+    def __init__(self, *, past: bool) -> None:
+        self.past = past  # a duration reaches back
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Parse it into a time in UTC."""
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        try:
+            return self._parse(text)
+        except (ValueError, OverflowError):
+            self.fail(f"{text!r} is neither a time such as 2026-12-31T23:59:59Z nor a duration such as 30d", param, ctx)
+
+    def _parse(self, text: str) -> datetime:
+        duration = _DURATION.fullmatch(text)
+        if duration is None:
+            return moment(text)
+        length = timedelta(**{_UNITS[duration[2]]: int(duration[1])})
+        if length > _LONGEST:
+            raise ValueError("more than a hundred years")
+        now = datetime.now(UTC)
+        return now - length if self.past else now + length
+
+
+class NamesType(click.ParamType[list[str]]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Split; an empty list is a slip, not a wish."""
+        if isinstance(value, list):
+            return value
+        names = [name for part in str(value).split(",") if (name := part.strip())]
+        return names or self.fail("expected names with commas between them", param, ctx)
+
+
+def moment(text: str) -> datetime:
+    """RFC 3339 text, or a date, as a time in UTC; ValueError for anything else."""
+    if not _MOMENT.fullmatch(text):
+        raise ValueError("not RFC 3339")
+    parsed = datetime.fromisoformat(text.upper())
+    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+AMOUNT = AmountType()
+FUTURE = WhenType(past=False)
+PAST = WhenType(past=True)
+NAMES = NamesType()
+COUNT = click.IntRange(min=1)

@@ -1,0 +1,509 @@
+"""Every error a caller can meet, as one tree; each class knows its status, type and code.
+
+::
+
+    GatewayError
+    ├── BadRequest 400 ─────────── InvalidJSON · MissingParameter · InvalidType · InvalidValue · OutOfRange
+    │                              UnsupportedParameter · UnknownParameter · ContextLengthExceeded · ContentFiltered
+    ├── InvalidApiKey 401
+    ├── Forbidden 403 ──────────── ModelNotPermitted · InsufficientPermissions
+    ├── NotFound 404 ───────────── UnknownURL · ModelNotFound
+    ├── MethodNotAllowed 405
+    ├── RequestTimeout 408
+    ├── Conflict 409
+    ├── RequestTooLarge 413
+    ├── UnsupportedContentType 415
+    ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited · SlowDown
+    │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
+    ├── InternalError 500
+    ├── Unavailable 503 ────────── StoreUnavailable · Draining · NoHealthyUpstream
+    └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
+                                   UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
+
+Raise them anywhere; the handler's edge turns them into the one error body. Messages go to callers: never put a key,
+an upstream address or a stack trace into one. `detail` is for the operator's log and never leaves the process.
+`retryable` on the upstream branch says whether another target may be tried before the first byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+MAX_MESSAGE = 2000  # characters, wire contract 2.1
+
+
+class ErrorBody(msgspec.Struct):
+    """The four keys every error carries, always present."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorEnvelope(msgspec.Struct):
+    """The JSON document of an error answer, and of an error frame inside a stream."""
+
+    error: ErrorBody
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class GatewayError(Exception):
+    """Base of the tree: an answer other than success, with everything needed to write it."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str | None] = "internal_error"
+    default_message: ClassVar[str] = "The gateway met an internal error"
+    should_retry: ClassVar[bool | None] = None
+    close_connection: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        detail: str | None = None,
+    ) -> None:
+        self.message = (message or self.default_message)[:MAX_MESSAGE]
+        self.code = code or self.default_code
+        self.param = param
+        self.retry_after = retry_after  # seconds
+        self.detail = detail
+        super().__init__(self.message)
+
+    def envelope(self) -> ErrorEnvelope:
+        """This error as the wire shows it."""
+        return ErrorEnvelope(ErrorBody(self.message, self.type, self.param, self.code))
+
+    def body(self) -> bytes:
+        """The JSON error document, UTF-8."""
+        return _encoder.encode(self.envelope())
+
+    def headers(self) -> dict[str, str]:
+        """Response headers this error asks for."""
+        headers: dict[str, str] = {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
+            headers["retry-after-ms"] = str(max(1, math.ceil(self.retry_after * 1000)))
+        retry = self._should_retry()
+        if retry is not None:
+            headers["x-should-retry"] = "true" if retry else "false"
+        if self.close_connection:
+            headers["Connection"] = "close"
+        return headers
+
+    def _should_retry(self) -> bool | None:
+        # Past 60 s the Node SDK falls back to its own short backoff and would hammer, so it is told not to retry.
+        if self.should_retry and self.retry_after is not None and self.retry_after > 60:
+            return False
+        return self.should_retry
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message,))
+
+
+# 400 ---------------------------------------------------------------------------------------------------------------
+
+
+class BadRequest(GatewayError):
+    """The request itself cannot be served as written."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_value"
+    default_message = "The request is not valid"
+
+
+class InvalidJSON(BadRequest):
+    """The body is not JSON, not UTF-8, nested too deep, or not an object."""
+
+    default_code = "invalid_json"
+    default_message = "The request body is not valid JSON"
+
+
+class MissingParameter(BadRequest):
+    """A required field is absent."""
+
+    default_code = "missing_required_parameter"
+
+
+class InvalidType(BadRequest):
+    """A field has the wrong JSON type."""
+
+    default_code = "invalid_type"
+
+
+class InvalidValue(BadRequest):
+    """A field has a value outside its enumeration, or two fields contradict each other."""
+
+
+class OutOfRange(BadRequest):
+    """A number, string or array is too small or too large; `code` says which (wire contract 2.2)."""
+
+
+class UnsupportedParameter(BadRequest):
+    """The chosen model cannot do what this field asks."""
+
+    default_code = "unsupported_parameter"
+
+
+class UnknownParameter(BadRequest):
+    """A field nobody knows, in reject mode."""
+
+    default_code = "unknown_parameter"
+
+
+class ContextLengthExceeded(BadRequest):
+    """Prompt and requested output do not fit the model's window."""
+
+    default_code = "context_length_exceeded"
+
+
+class ContentFiltered(BadRequest):
+    """The upstream's prompt filter refused the request."""
+
+    default_code = "content_filter"
+    default_message = "The request was refused by the model provider's content filter"
+
+
+# 401 to 415 --------------------------------------------------------------------------------------------------------
+
+
+class InvalidApiKey(GatewayError):
+    """No key, a malformed, unknown, expired or revoked one. The text is fixed by the interface."""
+
+    status = 401
+    type = "invalid_request_error"
+    default_code = "invalid_api_key"
+    default_message = "Missing or invalid API key"
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "WWW-Authenticate": "Bearer"}
+
+
+class Forbidden(GatewayError):
+    """A valid key that may not do this."""
+
+    status = 403
+    type = "invalid_request_error"
+    default_code = "insufficient_permissions"
+    default_message = "This key may not do this"
+
+
+class ModelNotPermitted(Forbidden):
+    """The model is not enabled for the account or group, or does not exist: one answer, so names cannot be probed."""
+
+    default_code = "model_not_permitted"
+    default_message = "Model not permitted"
+
+    def __init__(self, message: str | None = None, *, param: str | None = "model", detail: str | None = None) -> None:
+        super().__init__(message, param=param, detail=detail)
+
+
+class InsufficientPermissions(Forbidden):
+    """The account is disabled, or the key is restricted."""
+
+
+class NotFound(GatewayError):
+    """No such resource."""
+
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+    default_message = "Not found"
+
+
+class UnknownURL(NotFound):
+    """No such path."""
+
+    default_code = "unknown_url"
+    default_message = "Unknown request URL"
+
+
+class ModelNotFound(NotFound):
+    """A model record that the caller cannot see."""
+
+    default_code = "model_not_found"
+    default_message = "The model does not exist or is not enabled for this account"
+
+
+class MethodNotAllowed(GatewayError):
+    """The path exists, the method does not."""
+
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
+    default_message = "Method not allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__()
+        self.allow = allow
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "Allow": self.allow}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.allow,))
+
+
+class RequestTimeout(GatewayError):
+    """The caller sent its body too slowly."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+    default_message = "The request body did not arrive in time"
+    close_connection = True
+
+
+class Conflict(GatewayError):
+    """The same Idempotency-Key is in flight."""
+
+    status = 409
+    type = "invalid_request_error"
+    default_code = "conflict"
+    default_message = "A request with this Idempotency-Key is in progress"
+    should_retry = True
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
+        super().__init__(message, retry_after=retry_after)
+
+
+class RequestTooLarge(GatewayError):
+    """The body is over its limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    default_code = "request_too_large"
+    default_message = "The request body is too large"
+    should_retry = False
+    close_connection = True
+
+
+class UnsupportedContentType(GatewayError):
+    """Media type or content encoding that this endpoint does not take."""
+
+    status = 415
+    type = "invalid_request_error"
+    default_code = "unsupported_content_type"
+    default_message = "Unsupported content type"
+
+
+# 429 ---------------------------------------------------------------------------------------------------------------
+
+
+class TooManyRequests(GatewayError):
+    """A limit said no; nothing was consumed."""
+
+    status = 429
+    type = "requests"
+    default_code = "rate_limit_exceeded"
+    default_message = "Rate limit reached"
+    should_retry = True
+    rate_headers: Mapping[str, str] = MappingProxyType({})  # the x-ratelimit headers of the limit that said no
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), **self.rate_headers}
+
+
+class RequestRateLimited(TooManyRequests):
+    """Requests per minute."""
+
+    default_message = "Rate limit reached for requests"
+
+
+class TokenRateLimited(TooManyRequests):
+    """Tokens per minute."""
+
+    type = "tokens"
+    default_message = "Rate limit reached for tokens"
+
+
+class ConcurrencyLimited(TooManyRequests):
+    """Too many requests at once."""
+
+    default_code = "concurrency_limit_exceeded"
+    default_message = "Too many requests at the same time"
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
+        super().__init__(message, retry_after=retry_after)
+
+
+class SlowDown(TooManyRequests):
+    """Every upstream target is limited."""
+
+    type = "rate_limit_error"
+    default_code = "slow_down"
+    default_message = "The model is receiving too many requests; slow down"
+
+
+class QuotaExhausted(TooManyRequests):
+    """Money said no. SDKs retry any other 429, so they are told not to."""
+
+    type = "insufficient_quota"
+    default_code = "credit_balance_exhausted"
+    default_message = "The account balance does not cover this request"
+    should_retry = False
+
+
+class BalanceExhausted(QuotaExhausted):
+    """The account's balance does not cover the hold."""
+
+
+class SpendLimitExceeded(QuotaExhausted):
+    """The account's or group's spend cap is reached."""
+
+    default_code = "organization_spend_limit_exceeded"
+    default_message = "The account's spend limit is reached"
+
+
+class BudgetExceeded(QuotaExhausted):
+    """The key's budget is reached."""
+
+    default_code = "project_spend_limit_exceeded"
+    default_message = "The key's budget is reached"
+
+
+# 500, 503 ----------------------------------------------------------------------------------------------------------
+
+
+class InternalError(GatewayError):
+    """A bug in the gateway or in a plugin."""
+
+
+class Unavailable(GatewayError):
+    """The gateway cannot serve now; another try may succeed. Rejection is not failure: never a 429 for this."""
+
+    status = 503
+    type = "service_unavailable_error"
+    default_code = "service_unavailable"
+    default_message = "The service is temporarily unavailable"
+    should_retry = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        retry_after: float | None = 1.0,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
+
+
+class StoreUnavailable(Unavailable):
+    """The store that holds keys and balances is out of reach."""
+
+
+class Draining(Unavailable):
+    """This process is shutting down."""
+
+    close_connection = True
+
+
+class NoHealthyUpstream(Unavailable):
+    """Every target of the model is cooling down."""
+
+    default_message = "No healthy upstream for this model"
+
+
+# Upstream ----------------------------------------------------------------------------------------------------------
+
+
+class UpstreamError(GatewayError):
+    """A provider could not answer; raised by provider plugins, mapped by wire contract 2.5."""
+
+    status = 502
+    default_code = "upstream_error"
+    default_message = "The model provider failed to answer"
+    retryable = True
+
+
+class UpstreamUnreachable(UpstreamError):
+    """Connect, TLS or DNS failure, or a reset before the first byte."""
+
+    default_message = "The model provider could not be reached"
+
+
+class UpstreamRejected(UpstreamError):
+    """The upstream found the request invalid: the caller's own 400, never retried elsewhere."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_value"
+    default_message = "The model provider rejected the request"
+    retryable = False
+
+
+class UpstreamAuthError(UpstreamError):
+    """The upstream refused the operator's credential; never shown as 401, or callers throw their own key away."""
+
+    default_code = "upstream_auth_error"
+    default_message = "The gateway's credential was refused by the model provider"
+    should_retry = False
+
+
+class UpstreamInvalidResponse(UpstreamError):
+    """The upstream answered something that is not its dialect."""
+
+    default_code = "upstream_invalid_response"
+    default_message = "The model provider sent an invalid response"
+
+
+class UpstreamRateLimited(UpstreamError):
+    """The upstream asked to slow down."""
+
+    status = 429
+    type = "rate_limit_error"
+    default_code = "slow_down"
+    default_message = "The model provider is receiving too many requests; slow down"
+    should_retry = True
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0, detail: str | None = None):
+        super().__init__(message, retry_after=retry_after, detail=detail)
+
+
+class UpstreamOverloaded(UpstreamError):
+    """The upstream is overloaded, or its prepaid credit is gone."""
+
+    status = 503
+    type = "service_unavailable_error"
+    default_code = "server_is_overloaded"
+    default_message = "The model provider is overloaded"
+    should_retry = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        retry_after: float | None = 1.0,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
+
+
+class UpstreamTimeout(UpstreamError):
+    """No first byte, an idle stream, or the total deadline passed."""
+
+    status = 504
+    default_code = "upstream_timeout"
+    default_message = "The model provider did not answer in time"
+
+
+class UpstreamTruncated(UpstreamError):
+    """The stream closed without the event that proves it complete."""
+
+    default_code = "upstream_stream_truncated"
+    default_message = "The model provider's stream ended before it was complete"

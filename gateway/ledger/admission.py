@@ -1,0 +1,144 @@
+"""Asks for money and limits, and the reason when the answer is no.
+
+Group membership lives in Redis alone. A worker remembers each account's group only to know which limits to send along;
+the script compares it with the truth and answers REGROUP when it is stale, so nothing is ever decided by memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway import errors
+from gateway.errors import GatewayError
+from gateway.ledger.batch import Argument, Batch, Batches
+from gateway.ledger.call import Ask, Hold, hold_note
+from gateway.ledger.limits import GroupLimits, RateState
+from gateway.ledger.scripts import Links
+from gateway.transport.redis_link import Script, never_sent
+
+LEASE = 60_000_000  # µs a hold lives without a beat
+MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for
+REMEMBERED = 50_000  # accounts whose group a worker remembers
+
+# Codes of admit.lua
+OK, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+NOACCT, REGROUP = 20, 21
+WIDTH = 8  # integers per ask in a reply
+
+NO_LIMITS = GroupLimits()
+
+Waiting = tuple[Ask, "asyncio.Future[Hold]"]
+
+
+class Admission:
+    """Admits asks; `orphaned` gets each hold whose caller has gone meanwhile."""
+
+    def __init__(
+        self,
+        links: Links,
+        script: Script,
+        *,
+        groups: Mapping[str, GroupLimits],
+        orphaned: Callable[[Hold], None],
+    ) -> None:
+        self.groups = groups
+        self._orphaned = orphaned
+        self._group_of: dict[str, str] = {}
+        self._batches: Batches[Waiting] = Batches(
+            links, script, arguments=self._arguments, answered=self._answered, failed=self._failed
+        )
+
+    async def admit(self, ask: Ask) -> Hold:
+        """A hold, or the error that says why not; a refusal has used up nothing."""
+        future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
+        self._batches.put(ask.key.account, (ask, future))
+        return await future
+
+    def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
+        group = self._group_of.get(batch.account, "default")
+        limits = self.groups.get(group, NO_LIMITS)
+        args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
+        for ask, _ in batch.items:
+            enabled = 1 if group in ask.model_groups else 0
+            args += (ask.rid, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
+        return args
+
+    def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
+        first = reply[0]
+        if first == REGROUP:
+            self._remember(batch.account, reply[1].decode())
+            if batch.tries < MAX_TRIES:
+                self._batches.send(batch)
+            else:
+                self._failed(batch, errors.StoreUnavailable(detail="the account's group keeps changing"))
+            return
+        if first == NOACCT:
+            for _, future in batch.items:
+                if not future.done():
+                    future.set_exception(errors.InvalidApiKey())
+            return
+        group = self._group_of.get(batch.account, "default")
+        at = 0
+        for ask, future in batch.items:
+            code, detail, *numbers = reply[at : at + WIDTH]
+            at += WIDTH
+            rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
+            if code == OK or code == DUP:
+                hold = Hold(ask.rid, ask.key, ask.model, ask.hold, group, rates, detail, ask.tokens, ask.price_version)
+                if future.done():
+                    self._orphaned(hold)
+                else:
+                    future.set_result(hold)
+            elif not future.done():
+                future.set_exception(_refusal(code, detail, rates, ask))
+
+    def _remember(self, account: str, group: str) -> None:
+        if len(self._group_of) >= REMEMBERED:
+            del self._group_of[next(iter(self._group_of))]
+        self._group_of[account] = group
+
+    def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        doubtful = not (isinstance(error, errors.StoreUnavailable) and never_sent(error))
+        for ask, future in batch.items:
+            if not future.done():  # each its own exception: a shared one would collect every waiter's traceback
+                future.set_exception(type(error)(detail=error.detail))
+            if doubtful:  # it may hold money by now
+                self._orphaned(Hold(ask.rid, ask.key, ask.model, ask.hold, "", None, 0))
+
+
+def _refusal(code: int, detail: int, rates: RateState | None, ask: Ask) -> GatewayError:
+    if code == TOOBIG:
+        limit = rates.limit_tokens if rates else 0
+        return errors.InvalidValue(
+            f"This request may need {ask.tokens} tokens, more than the limit of {limit} tokens per minute, so it can "
+            "never be served. Send a shorter prompt or a lower max_tokens."
+        )
+    wait = detail / 1_000_000
+    limited: errors.TooManyRequests
+    if code == CONCURRENCY:
+        limited = errors.ConcurrencyLimited()
+    elif code == RPM:
+        limited = errors.RequestRateLimited(retry_after=wait)
+    elif code == TPM:
+        limited = errors.TokenRateLimited(retry_after=wait)
+    else:
+        return _flat_refusal(code)
+    if rates is not None:
+        limited.rate_headers = rates.headers()
+    return limited
+
+
+def _flat_refusal(code: int) -> GatewayError:
+    if code == ACCOUNT:
+        return errors.InsufficientPermissions("This account is disabled")
+    if code == MODEL:
+        return errors.ModelNotPermitted()
+    if code == BUDGET:
+        return errors.BudgetExceeded()
+    if code == FUNDS:
+        return errors.BalanceExhausted()
+    if code == DONE:
+        return errors.Conflict("This request has been settled already", retry_after=None)
+    return errors.InvalidApiKey()

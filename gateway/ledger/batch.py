@@ -1,0 +1,117 @@
+"""All asks, and all settlements, of one event-loop tick share one script call per account.
+
+Measured: 64 asks of one account in one call cost Redis a third of 64 calls, and the worker a fifth. Accounts do not
+wait for each other; their calls leave in the same write of the link. Sharp edge: a script call is never repeated here
+after a lost reply, for only the ledger knows which of its scripts may run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from gateway.errors import GatewayError
+from gateway.ledger.scripts import Links, slot
+from gateway.transport.redis_link import RedisReplyError, Script
+
+Item = TypeVar("Item")
+Argument = str | bytes | int
+
+MOST = 64  # items of one script call: bounds how long Redis is busy with it, well under a millisecond
+
+
+class Batch(Generic[Item]):
+    """Items of one account that travel together, and how often they did."""
+
+    __slots__ = ("account", "items", "tries")
+
+    def __init__(self, account: str, items: Sequence[Item], tries: int = 0) -> None:
+        self.account = account
+        self.items = items
+        self.tries = tries
+
+
+class Batches(Generic[Item]):
+    """Collects items until the tick ends and sends each account's to its script.
+
+    `arguments` makes the ARGV of a batch; `answered` gets the reply, `failed` the error; one of them is always called.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        script: Script,
+        *,
+        arguments: Callable[[Batch[Item]], list[Argument]],
+        answered: Callable[[Batch[Item], list[Any]], None],
+        failed: Callable[[Batch[Item], GatewayError], None],
+        before: Callable[[dict[str, list[Item]]], None] | None = None,
+    ) -> None:
+        self._links = links
+        self._script = script
+        self._arguments = arguments
+        self._answered = answered
+        self._failed = failed
+        self._before = before
+        self._waiting: dict[str, list[Item]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, account: str, item: Item) -> None:
+        """Send `item` at the end of this tick."""
+        waiting = self._waiting
+        if not waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        items = waiting.get(account)
+        if items is None:
+            waiting[account] = [item]
+        else:
+            items.append(item)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        if self._before is not None:
+            self._before(waiting)
+        for account, items in waiting.items():
+            if len(items) <= MOST:
+                self.send(Batch(account, items))
+            else:
+                for start in range(0, len(items), MOST):
+                    self.send(Batch(account, items[start : start + MOST]))
+
+    def send(self, batch: Batch[Item]) -> None:
+        """Send a batch now."""
+        batch.tries += 1
+        key = slot(batch.account)
+        try:
+            args = self._arguments(batch)
+            reply = self._links.link(key).call("EVALSHA", self._script.sha1, 1, key, *args)
+        except (TypeError, ValueError) as error:  # an argument that cannot be sent must not leave its caller waiting
+            self._failed(batch, GatewayError(detail=repr(error)))
+            return
+        reply.add_done_callback(partial(self._replied, batch, args))
+
+    def _replied(self, batch: Batch[Item], args: list[Argument], reply: asyncio.Future[Any]) -> None:
+        if reply.cancelled():
+            self._failed(batch, GatewayError(detail="the script call was cancelled"))
+            return
+        error = reply.exception()
+        if error is None:
+            self._answered(batch, reply.result())
+        elif isinstance(error, RedisReplyError) and error.kind == "NOSCRIPT":
+            task = asyncio.get_running_loop().create_task(self._load(batch, args))  # nothing ran
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._failed(batch, error if isinstance(error, GatewayError) else GatewayError(detail=repr(error)))
+
+    async def _load(self, batch: Batch[Item], args: list[Argument]) -> None:
+        """The server does not know the script yet: send the source along."""
+        key = slot(batch.account)
+        try:
+            reply = await self._links.link(key).eval(self._script, [key], args)
+        except GatewayError as error:
+            self._failed(batch, error)
+        else:
+            self._answered(batch, reply)

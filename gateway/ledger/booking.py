@@ -1,0 +1,184 @@
+"""Turns holds into charges, each exactly once, through the journal when there is one.
+
+Every settlement is a repeatable entry: the script answers a repetition with what was stored. So when the store is away
+the entry just waits in the journal and is sent again, by this process or by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from gateway.errors import GatewayError, InternalError, StoreUnavailable
+from gateway.ledger.batch import Argument, Batch, Batches
+from gateway.ledger.call import Hold, Outcome, Settled, line_meta
+from gateway.ledger.scripts import Links, Script
+from gateway.money import MAX_AMOUNT
+
+if TYPE_CHECKING:
+    from gateway.ledger.journal import Journal
+
+log = logging.getLogger("gateway.ledger")
+
+STATUS = ("settled", "duplicate", "late", "amended")  # by the codes of settle.lua
+OLD, NOACCT = 4, 20
+WIDTH = 3
+
+
+class Entry(Struct, array_like=True):
+    """One settlement as it is sent, journaled and sent again."""
+
+    account: str
+    rid: str
+    kid: str
+    kind: str  # use, void
+    amount: int  # what the balance changes by: never positive
+    tokens: int
+    at: int  # µs, Redis time of the admission
+    meta: str
+    force: int = 0  # 1: the ledger has been searched, there is no line of this rid
+
+
+class Waiting(Struct):
+    """An entry on its way, and who waits for it; `segment` is where the journal has it."""
+
+    entry: Entry
+    future: asyncio.Future[Settled]
+    segment: int = -1
+
+
+class Booking:
+    """Sends entries; `lookup(account, rid, since)` finds a line that is older than its marker may be."""
+
+    def __init__(
+        self,
+        links: Links,
+        script: Script,
+        *,
+        lookup: Callable[[str, str, int], Any],
+        journal: Journal | None = None,
+    ) -> None:
+        self.journal = journal
+        self.on_journaled: Callable[[], None] = _nothing  # the store is away: somebody should send the journal later
+        self._lookup = lookup
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches: Batches[Waiting] = Batches(
+            links,
+            script,
+            arguments=_arguments,
+            answered=self._answered,
+            failed=self._failed,
+            before=self._write_journal if journal is not None else None,
+        )
+
+    async def settle(self, hold: Hold, outcome: Outcome) -> Settled:
+        """Charge what the call came to; an absurd amount is clamped to the hold and marked."""
+        amount = outcome.amount
+        clamped = not 0 <= amount <= MAX_AMOUNT
+        if clamped:
+            amount = hold.amount
+        entry = Entry(
+            hold.key.account,
+            hold.rid,
+            hold.key.id,
+            "use",
+            -amount,
+            min(max(outcome.tokens, 0), 1_000_000_000),
+            hold.admitted_at,
+            line_meta(hold, outcome, clamped=clamped),
+        )
+        return await self.send(entry)
+
+    def void(self, hold: Hold) -> asyncio.Future[Settled]:
+        """Give everything back but the request that was counted."""
+        return self.send(Entry(hold.key.account, hold.rid, hold.key.id, "void", 0, 0, hold.admitted_at, ""))
+
+    def void_unwatched(self, hold: Hold) -> None:
+        """Void a hold that nobody waits for; if that fails its lease runs out."""
+        self.void(hold).add_done_callback(_look_away)
+
+    def send(self, entry: Entry, *, segment: int = -1) -> asyncio.Future[Settled]:
+        """Send an entry; `segment` says that the journal has it already."""
+        future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self._batches.put(entry.account, Waiting(entry, future, segment))
+        return future
+
+    def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
+        assert self.journal is not None
+        new = [item for items in waiting.values() for item in items if item.segment < 0]
+        if new:
+            segment = self.journal.append([item.entry for item in new])
+            for item in new:
+                item.segment = segment
+
+    def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
+        if reply[0] == NOACCT:
+            log.error("settlements of account %s cannot be booked: there is no such account", batch.account)
+            self._failed(batch, InternalError(detail=f"no account {batch.account}"))
+            return
+        at = 0
+        for item in batch.items:
+            code, amount, balance = reply[at : at + WIDTH]
+            at += WIDTH
+            if code == OLD:
+                self._search(item)
+                continue
+            if item.segment >= 0 and self.journal is not None:
+                self.journal.confirm(item.segment)
+            if not item.future.done():
+                status = "void" if item.entry.kind == "void" and code == 0 else STATUS[code]
+                item.future.set_result(Settled(status, -amount, balance))
+
+    def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        for item in batch.items:
+            if item.future.done():
+                continue
+            if item.segment >= 0:
+                item.future.set_result(Settled("journaled", -item.entry.amount))
+            else:
+                item.future.set_exception(type(error)(detail=error.detail))
+        if isinstance(error, StoreUnavailable):
+            self.on_journaled()
+
+    def _search(self, item: Waiting) -> None:
+        """The marker may have expired: only the ledger knows whether this was booked."""
+        task = asyncio.get_running_loop().create_task(self._book_old(item))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _book_old(self, item: Waiting) -> None:
+        entry = item.entry
+        try:
+            found = await self._lookup(entry.account, entry.rid, entry.at)
+        except GatewayError as error:
+            self._failed(Batch(entry.account, [item]), error)
+            return
+        if found is None:
+            entry.force = 1
+            self._batches.put(entry.account, item)
+            return
+        if item.segment >= 0 and self.journal is not None:
+            self.journal.confirm(item.segment)
+        if not item.future.done():
+            item.future.set_result(Settled("duplicate", -found))
+
+
+def _arguments(batch: Batch[Waiting]) -> list[Argument]:
+    args: list[Argument] = []
+    for item in batch.items:
+        e = item.entry
+        args += (e.rid, e.kid, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
+    return args
+
+
+def _nothing() -> None:
+    pass
+
+
+def _look_away(future: asyncio.Future[Settled]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,219 @@
+"""The money: admit, settle, void, extend, beat, reclaim, credit, audit. Nobody else writes a counter.
+
+::
+
+    hold = await ledger.admit(Ask(rid, key, "gpt", frozenset({"default"}), hold=worst_cost, tokens=estimate))
+    try: ...
+    finally: await asyncio.shield(ledger.settle(hold, Outcome(amount=true_cost, tokens=true_tokens)))
+
+Each verb is one atomic script in the account's slot, and every script may be repeated. Sharp edge: without a journal a
+settlement that finds the store away raises StoreUnavailable; with one it answers "journaled" and arrives later.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gateway import errors
+from gateway.ledger.admission import LEASE, Admission
+from gateway.ledger.audit import AuditReport, audit_account
+from gateway.ledger.call import Ask, Hold, Outcome, Settled
+from gateway.ledger.limits import GroupLimits
+from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.booking import Booking
+from gateway.money import MAX_AMOUNT
+
+if TYPE_CHECKING:
+    from gateway.ledger.journal import Journal
+
+ACCOUNTS = "accounts"  # the set of all account names
+BEATS = 64  # calls renewed per script
+RECLAIMS = 100  # expired holds charged per script
+
+Beat = Literal["ok", "revoked", "gone"]
+_BEATS: tuple[Beat, ...] = ("ok", "revoked", "gone")
+
+
+class Credited(Struct, frozen=True):
+    """How a change by hand ended: done, repeated (done before), clash, cap or unknown; what was booked, the balance."""
+
+    status: Literal["done", "repeated", "clash", "cap", "unknown"]
+    amount: int
+    balance: int
+
+
+class Ledger:
+    """Every account's money and limits, in Redis."""
+
+    def __init__(
+        self,
+        links: Links,
+        groups: Mapping[str, GroupLimits],
+        *,
+        journal: Journal | None = None,
+    ) -> None:
+        self._links = links
+        self._scripts = Scripts.load()
+        self._booking = Booking(links, self._scripts.settle, lookup=self._booked, journal=journal)
+        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._booking.void_unwatched)
+
+    @property
+    def booking(self) -> Booking:
+        """Where the journal's entries are sent again."""
+        return self._booking
+
+    @property
+    def groups(self) -> Mapping[str, GroupLimits]:
+        """Limits by group; replace the whole mapping at a reload."""
+        return self._admission.groups
+
+    @groups.setter
+    def groups(self, groups: Mapping[str, GroupLimits]) -> None:
+        self._admission.groups = groups
+
+    # A call ----------------------------------------------------------------------------------------------------------
+
+    async def admit(self, ask: Ask) -> Hold:
+        """Set money and limits aside; raises the 400, 401, 403 or 429 that refuses, having used up nothing.
+
+        A caller that is cancelled while it waits leaves nothing held.
+        """
+        return await self._admission.admit(ask)
+
+    async def settle(self, hold: Hold, outcome: Outcome) -> Settled:
+        """Charge what it came to and release the rest; repeating it changes nothing."""
+        return await self._booking.settle(hold, outcome)
+
+    async def void(self, hold: Hold) -> Settled:
+        """Release everything: nothing was delivered."""
+        return await self._booking.void(hold)
+
+    async def extend(self, hold: Hold, amount: int) -> None:
+        """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded, InvalidApiKey; a hold that is gone: Conflict."""
+        key = slot(hold.key.account)
+        target = hold.amount + amount
+        code = await self._links.link(key).eval(
+            self._scripts.extend, [key], [hold.rid, str(hold.amount), str(target), str(amount)]
+        )
+        if code:
+            raise (
+                errors.Conflict("The hold is gone", retry_after=None),
+                errors.BalanceExhausted(),
+                errors.BudgetExceeded(),
+                errors.InvalidApiKey(),
+                errors.Conflict("The hold was changed", retry_after=None),
+            )[code - 1]
+        hold.amount = target
+
+    async def beat(self, holds: Iterable[Hold]) -> dict[str, Beat]:
+        """Renew the leases of running calls and store what each has used; by request id, whether it may go on.
+
+        Accounts whose store is out of reach are left out of the answer.
+        """
+        by_account: dict[str, list[Hold]] = {}
+        for hold in holds:
+            by_account.setdefault(hold.key.account, []).append(hold)
+        answers: dict[str, Beat] = {}
+        for account, running in by_account.items():
+            for start in range(0, len(running), BEATS):
+                answers.update(await self._beat(account, running[start : start + BEATS]))
+        return answers
+
+    async def _beat(self, account: str, holds: list[Hold]) -> dict[str, Beat]:
+        key = slot(account)
+        args: list[str | int] = [LEASE]
+        for hold in holds:
+            args += (hold.rid, min(max(hold.used, 0), MAX_AMOUNT))
+        try:
+            codes = await self._links.link(key).eval(self._scripts.beat, [key], args)
+        except errors.StoreUnavailable:
+            return {}
+        return {hold.rid: _BEATS[code] for hold, code in zip(holds, codes, strict=True)}
+
+    # Around the calls ------------------------------------------------------------------------------------------------
+
+    async def reclaim(self, account: str | None = None) -> int:
+        """Charge expired holds, of one account or of all, at their last checkpoint; how many there were."""
+        total = 0
+        for name in [account] if account else await self.accounts():
+            key = slot(name)
+            due = RECLAIMS
+            while due == RECLAIMS:
+                due = await self._links.link(key).eval(self._scripts.reclaim, [key], [RECLAIMS])
+                total += due
+        return total
+
+    async def credit(
+        self,
+        account: str,
+        amount: int,
+        *,
+        kind: Literal["topup", "adj", "refund"] = "topup",
+        operation: str | None = None,
+        note: str = "",
+    ) -> Credited:
+        """Change a balance by hand, once per operation id; without one it is a new operation."""
+        key = slot(account)
+        rid = operation or "op_" + secrets.token_hex(16)
+        meta = msgspec.json.encode({"note": note} if note else {})
+        code, booked, balance = await self._links.link(key).eval(
+            self._scripts.credit, [key], [rid, kind, str(amount), meta, str(MAX_AMOUNT)]
+        )
+        statuses: dict[int, Literal["done", "repeated", "clash", "cap", "unknown"]] = {
+            0: "done",
+            1: "repeated",
+            2: "clash",
+            3: "cap",
+        }
+        return Credited(statuses.get(code, "unknown"), int(booked), int(balance))
+
+    async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
+        """Open an account with its first line; False when it exists."""
+        key = slot(account)
+        # First the index, then the account: a name without an account is skipped, an account without a name is lost.
+        await self._links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)
+        opened: int = await self._links.link(key).eval(self._scripts.open, [key], [group, str(balance), b"{}"])
+        return opened == 1
+
+    async def accounts(self) -> list[str]:
+        """All account names, sorted."""
+        names = await self._links.link(ACCOUNTS).call("SMEMBERS", ACCOUNTS)
+        return sorted(name.decode() for name in names)
+
+    async def audit(self, account: str | None = None) -> AuditReport:
+        """Add up the ledger of one account, or of all, and compare."""
+        report = AuditReport()
+        for name in [account] if account else await self.accounts():
+            if await self._links.link(slot(name)).call("EXISTS", slot(name)):
+                await audit_account(self._links, self._scripts, name, report=report)
+        return report
+
+    def lines(self, account: str, *, since: datetime | None = None) -> AsyncIterator[LedgerLine]:
+        """The account's ledger lines in order, from a moment on."""
+        return read_lines(self._links, account, since=str(int(since.timestamp() * 1000)) if since else "-")
+
+    async def line_of(self, account: str, rid: str) -> LedgerLine | None:
+        """The last line of a request that was settled within a day."""
+        key = slot(account)
+        marker = await self._links.link(key).call("GET", f"{key}:st:{rid}")
+        id_ = marker.decode().split(" ")[2] if marker else "-"
+        if id_ == "-":
+            return None
+        async for line in read_lines(self._links, account, since=id_, until=id_):
+            return line
+        return None
+
+    async def _booked(self, account: str, rid: str, since: int) -> int | None:
+        """What a request's lines since then add up to; None when there are none."""
+        total: int | None = None
+        async for line in read_lines(self._links, account, since=str(since // 1000)):
+            if line.rid == rid:
+                total = (total or 0) + line.amount
+        return total

@@ -1,0 +1,57 @@
+"""Limits of a group, and what is left of them as the six `x-ratelimit-*` headers say it (wire contract 3).
+
+A key's own limits count on the key's bucket, its group's limits on the account's; both must let a request pass, and
+`RateState` tells the tighter of the two.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class GroupLimits(Struct, frozen=True):
+    """Requests and tokens per minute, and calls at once, for each account of a group; None is no limit."""
+
+    rpm: int | None = None
+    tpm: int | None = None
+    concurrency: int | None = None
+
+
+class RateState(Struct, frozen=True):
+    """Limit, what remains of it, and µs until it is whole again; -1 where nothing limits."""
+
+    limit_requests: int
+    remaining_requests: int
+    reset_requests: int
+    limit_tokens: int
+    remaining_tokens: int
+    reset_tokens: int
+
+    def headers(self) -> dict[str, str]:
+        """The headers of the limits that exist."""
+        headers: dict[str, str] = {}
+        if self.limit_requests >= 0:
+            headers["x-ratelimit-limit-requests"] = str(self.limit_requests)
+            headers["x-ratelimit-remaining-requests"] = str(self.remaining_requests)
+            headers["x-ratelimit-reset-requests"] = duration_text(self.reset_requests)
+        if self.limit_tokens >= 0:
+            headers["x-ratelimit-limit-tokens"] = str(self.limit_tokens)
+            headers["x-ratelimit-remaining-tokens"] = str(self.remaining_tokens)
+            headers["x-ratelimit-reset-tokens"] = duration_text(self.reset_tokens)
+        return headers
+
+
+def duration_text(microseconds: int) -> str:
+    """Go-style text, rounded up to a millisecond: `120ms`, `7.66s`, `6m0s`, `1h0m12s`, `0s`."""
+    total = -(-microseconds // 1000)
+    if total <= 0:
+        return "0s"
+    if total < 1000:
+        return f"{total}ms"
+    seconds, ms = divmod(total, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{seconds}.{ms:03d}".rstrip("0") if ms else str(seconds)
+    if hours:
+        return f"{hours}h{minutes}m{tail}s"
+    return f"{minutes}m{tail}s" if minutes else f"{tail}s"

@@ -1,0 +1,80 @@
+"""One line of an account's ledger, and how `gateway usage` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.ledger.scripts import Links, slot
+from gateway.money import format_amount
+
+PAGE = 500  # lines per read: well under a millisecond of Redis's time
+
+
+class LedgerLine(Struct, frozen=True):
+    """A change of a balance: open, topup, use, adj, reclaim or refund."""
+
+    id: str  # of the stream entry: milliseconds of Redis time, and a counter
+    n: int
+    rid: str
+    kind: str
+    amount: int  # nano-units, negative for a charge
+    balance: int
+    meta: dict[str, Any]
+
+    @property
+    def at(self) -> datetime:
+        """When Redis booked it."""
+        return datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC)
+
+    def json_form(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        meta = self.meta
+        return {
+            "request_id": self.rid,
+            "kind": self.kind,
+            "at": self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "model": meta.get("model"),
+            "provider": meta.get("provider"),
+            "key": meta.get("key"),
+            "amount": format_amount(self.amount),
+            "balance": format_amount(self.balance),
+            "usage": meta.get("usage", {}),
+            "estimated": meta.get("estimated", False),
+            "attempts": meta.get("attempts", 0),
+            **{name: meta[name] for name in EXTRA if name in meta},
+        }
+
+
+EXTRA = ("upstream", "outcome", "price", "clamped", "reclaimed", "note")
+
+
+def read_line(id_: bytes, fields: list[bytes]) -> LedgerLine:
+    """A stream entry as a line; the order of its fields is fixed by hold.lua."""
+    values = dict(zip(fields[::2], fields[1::2], strict=True))
+    meta = values[b"meta"]
+    return LedgerLine(
+        id_.decode(),
+        int(values[b"n"]),
+        values[b"rid"].decode(),
+        values[b"kind"].decode(),
+        int(values[b"amount"]),
+        int(values[b"bal"]),
+        msgspec.json.decode(meta) if meta else {},
+    )
+
+
+async def read_lines(links: Links, account: str, *, since: str = "-", until: str = "+") -> AsyncIterator[LedgerLine]:
+    """Lines in order, page by page; `since` and `until` are stream ids or milliseconds."""
+    key = slot(account)
+    while True:
+        page = await links.link(key).call("XRANGE", f"{key}:lg", since, until, "COUNT", PAGE)
+        for id_, fields in page:
+            yield read_line(id_, fields)
+        if len(page) < PAGE:
+            return
+        since = "(" + page[-1][0].decode()

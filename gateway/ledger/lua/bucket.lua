@@ -1,0 +1,49 @@
+-- GCRA as a meter: `level` units are in use and drain at `limit` per minute; the burst is the limit itself.
+-- Stored as "level stamp" rather than as the one arrival time stamp + level * 60 s / limit: a double near 1.8e15 µs
+-- keeps only quarters of a microsecond, while these two parts stay exact, so a burst of n is n for any limit.
+
+local MINUTE = 60000000  -- µs
+local SLACK = 1e-6       -- units; covers the rounding of one drain, far below one request or token
+
+local function open_bucket(name, limit, stored, now)
+  local level = 0
+  if stored then
+    local gap = string.find(stored, ' ', 1, true)
+    local idle = now - tonumber(string.sub(stored, gap + 1))
+    level = tonumber(string.sub(stored, 1, gap - 1))
+    if idle > 0 then level = level - idle * limit / MINUTE end
+    if level < 0 then level = 0 end
+  end
+  return { name = name, limit = limit, level = level, dirty = false }
+end
+
+local function open_buckets(list, now)  -- list: name, limit, name, limit …; one MGET
+  local names, opened = {}, {}
+  for i = 1, #list, 2 do names[#names + 1] = list[i] end
+  local stored = redis.call('MGET', unpack(names))
+  for i = 1, #names do opened[i] = open_bucket(names[i], list[2 * i], stored[i], now) end
+  return opened
+end
+
+local function wait_for(bucket, units)  -- µs until `units` fit; 0 when they fit now
+  if not bucket then return 0 end
+  local over = bucket.level + units - bucket.limit
+  if over <= SLACK then return 0 end
+  return math.ceil(over * MINUTE / bucket.limit)
+end
+
+local function pour(bucket, units)
+  if not bucket then return end
+  bucket.level = math.max(0, bucket.level + units)
+  bucket.dirty = true
+end
+
+local function save_bucket(bucket, now)  -- expires by itself once it is empty
+  if not bucket or not bucket.dirty then return end
+  local left = math.ceil(bucket.level * 60000 / bucket.limit) + 1
+  redis.call('SET', bucket.name, string.format('%.9f %.0f', bucket.level, now), 'PX', left)
+end
+
+local function room(bucket)
+  return math.max(0, math.floor(bucket.limit - bucket.level + SLACK))
+end

@@ -1,0 +1,20 @@
+-- Changes a balance by hand, once per operation.
+-- KEYS: {a:<account>}   ARGV: operation kind amount meta most (no balance may pass ±most)
+-- Returns code, amount, balance: OK; DUP with what was stored; CLASH when the operation was for another amount or kind;
+-- CAP when the balance would leave its bounds; NOACCT.
+
+local OK, DUP, CLASH, CAP, NOACCT = 0, 1, 2, 3, 20
+
+local A, operation, kind, amount, meta, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local bal = redis.call('HGET', A, 'bal')
+if not bal then return { NOACCT, '0', '0' } end
+local before = redis.call('HGET', A .. ':op', operation)
+if before then
+  if before == kind .. ' ' .. amount then return { DUP, amount, bal } end
+  return { CLASH, string.match(before, ' (.*)$'), bal }
+end
+local after = tonumber(bal) + tonumber(amount)
+if after > most or after < -most then return { CAP, amount, bal } end
+write_line(A, operation, kind, amount, meta)
+redis.call('HSET', A .. ':op', operation, kind .. ' ' .. amount)
+return { OK, amount, redis.call('HGET', A, 'bal') }

@@ -1,0 +1,29 @@
+-- Grows one hold in place; compare-and-set on its amount, so that sending it twice grows it once.
+-- KEYS: {a:<account>}   ARGV: rid from to more   (more = to - from, worked out by the caller in exact integers)
+-- Returns OK, GONE (no such hold), FUNDS, BUDGET, REVOKED or RACED (the amount is neither `from` nor `to`).
+
+local OK, GONE, FUNDS, BUDGET, REVOKED, RACED = 0, 1, 2, 3, 4, 5
+
+local A, rid, from, to, more = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local clock = redis.call('TIME')
+local text = redis.call('HGET', A .. ':rv', rid)
+if not text then return GONE end
+local hold = read_hold(text)
+if hold.amount == to then return OK end
+if hold.amount ~= from then return RACED end
+
+local key = redis.call('HMGET', A .. ':k:' .. hold.kid, 'state', 'exp', 'cap', 'spent', 'held')
+local account = redis.call('HMGET', A, 'state', 'bal', 'held', 'floor')
+if account[1] ~= 'active' or key[1] ~= 'active' or (key[2] and tonumber(key[2]) <= tonumber(clock[1])) then
+  return REVOKED
+end
+local budgeted = has(hold, 'b')
+if budgeted and key[3] and tonumber(key[4] or '0') + tonumber(key[5] or '0') + tonumber(more) > tonumber(key[3]) then
+  return BUDGET
+end
+if tonumber(account[2]) - tonumber(account[3]) - tonumber(account[4] or '0') < tonumber(more) then return FUNDS end
+
+redis.call('HINCRBY', A, 'held', more)
+if budgeted then redis.call('HINCRBY', A .. ':k:' .. hold.kid, 'held', more) end
+redis.call('HSET', A .. ':rv', rid, hold.used .. ' ' .. to .. string.sub(text, #hold.used + 2 + #from))
+return OK

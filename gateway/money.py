@@ -1,0 +1,33 @@
+"""Money as integers of 1e-9 currency units ("nano"), and its decimal text at the edges.
+
+`parse_amount("0.25") == 250_000_000`; `format_amount(250_000_000) == "0.25"`. More than nine decimal places, exponents,
+signs without digits and anything past `MAX_AMOUNT` are refused: an amount is never rounded on its way in.
+"""
+
+from __future__ import annotations
+
+import re
+
+NANO = 1_000_000_000  # nano-units in one currency unit
+MAX_AMOUNT = 9_000_000 * NANO  # a double in Lua compares integers exactly up to 2**53, and this is just below
+
+_AMOUNT = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
+
+
+def parse_amount(text: str) -> int:
+    """Nano-units of a decimal text; ValueError names what is wrong with it."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a decimal amount with at most nine places")
+    sign, whole, fraction = match.groups()
+    nano = int(whole) * NANO + int((fraction or "").ljust(9, "0"))
+    if nano > MAX_AMOUNT:
+        raise ValueError(f"{text!r} is more than {format_amount(MAX_AMOUNT)}")
+    return -nano if sign == "-" else nano
+
+
+def format_amount(nano: int) -> str:
+    """Decimal text of nano-units, without trailing zeros."""
+    whole, fraction = divmod(abs(nano), NANO)
+    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".")
+    return f"-{text}" if nano < 0 else text

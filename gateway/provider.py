@@ -1,0 +1,95 @@
+"""What a provider plugin is: a class that speaks one vendor's dialect, with one base class per capability.
+
+A capability is a class you implement, not a flag you set: `class Mine(Provider, Chat)`. The smallest provider has one
+method::
+
+    class EchoProvider(Provider, Chat):
+        name = "echo"
+
+        async def stream_chat(self, request, target):
+            yield ChatChunk.text(request.messages[-1].content)
+            yield ChatChunk.finish("stop")
+
+Providers translate. They raise the `Upstream*` errors, whose class says whether another target may be tried; they never
+retry, never touch the store and never count money. Sharp edge: an instance serves many calls at once, on one event loop.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
+
+from gateway.fold import fold_chat
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import ChatChunk, ChatCompletion
+
+if TYPE_CHECKING:
+    from gateway.transport.upstream import Upstream
+
+
+class Timeouts(Struct, frozen=True):
+    """How long an upstream may take, in seconds."""
+
+    connect: float = 5.0
+    first_byte: float = 120.0
+    idle: float = 120.0
+    total: float = 600.0
+
+
+class Target(Struct, frozen=True):
+    """Where one attempt goes: a provider instance and the upstream's own name of the model."""
+
+    provider: str  # the name under [providers.…] in the configuration
+    model: str  # the upstream's name
+    public_model: str = ""  # the name callers use
+    timeouts: Timeouts = Timeouts()
+    max_tokens_field: str = ""  # "max_tokens" or "max_completion_tokens": rename to this; "" leaves the caller's spelling
+
+
+class Provider:
+    """Base of every provider: a name, typed options, and the way to the upstream."""
+
+    name: ClassVar[str] = ""
+
+    class Options(Struct, frozen=True, forbid_unknown_fields=True):
+        """The keys this provider reads under [providers.NAME], besides `plugin`."""
+
+    def __init__(self, options: Any, upstream: Upstream) -> None:
+        self.options = options
+        self.upstream = upstream
+
+    async def start(self) -> None:
+        """Open what the provider needs; called once before the port opens, and raising refuses to start."""
+
+    async def close(self) -> None:
+        """Release it; called after the last call has ended."""
+
+
+class Chat(abc.ABC):
+    """The provider answers chat completions."""
+
+    #: Request fields of the wire contract's 1.1 that this dialect can honour; None means all, unknown ones included.
+    chat_fields: ClassVar[frozenset[str] | None] = None
+
+    @abc.abstractmethod
+    def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        """Yield the answer's chunks: text or tool fragments, a finish per choice, usage last if it is known.
+
+        Ending without a finish means the upstream was cut off; the caller is told so.
+        """
+
+    async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
+        """The whole answer at once; folds the stream unless the dialect has a better way."""
+        return await fold_chat(self.stream_chat(request, target))
+
+
+#: Every capability class by the name it has in configuration, `gateway plugins` and the docs.
+CAPABILITIES: dict[str, type] = {"chat": Chat}
+
+
+def capabilities_of(provider: type[Provider]) -> list[str]:
+    """Names of the capabilities a provider class implements."""
+    return [name for name, capability in CAPABILITIES.items() if issubclass(provider, capability)]

@@ -1,0 +1,108 @@
+"""An event stream on its way to one client: back-pressure, keep-alive comments, an honest end.
+
+`EventStream` holds the status back until there is something to send, because only an uncommitted answer can still become a
+true HTTP error. `Pulse` is the one timer all streams of a worker share: it commits an answer that stays silent too long and
+sends comments into idle ones, which also finds out clients that left without a word. Sharp edge: `fail` cuts the connection
+without a terminator on purpose; a clean end means a complete answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.errors import GatewayError
+from gateway.shaping import frame
+
+if TYPE_CHECKING:
+    from tornado.web import RequestHandler
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+SSE_HEADERS = (
+    ("Content-Type", "text/event-stream; charset=utf-8"),
+    ("Cache-Control", "no-cache, no-transform"),
+    ("X-Accel-Buffering", "no"),
+)
+
+
+class Pulse:
+    """Looks at every open stream once a second."""
+
+    def __init__(self, *, commit_after: float, keep_alive: float) -> None:
+        self.commit_after = commit_after  # seconds of silence before the headers are committed
+        self.keep_alive = keep_alive  # seconds of silence between comments
+        self._streams: set[EventStream] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, stream: EventStream) -> None:
+        """Watch `stream` until it ends."""
+        self._streams.add(stream)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(1.0, self._beat)
+
+    def discard(self, stream: EventStream) -> None:
+        """Stop watching."""
+        self._streams.discard(stream)
+
+    def _beat(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for stream in list(self._streams):
+            stream.tick(now, self)
+        if self._streams:
+            self._timer = loop.call_later(1.0, self._beat)
+
+
+class EventStream:
+    """One SSE answer of one handler."""
+
+    def __init__(self, handler: RequestHandler, pulse: Pulse) -> None:
+        self._handler = handler
+        self._pulse = pulse
+        self._loop = asyncio.get_running_loop()
+        self._last_write = self._loop.time()
+        self.committed = False
+        pulse.add(self)
+
+    def send(self, frames: bytes) -> asyncio.Future[None] | None:
+        """Write `frames`; the future, if any, is what to await before sending more."""
+        self._last_write = self._loop.time()
+        if not self.committed:
+            return self._commit(frames)
+        future = self._handler.request.connection.write(frames)  # type: ignore[union-attr]
+        return None if future.done() else future  # type: ignore[return-value]
+
+    def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
+        self.committed = True
+        for name, value in SSE_HEADERS:
+            self._handler.set_header(name, value)
+        self._handler.write(frames)
+        future = self._handler.flush()
+        return None if future.done() else future  # type: ignore[return-value]
+
+    def finish(self, frames: bytes) -> None:
+        """Write the last frames and end the answer as complete."""
+        self.close()
+        if self.committed:
+            self._handler.request.connection.write(frames)  # type: ignore[union-attr]
+        else:
+            self._commit(frames)
+        self._handler.finish()
+
+    def fail(self, error: GatewayError) -> None:
+        """Write one error frame and cut the connection, so that nobody takes the answer for whole."""
+        self.close()
+        self.send(frame(error.body()))
+        self._handler.request.connection.abort()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """The stream needs no more watching."""
+        self._pulse.discard(self)
+
+    def tick(self, now: float, pulse: Pulse) -> None:
+        """A second has passed."""
+        limit = pulse.keep_alive if self.committed else pulse.commit_after
+        if now - self._last_write >= limit:
+            self.send(KEEP_ALIVE)

@@ -1,0 +1,263 @@
+"""The conversation a caller sends: messages by role, parts by type, tools, tool choices (wire contract 1.1.1, 1.1.2).
+
+Every union is tagged, so `match message: case UserMessage(): …` is all that a provider needs. Unknown keys are ignored
+here, but still travel in `ChatRequest.fields`. What nobody in the gateway reads is `Raw`: a JSON schema costs a slice,
+not a tree of objects. Sharp edge: msgspec cannot decode `Raw | None`, so such fields are `Raw | UnsetType`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+# `$` alone would let a final newline through.
+NAME_PATTERN = r"^[A-Za-z0-9_-]+$(?!\n)"
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
+NonEmpty = Annotated[str, Meta(min_length=1)]
+
+# Parts -------------------------------------------------------------------------------------------------------------
+
+
+class CacheBreakpoint(Struct, gc=False):
+    """A hint that the prompt up to this part is worth caching."""
+
+    mode: Literal["explicit"] = "explicit"
+    ttl: Literal["30m", "12h"] | None = None
+
+
+class TextPart(Struct, tag="text", tag_field="type", gc=False):
+    """A piece of text."""
+
+    text: str
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+
+class ImageURL(Struct, gc=False):
+    """Where an image is: an https URL, or the image itself as a base64 data URL."""
+
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(Struct, tag="image_url", tag_field="type", gc=False):
+    """An image to look at; the gateway passes its URL on and never fetches it."""
+
+    image_url: ImageURL
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+
+class InputAudio(Struct, gc=False):
+    """Sound as base64."""
+
+    data: NonEmpty
+    format: Literal["wav", "mp3"]
+
+
+class AudioPart(Struct, tag="input_audio", tag_field="type", gc=False):
+    """A sound to listen to."""
+
+    input_audio: InputAudio
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+
+class File(Struct, gc=False):
+    """A document as a data URL; `file_id` is refused, since there is no file store."""
+
+    file_data: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+
+
+class FilePart(Struct, tag="file", tag_field="type", gc=False):
+    """A document to read."""
+
+    file: File
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+
+class RefusalPart(Struct, tag="refusal", tag_field="type", gc=False):
+    """What an assistant said instead of an answer."""
+
+    refusal: str
+
+
+UserPart = TextPart | ImagePart | AudioPart | FilePart
+TextContent = str | Annotated[list[TextPart], Meta(min_length=1)]
+
+# Messages ----------------------------------------------------------------------------------------------------------
+
+
+class SystemMessage(Struct, tag="system", tag_field="role", gc=False):
+    """Instructions for the whole conversation."""
+
+    content: TextContent
+    name: str | None = None
+
+
+class DeveloperMessage(Struct, tag="developer", tag_field="role", gc=False):
+    """Instructions, as newer models call them; `system` to dialects without the role."""
+
+    content: TextContent
+    name: str | None = None
+
+
+class UserMessage(Struct, tag="user", tag_field="role", gc=False):
+    """Input from the caller."""
+
+    content: str | Annotated[list[UserPart], Meta(min_length=1)]
+    name: str | None = None
+
+
+class FunctionArguments(Struct, gc=False):
+    """A function that an assistant called, with the JSON text of its arguments."""
+
+    name: str
+    arguments: str
+
+
+class CustomInput(Struct, gc=False):
+    """A custom tool that an assistant called, with its free-form input."""
+
+    name: str
+    input: str
+
+
+class FunctionToolCall(Struct, tag="function", tag_field="type", gc=False):
+    """An earlier call of a function tool; `extra_content` carries e.g. Gemini's thought signatures."""
+
+    id: str
+    function: FunctionArguments
+    extra_content: Raw | UnsetType = UNSET
+
+
+class CustomToolCall(Struct, tag="custom", tag_field="type", gc=False):
+    """An earlier call of a custom tool."""
+
+    id: str
+    custom: CustomInput
+    extra_content: Raw | UnsetType = UNSET
+
+
+class AudioReference(Struct, gc=False):
+    """An earlier spoken answer, by its id."""
+
+    id: str
+
+
+class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
+    """An earlier answer, with the extra keys that some dialects want back word for word."""
+
+    content: str | list[TextPart | RefusalPart] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    audio: AudioReference | None = None
+    tool_calls: list[FunctionToolCall | CustomToolCall] | None = None
+    function_call: FunctionArguments | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: Raw | UnsetType = UNSET
+    thinking_blocks: Raw | UnsetType = UNSET
+
+
+class ToolMessage(Struct, tag="tool", tag_field="role", gc=False):
+    """What a tool answered to an earlier call."""
+
+    content: TextContent
+    tool_call_id: str
+
+
+class FunctionMessage(Struct, tag="function", tag_field="role", gc=False):
+    """What a function answered, in the legacy form."""
+
+    content: str | None
+    name: str
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
+
+# Tools -------------------------------------------------------------------------------------------------------------
+
+
+class FunctionDefinition(Struct, gc=False, omit_defaults=True):
+    """A function the model may call; `parameters` is its JSON Schema, an object."""
+
+    name: Name
+    description: str | None = None
+    parameters: Raw | UnsetType = UNSET
+    strict: bool | None = None
+
+
+class Grammar(Struct, gc=False):
+    """A grammar in the named notation."""
+
+    definition: str
+    syntax: Literal["lark", "regex"]
+
+
+class TextFormat(Struct, tag="text", tag_field="type", gc=False):
+    """Plain text: of a custom tool's input, or of the answer."""
+
+
+class GrammarFormat(Struct, tag="grammar", tag_field="type", gc=False):
+    """A custom tool's input must follow a grammar."""
+
+    grammar: Grammar
+
+
+class CustomDefinition(Struct, gc=False, omit_defaults=True):
+    """A tool with free-form input."""
+
+    name: Name
+    description: str | None = None
+    format: TextFormat | GrammarFormat | None = None
+
+
+class FunctionTool(Struct, tag="function", tag_field="type", gc=False):
+    """A function tool."""
+
+    function: FunctionDefinition
+
+
+class CustomTool(Struct, tag="custom", tag_field="type", gc=False):
+    """A custom tool; only OpenAI's own upstreams know these."""
+
+    custom: CustomDefinition
+
+
+Tool = FunctionTool | CustomTool
+
+
+class Named(Struct, gc=False):
+    """A name, where the wire wraps one in an object."""
+
+    name: NonEmpty
+
+
+class FunctionChoice(Struct, tag="function", tag_field="type", gc=False):
+    """Call this function."""
+
+    function: Named
+
+
+class CustomChoice(Struct, tag="custom", tag_field="type", gc=False):
+    """Call this custom tool."""
+
+    custom: Named
+
+
+class AllowedTools(Struct, gc=False):
+    """The tools among which the model may choose."""
+
+    mode: Literal["auto", "required"]
+    tools: list[FunctionChoice | CustomChoice]
+
+
+class AllowedChoice(Struct, tag="allowed_tools", tag_field="type", gc=False):
+    """Choose among these tools only."""
+
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Literal["none", "auto", "required"] | FunctionChoice | CustomChoice | AllowedChoice

@@ -1,0 +1,174 @@
+"""The rules of a chat request that no single field can tell: fields that need or contradict others, and the history.
+
+`check_chat(request)` raises the first fault as a BadRequest error with the exact param. It runs on every request, so
+each rule asks first whether its field is there at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, UnsetType
+
+from gateway.errors import InvalidType, InvalidValue, MissingParameter, UnsupportedParameter
+from gateway.schemas.chat_messages import (
+    AllowedChoice,
+    AssistantMessage,
+    CustomTool,
+    FilePart,
+    FunctionChoice,
+    FunctionDefinition,
+    FunctionTool,
+    ImagePart,
+    ToolMessage,
+    UserMessage,
+    UserPart,
+)
+from gateway.schemas.chat_options import JSONSchemaFormat
+from gateway.schemas.validation import json_kind
+
+if TYPE_CHECKING:
+    from gateway.schemas.chat_request import ChatRequest
+
+
+def check_chat(request: ChatRequest) -> None:
+    """Raise the first broken rule."""
+    if request.stream_options is not None and request.stream is not True:
+        raise InvalidValue(
+            "Invalid 'stream_options': it is only allowed when 'stream' is true.", param="stream_options"
+        )
+    if request.max_tokens is not None:
+        _check_max_tokens(request)
+    if request.top_logprobs is not None and request.logprobs is not True:
+        raise InvalidValue("Invalid 'top_logprobs': it needs 'logprobs' to be true.", param="top_logprobs")
+    if request.modalities is not None and "audio" in request.modalities and request.audio is None:
+        raise MissingParameter("Missing required parameter: 'audio', which the audio modality needs.", param="audio")
+    if isinstance(request.response_format, JSONSchemaFormat):
+        schema = request.response_format.json_schema
+        schema.schema = _object(schema.schema, "response_format.json_schema.schema")
+    if request.tools is not None or request.tool_choice is not None:
+        _check_tools(request)
+    if request.functions is not None or request.function_call is not None:
+        _check_functions(request)
+    _check_history(request)
+
+
+def _check_max_tokens(request: ChatRequest) -> None:
+    other = request.max_completion_tokens
+    if other is not None and other != request.max_tokens:
+        raise InvalidValue(
+            "Invalid 'max_tokens': it differs from 'max_completion_tokens'; set one, or both to the same value.",
+            param="max_tokens",
+        )
+
+
+# Tools -------------------------------------------------------------------------------------------------------------
+
+
+def _check_tools(request: ChatRequest) -> None:
+    names: set[str] = set()
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, FunctionTool):
+            _check_parameters(tool.function, f"tools[{index}].function")
+            names.add(tool.function.name)
+        elif isinstance(tool, CustomTool):
+            names.add(tool.custom.name)
+    choice = request.tool_choice
+    if choice is None or choice in ("none", "auto"):
+        return
+    if not names:
+        raise InvalidValue("Invalid 'tool_choice': it is only allowed when 'tools' are given.", param="tool_choice")
+    if isinstance(choice, str):
+        return
+    chosen = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else [choice]
+    for one in chosen:
+        if (one.function if isinstance(one, FunctionChoice) else one.custom).name not in names:
+            raise InvalidValue("Invalid 'tool_choice': it names a tool that is not in 'tools'.", param="tool_choice")
+
+
+def _check_functions(request: ChatRequest) -> None:
+    if request.tools is not None and request.functions is not None:
+        raise InvalidValue("Invalid 'functions': use either 'tools' or 'functions', not both.", param="functions")
+    for index, function in enumerate(request.functions or ()):
+        _check_parameters(function, f"functions[{index}]")
+    choice = request.function_call
+    if choice is None or isinstance(choice, str):
+        return
+    if choice.name not in {function.name for function in request.functions or ()}:
+        raise InvalidValue("Invalid 'function_call': it names no function of 'functions'.", param="function_call")
+
+
+def _check_parameters(function: FunctionDefinition, path: str) -> None:
+    function.parameters = _object(function.parameters, f"{path}.parameters")
+
+
+def _object(raw: Raw | UnsetType, param: str) -> Raw | UnsetType:
+    """A JSON object left undecoded; null becomes absence."""
+    if raw is UNSET:
+        return raw
+    kind = json_kind(memoryview(raw)[0])
+    if kind == "null":
+        return UNSET
+    if kind != "an object":
+        raise InvalidType(f"Invalid type for '{param}': expected an object, but got {kind} instead.", param=param)
+    return raw
+
+
+# History -----------------------------------------------------------------------------------------------------------
+
+
+def _check_history(request: ChatRequest) -> None:
+    """Parts that can be served, answers that say something, tool results that answer an earlier call."""
+    called: set[str] = set()
+    for index, message in enumerate(request.messages):
+        if isinstance(message, UserMessage):
+            if isinstance(message.content, list):
+                _check_parts(message.content, index)
+        elif isinstance(message, AssistantMessage):
+            _check_assistant(message, index, called)
+        elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+            raise InvalidValue(
+                f"Invalid 'messages[{index}].tool_call_id': no earlier assistant message called a tool with this id.",
+                param=f"messages[{index}].tool_call_id",
+            )
+
+
+def _check_assistant(message: AssistantMessage, index: int, called: set[str]) -> None:
+    if message.tool_calls:
+        called.update(call.id for call in message.tool_calls)
+        return
+    # A refusal or a spoken answer comes with null content (wire contract 1.2.1), and callers send it back as it came.
+    if not (message.content or message.content == "" or message.function_call or message.refusal or message.audio):
+        raise MissingParameter(
+            f"Missing required parameter: 'messages[{index}].content', as there are no tool calls.",
+            param=f"messages[{index}].content",
+        )
+
+
+def _check_parts(parts: list[UserPart], index: int) -> None:
+    for position, part in enumerate(parts):
+        if isinstance(part, ImagePart):
+            if not _is_image_url(part.image_url.url):
+                param = f"messages[{index}].content[{position}].image_url.url"
+                raise InvalidValue(
+                    f"Invalid '{param}': expected an https URL or a base64 data URL of an image.", param=param
+                )
+        elif isinstance(part, FilePart):
+            _check_file(part, f"messages[{index}].content[{position}].file")
+
+
+def _is_image_url(url: str) -> bool:
+    head = url[:128].lower()
+    return (head.startswith("https://") and len(url) > 8) or (head.startswith("data:image/") and ";base64," in head)
+
+
+def _check_file(part: FilePart, path: str) -> None:
+    if part.file.file_id is not None:
+        raise UnsupportedParameter(
+            f"Unsupported parameter: '{path}.file_id'. There is no file store; send 'file_data'.",
+            param=f"{path}.file_id",
+        )
+    if part.file.file_data is None:
+        raise MissingParameter(f"Missing required parameter: '{path}.file_data'.", param=f"{path}.file_data")
+    if not part.file.file_data[:5].lower().startswith("data:"):
+        raise InvalidValue(f"Invalid '{path}.file_data': expected a data URL.", param=f"{path}.file_data")

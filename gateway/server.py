@@ -1,0 +1,125 @@
+"""The composition root: builds one `Gateway` object out of settings, and is the only place that knows every part.
+
+`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application over
+it. `serve()` is what `gateway serve` calls: the supervisor with its workers. Sharp edge: `reload` swaps the catalogue and
+the router whole, so calls in flight keep what they were admitted with, and replaced providers live on until those end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.auth import Authenticator
+from gateway.catalog import Catalog
+from gateway.dispatch import Dispatcher
+from gateway.instances import build_providers
+from gateway.ledger import Ledger
+from gateway.log import PluginLog, gateway_log
+from gateway.metrics import Metrics
+from gateway.plugins import Plugins, load_plugins
+from gateway.provider import Provider
+from gateway.relay import Pulse
+from gateway.routes import application
+from gateway.routing import Router
+from gateway.settings import Settings
+from gateway.settlement import Settlement
+from gateway.store import Store
+from gateway.transport.upstream import Upstream
+
+if TYPE_CHECKING:
+    from tornado.web import Application
+
+#: Seconds that a provider replaced by a reload is kept for the calls it still serves: the longest a call may take.
+RETIRE_AFTER = 3600.0
+
+
+class Gateway:
+    """Everything one worker serves with."""
+
+    def __init__(self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes) -> None:
+        self.settings = settings
+        self.store = store
+        self.plugins = plugins
+        self.log = PluginLog()
+        self.metrics = Metrics()
+        self.metrics.build_info()
+        self.auth = Authenticator(store, pepper)
+        self.catalog = Catalog.build(settings)
+        self.ledger = Ledger(store, self.catalog.groups)
+        self.upstream = Upstream()
+        self.providers: dict[str, Provider] = {}
+        self.router = Router(self.catalog, self.providers)
+        self.dispatcher = Dispatcher(self.metrics, self.log)
+        self.settlement = Settlement(self.ledger, self.metrics, plugins)
+        server = settings.server
+        self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
+        self._retired: list[Provider] = []
+
+    @classmethod
+    async def build(cls, settings: Settings, store: Store, *, pepper: bytes, plugins: Plugins | None = None) -> Gateway:
+        """A gateway ready to serve; a plugin's `startup` hook may refuse."""
+        plugins = plugins or load_plugins(settings.plugins)
+        gateway = cls(settings, store, plugins, pepper=pepper)
+        await gateway._use_providers(settings)
+        plugins.call_strict("startup", gateway=gateway)
+        return gateway
+
+    def application(self) -> Application:
+        """The Tornado application that serves this gateway."""
+        return application(self)
+
+    async def reload(self, settings: Settings) -> None:
+        """Serve by new settings from the next request on; sockets, store and plugins stay as they are."""
+        catalog = Catalog.build(settings)
+        await self._use_providers(settings, previous=self.settings)
+        self.settings, self.catalog = settings, catalog
+        self.ledger.groups = catalog.groups
+        self.router = Router(catalog, self.providers)
+        gateway_log.info("configuration reloaded: %d models", len(catalog.models))
+
+    async def _use_providers(self, settings: Settings, *, previous: Settings | None = None) -> None:
+        """Keep the instances whose settings did not change, make the others, retire what is gone."""
+        wanted, before = settings.providers, previous.providers if previous else {}
+        kept = {name: old for name, old in self.providers.items() if name in wanted and before.get(name) == wanted[name]}
+        fresh = [name for name in wanted if name not in kept]
+        made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
+        for name, provider in self.providers.items():
+            if name not in kept:
+                self._retire(provider)
+        self.providers = {**kept, **made.instances}
+        self.router = Router(self.catalog, self.providers)
+
+    def _retire(self, provider: Provider) -> None:
+        self._retired.append(provider)
+        asyncio.get_running_loop().call_later(RETIRE_AFTER, self._release, provider)
+
+    def _release(self, provider: Provider) -> None:
+        if provider in self._retired:
+            self._retired.remove(provider)
+            task = asyncio.ensure_future(self._close_provider(provider))
+            task.add_done_callback(lambda _: None)
+
+    async def _close_provider(self, provider: Provider) -> None:
+        try:
+            await provider.close()
+        except Exception as error:
+            # Third-party clean-up must not keep the rest from being closed.
+            self.log.provider_failed(provider.name, error)
+
+    async def close(self) -> None:
+        """Write the last settlements and release everything; call it after the last request has drained."""
+        await self.settlement.drain()
+        self.plugins.call_each("shutdown", gateway=self)
+        for provider in [*self.providers.values(), *self._retired]:
+            await self._close_provider(provider)
+        await self.upstream.close()
+        await self.store.close()
+
+
+def serve(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
+    """Run the gateway until SIGTERM; the process exit code."""
+    from gateway.supervisor import run  # the supervisor starts workers, which import this module
+
+    return run(settings, config_path=config_path, demo=demo)

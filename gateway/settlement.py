@@ -1,0 +1,104 @@
+"""The one place where a finished call becomes money: usage to cost, cost to the ledger, and the record everyone reads.
+
+`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never waits:
+the ledger writes in the background, shielded from whatever happens to the request, and `drain()` waits for the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gateway.call import Call
+from gateway.errors import GatewayError
+from gateway.ledger import Ledger, Outcome
+from gateway.log import gateway_log
+from gateway.metrics import Metrics
+from gateway.plugins import Plugins
+from gateway.receipt import CallRecord
+from gateway.usage import Usage
+
+
+class Settlement:
+    """Settles calls on the ledger, and tells the log, the metrics and the plugins."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics, plugins: Plugins) -> None:
+        self.ledger = ledger
+        self.metrics = metrics
+        self.plugins = plugins
+        self._observed = plugins.has_hook("call_settled")
+        self._pending: set[asyncio.Task[None]] = set()
+
+    def settle(self, call: Call, usage: Usage | None) -> CallRecord:
+        """Charge `usage` and release the hold; without usage only release it. Returns the call's record."""
+        assert not call.settled, "a call is settled once"
+        call.settled = True
+        usage, cost = self._cost(call, usage)
+        record = _record(call, usage or Usage(requests=0), cost)
+        task = asyncio.get_running_loop().create_task(self._write(call, record, charged=usage is not None))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+        self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
+        if self._observed:
+            self.plugins.call_each("call_settled", record=record)
+        return record
+
+    def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
+        if usage is None:
+            return None, 0
+        price = call.model.price
+        if usage.tokens_in > call.ceiling_in or usage.tokens_out > call.ceiling_out:
+            # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
+            gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
+            return call.worst_case, call.hold.amount
+        return usage, price.cost(usage, service_tier=call.service_tier)
+
+    async def _write(self, call: Call, record: CallRecord, *, charged: bool) -> None:
+        try:
+            if charged:
+                await self.ledger.settle(call.hold, _outcome(call, record))
+            else:
+                await self.ledger.void(call.hold)
+        except GatewayError as error:
+            gateway_log.error("%s: settlement of %d nano failed: %s", call.request_id, record.cost, error.detail or error)
+
+    async def drain(self) -> None:
+        """Wait until every settlement so far has been written."""
+        while self._pending:
+            await asyncio.wait(self._pending)
+
+
+def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
+    return CallRecord(
+        request_id=call.request_id,
+        endpoint=call.endpoint,
+        account=call.key.account,
+        key=call.key.id,
+        model=call.model.name,
+        provider=call.provider,
+        outcome=call.outcome,
+        status=call.status,
+        usage=usage,
+        cost=cost,
+        attempts=len(call.attempts),
+        duration=time.monotonic() - call.started,
+        first_token=call.first_token,
+        stream=call.stream,
+    )
+
+
+def _outcome(call: Call, record: CallRecord) -> Outcome:
+    usage = record.usage
+    return Outcome(
+        amount=record.cost,
+        provider=record.provider,
+        model=record.model,
+        usage={name: value for name, value in _counts(usage).items() if value},
+        tokens=usage.tokens_in + usage.tokens_out,
+        estimated=usage.estimated,
+        attempts=record.attempts,
+    )
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, name) for name in usage.__struct_fields__ if name not in {"estimated", "requests"}}

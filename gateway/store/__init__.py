@@ -1,0 +1,18 @@
+"""Where Redis is: a configured URL, or a server of our own in `data_dir`.
+
+::
+
+    server = EmbeddedServer("var")              # only when no URL is configured; one process owns it
+    await server.start()
+    store = await Store.open(server.socket)     # or Store.open("redis://host:6379/0"), in each worker
+    await store.link(slot_key).call("PING")
+
+What the operator can mend raises `StoreFault` with one line to show; a store out of reach is `StoreUnavailable`.
+"""
+
+from gateway.store.embedded import EmbeddedServer, StoreEvent
+from gateway.store.fault import StoreFault, StoreInUse
+from gateway.store.store import Store
+from gateway.store.url import parse_address
+
+__all__ = ["EmbeddedServer", "Store", "StoreEvent", "StoreFault", "StoreInUse", "parse_address"]

@@ -1,0 +1,53 @@
+"""A lock that dies with its holder: flock on a file, exclusive or shared.
+
+Sharp edge: the lock belongs to the open file, so a child that inherits the descriptor holds it too. The embedded server
+is given one on purpose: while that is locked, a server lives, whoever its parent was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class FileLock:
+    """One lock file; not taken until asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._file is not None
+
+    def fileno(self) -> int:
+        """The descriptor to pass to a child."""
+        assert self._file is not None, "the lock is not held"
+        return self._file
+
+    def take(self, *, shared: bool = False) -> bool:
+        """Take the lock if it is free; False when somebody holds it."""
+        if self._file is not None:
+            return True
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def note(self, text: str) -> None:
+        """Leave a word in the file for whoever finds it locked."""
+        os.ftruncate(self.fileno(), 0)
+        os.pwrite(self.fileno(), text.encode(), 0)
+
+    def release(self) -> None:
+        """Give the lock back; a child that inherited it keeps holding."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,190 @@
+"""One pipelined connection to one Redis server: an asyncio.Protocol over the hiredis parser.
+
+Commands of one event-loop tick leave in one `transport.write`; replies come back in order and resolve their futures.
+One timer, armed only while something is in flight, watches the oldest command: when its reply is overdue the whole
+connection is given up, because every later reply waits behind it. A connection never reconnects; `RedisLink` does.
+
+Sharp edge: an error nested inside an array reply (EXEC, say) arrives as an exception *instance* in the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import hiredis
+
+from gateway.errors import GatewayError, InternalError, StoreUnavailable
+
+NEVER_SENT = "never sent"
+FATE_UNKNOWN = "sent, fate unknown"
+REFUSED = "refused"
+
+# The server answered, did nothing, and says that it is not itself: the caller's 503, not a bug of ours.
+UNABLE = frozenset(
+    ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "TRYAGAIN"]
+)
+GRACE = 0.01  # seconds: an overdue reply may already lie in the socket when the loop was late; let it be read once
+
+_NOTHING = object()
+
+Queued = tuple[bytes, asyncio.Future[Any], float]  # packed command, its future, loop time of the call
+
+
+class RedisReplyError(InternalError):
+    """The server refused a command that we should not have sent; the reply is in `detail`."""
+
+    def __init__(self, reply: str) -> None:
+        super().__init__(detail=reply)
+
+    @property
+    def kind(self) -> str:
+        """First word of the reply: ERR, NOSCRIPT, WRONGTYPE, MOVED."""
+        return (self.detail or "").partition(" ")[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.detail,))
+
+
+def store_unavailable(fate: str, reason: str) -> StoreUnavailable:
+    """The error of a command that got no answer; `detail` starts with one of the three fates."""
+    return StoreUnavailable(detail=f"{fate}: {reason}")
+
+
+def _reply_error(reply: str) -> GatewayError:
+    if reply.partition(" ")[0] in UNABLE:
+        return store_unavailable(REFUSED, reply)
+    return RedisReplyError(reply)
+
+
+class RedisConnection(asyncio.Protocol):
+    """Sends packed commands and resolves their futures until it is lost, once and for good."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        timeout: float,
+        on_lost: Callable[[RedisConnection, str], None],
+    ) -> None:
+        self._loop = loop
+        self._timeout = timeout
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
+        self._outgoing: list[bytes] = []  # the tail of _waiting that was not written yet
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._tick = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._overdue: asyncio.Future[Any] | None = None
+        self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is gone
+
+    @property
+    def in_flight(self) -> int:
+        """Commands without a reply."""
+        return len(self._waiting)
+
+    def send(self, command: bytes) -> asyncio.Future[Any]:
+        """Queue one packed command for the write at the end of this tick."""
+        if not self._outgoing:
+            self._tick = self._loop.time()
+            self._loop.call_soon(self._flush)
+            if self._deadline is None:
+                self._deadline = self._loop.call_at(self._tick + self._timeout, self._check)
+        future = self._loop.create_future()
+        self._outgoing.append(command)
+        self._waiting.append((future, self._tick))
+        return future
+
+    def take_over(self, queue: Iterable[Queued]) -> None:
+        """Send what waited for this connection; the time already waited counts against the timeout."""
+        assert not self._waiting, "only a connection that has just said hello takes over a queue"
+        for command, future, called_at in queue:
+            if not future.done():
+                self._outgoing.append(command)
+                self._waiting.append((future, called_at))
+        if self._waiting:
+            self._tick = self._waiting[-1][1]
+            self._loop.call_soon(self._flush)
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = self._loop.call_at(self._waiting[0][1] + self._timeout, self._check)
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection now and fail everything in flight at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._lose(reason)
+
+    # asyncio.Protocol ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # create_connection makes a read-write transport
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        reader.feed(data)
+        gets, waiting = reader.gets, self._waiting
+        try:
+            while (reply := gets()) is not _NOTHING:
+                if isinstance(reply, hiredis.PushNotification):
+                    continue  # RESP3 out-of-band; nobody subscribes on a command connection
+                future = waiting.popleft()[0]
+                if isinstance(reply, GatewayError):
+                    self._refuse(future, reply)
+                elif not future.done():
+                    future.set_result(reply)
+        except hiredis.ProtocolError as error:
+            self.abort(f"not the Redis protocol: {error}")
+        except IndexError:
+            if not self.lost.done():
+                self.abort("a reply that nobody asked for")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(str(error) if error else "closed by the server")
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, future: asyncio.Future[Any], error: GatewayError) -> None:
+        if not future.done():
+            future.set_exception(error)
+        if (error.detail or "").startswith(f"{REFUSED}: READONLY"):
+            self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
+
+    def _flush(self) -> None:
+        outgoing, transport = self._outgoing, self._transport
+        if self.lost.done() or transport is None or transport.is_closing():
+            return  # what stays in _outgoing fails as never sent
+        self._outgoing = []
+        transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _check(self) -> None:
+        self._deadline = None
+        if not self._waiting:
+            return
+        oldest, called_at = self._waiting[0]
+        due = called_at + self._timeout
+        if self._loop.time() < due:
+            self._deadline = self._loop.call_at(due, self._check)
+        elif self._overdue is oldest:
+            self.abort(f"no reply within {self._timeout:g} s")
+        else:
+            self._overdue = oldest
+            self._deadline = self._loop.call_later(GRACE, self._check)
+
+    def _lose(self, reason: str) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        waiting, unsent = list(self._waiting), len(self._outgoing)
+        self._waiting.clear()
+        self._outgoing.clear()
+        for position, (future, _) in enumerate(waiting):
+            if not future.done():
+                fate = FATE_UNKNOWN if position < len(waiting) - unsent else NEVER_SENT
+                future.set_exception(store_unavailable(fate, reason))
+        self._on_lost(self, reason)

@@ -1,0 +1,167 @@
+"""What a call used: the billing record, the lenient reading of upstream usage, and the estimates made without one.
+
+`Usage` holds each token in exactly one bucket (wire contract 5.2). `completion_usage` reads whatever an upstream calls
+usage; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text where nobody counted.
+Sharp edge: estimates serve holds and missing usage; a bill uses the upstream's own counts whenever they are possible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+
+MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
+
+# Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (wire contract 5.4). UTF-8 sorts
+# characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory speed.
+_NOT_TWO_BYTE = bytes(b for b in range(256) if not 0xC0 <= b <= 0xDF)
+_NOT_THREE_BYTE = bytes(b for b in range(256) if not 0xE0 <= b <= 0xEF)
+_NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What one call used; every token lies in exactly one bucket. `estimated` marks counts nobody upstream gave."""
+
+    requests: int = 1
+    in_text: int = 0  # uncached text tokens
+    in_cached: int = 0
+    in_cache_write_short: int = 0
+    in_cache_write_long: int = 0
+    in_audio: int = 0
+    in_audio_cached: int = 0
+    in_image: int = 0
+    out_text: int = 0
+    out_reasoning: int = 0
+    out_audio: int = 0
+    out_image: int = 0
+    characters: int = 0
+    audio_seconds_in: float = 0.0
+    audio_seconds_out: float = 0.0
+    search_units: int = 0
+    web_searches: int = 0
+    estimated: bool = False
+
+    @property
+    def tokens_in(self) -> int:
+        """All prompt tokens."""
+        writes = self.in_cache_write_short + self.in_cache_write_long
+        return self.in_text + self.in_cached + writes + self.in_audio + self.in_audio_cached + self.in_image
+
+    @property
+    def tokens_out(self) -> int:
+        """All completion tokens."""
+        return self.out_text + self.out_reasoning + self.out_audio + self.out_image
+
+    @classmethod
+    def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
+        """The buckets of a chat usage object, whose details are parts of its totals."""
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        cached = min(prompt.cached_tokens, usage.prompt_tokens)
+        write = prompt.cache_write_tokens if prompt.cache_write_tokens is not UNSET else 0
+        image = prompt.image_tokens if prompt.image_tokens is not UNSET else 0
+        text = usage.prompt_tokens - cached
+        write, text = _take(write, text)
+        audio, text = _take(prompt.audio_tokens, text)
+        image, text = _take(image, text)
+        reasoning, out = _take(completion.reasoning_tokens, usage.completion_tokens)
+        audio_out, out = _take(completion.audio_tokens, out)
+        return cls(
+            in_text=text,
+            in_cached=cached,
+            in_cache_write_short=write,
+            in_audio=audio,
+            in_image=image,
+            out_text=out,
+            out_reasoning=reasoning,
+            out_audio=audio_out,
+            estimated=estimated,
+        )
+
+
+def _take(wanted: int, available: int) -> tuple[int, int]:
+    """`wanted`, but no more than there is; and what is left."""
+    taken = min(wanted, available)
+    return taken, available - taken
+
+
+def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
+    """Read an upstream's usage object; None when it is no usage: not an object, negative, absurd or not numbers.
+
+    A None makes the caller estimate, so a broken upstream can neither credit an account nor empty it.
+    """
+    try:
+        document = raw if isinstance(raw, dict) else msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    try:
+        return _read_usage(document)
+    except ValueError:
+        return None
+
+
+def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
+    prompt, completion = _count(document, "prompt_tokens"), _count(document, "completion_tokens")
+    if not prompt and not completion:
+        return None
+    details_in = _details(document, "prompt_tokens_details")
+    details_out = _details(document, "completion_tokens_details")
+    cached = _count(details_in, "cached_tokens") or _count(document, "prompt_cache_hit_tokens")
+    cached = min(cached, prompt)
+    usage = CompletionUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(
+            cached_tokens=cached, audio_tokens=min(_count(details_in, "audio_tokens"), prompt - cached)
+        ),
+        completion_tokens_details=CompletionTokensDetails(
+            reasoning_tokens=min(_count(details_out, "reasoning_tokens"), completion),
+            audio_tokens=min(_count(details_out, "audio_tokens"), completion),
+            accepted_prediction_tokens=_count(details_out, "accepted_prediction_tokens"),
+            rejected_prediction_tokens=_count(details_out, "rejected_prediction_tokens"),
+        ),
+    )
+    for name in ("cache_write_tokens", "image_tokens", "text_tokens"):
+        if details_in.get(name) is not None:
+            setattr(usage.prompt_tokens_details, name, min(_count(details_in, name), prompt))
+    if details_out.get("text_tokens") is not None:
+        usage.completion_tokens_details.text_tokens = _count(details_out, "text_tokens")
+    return usage
+
+
+def _details(document: dict[str, Any], name: str) -> dict[str, Any]:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    """A token count; floats are rounded, null is zero, anything else is a ValueError."""
+    value = document.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_TOKENS:
+        raise ValueError(name)
+    return round(value)
+
+
+def text_units(text: str) -> int:
+    """Estimated size of `text` in quarter tokens; constant time for ASCII."""
+    if text.isascii():
+        return len(text)
+    raw = text.encode("utf-8", "surrogatepass")
+    two = len(raw.translate(None, _NOT_TWO_BYTE))
+    three = len(raw.translate(None, _NOT_THREE_BYTE))
+    four = len(raw.translate(None, _NOT_FOUR_BYTE))
+    ascii_count = len(text) - two - three - four
+    return ascii_count + 2 * two + 4 * three + 8 * four
+
+
+def tokens_of(units: int, *, factor: float = 1.0) -> int:
+    """Tokens of that many quarter tokens, times a model family's factor, rounded up."""
+    return -int(-units * factor // 4)

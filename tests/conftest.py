@@ -1,0 +1,134 @@
+"""What all tests share: a real store, a gateway on the project's own transport, an account with a key.
+
+`async def` tests run on pytest-tornado's loop without a marker. `http_server` replaces pytest-tornado's fixture of the same
+name, so that `http_client` and `base_url` reach the gateway through the transport that serves in production.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tornado.ioloop import IOLoop
+from tornado.web import Application
+
+from gateway.accounts import Accounts
+from gateway.keys import Keys, NewKey
+from gateway.ledger import Ledger
+from gateway.money import NANO
+from gateway.server import Gateway
+from gateway.settings import Settings, demo_settings
+from gateway.store import EmbeddedServer, Store
+from gateway.transport.http_server import HTTPServer, ServerLimits
+
+PEPPER = b"a pepper for tests, nowhere else used"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run every coroutine test on the Tornado loop."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.add_marker(pytest.mark.gen_test)
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a real store for the whole run."""
+    server = EmbeddedServer(tmp_path_factory.mktemp("store"))
+    server.start_blocking()
+    yield server.socket
+    server.stop_blocking()
+
+
+@pytest.fixture
+def store(io_loop: IOLoop, valkey: Path) -> Iterator[Store]:
+    """An empty store."""
+
+    async def opened() -> Store:
+        store = await Store.open(valkey, timeout=5.0)
+        await store.client.flushall()
+        return store
+
+    store = io_loop.run_sync(opened)
+    yield store
+    io_loop.run_sync(store.close)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The settings the `gateway` fixture is built from; override it in a test module."""
+    return demo_settings(tmp_path)
+
+
+@pytest.fixture
+def gateway(io_loop: IOLoop, store: Store, settings: Settings) -> Iterator[Gateway]:
+    """A gateway with the fake provider."""
+    gateway = io_loop.run_sync(lambda: Gateway.build(settings, store, pepper=PEPPER))
+    yield gateway
+    io_loop.run_sync(gateway.close)
+
+
+@pytest.fixture
+def app(gateway: Gateway) -> Application:
+    """What pytest-tornado serves."""
+    return gateway.application()
+
+
+@pytest.fixture
+def http_server(io_loop: IOLoop, app: Application, _unused_port: tuple[object, int]) -> Iterator[HTTPServer]:
+    """The gateway behind its real transport."""
+    server = HTTPServer(app, ServerLimits())
+    io_loop.run_sync(lambda: server.start(_unused_port[0]))  # type: ignore[arg-type]
+    yield server
+    server.close_listener()
+    io_loop.run_sync(lambda: server.drain(2.0))
+
+
+@pytest.fixture
+def accounts(gateway: Gateway) -> Accounts:
+    """Accounts of the gateway's store."""
+    return Accounts(gateway.store, gateway.ledger)
+
+
+@pytest.fixture
+def keys(gateway: Gateway) -> Keys:
+    """Keys of the gateway's store."""
+    return Keys(gateway.store, PEPPER)
+
+
+@pytest.fixture
+def ledger(gateway: Gateway) -> Ledger:
+    """The gateway's ledger."""
+    return gateway.ledger
+
+
+@pytest.fixture
+def api_key(io_loop: IOLoop, accounts: Accounts, keys: Keys) -> NewKey:
+    """A key of the account "acme", which has a balance of 10."""
+
+    async def make() -> NewKey:
+        await accounts.create("acme", balance=10 * NANO)
+        return await keys.create("acme", name="test")
+
+    return io_loop.run_sync(make)
+
+
+@pytest.fixture
+def bearer(api_key: NewKey) -> dict[str, str]:
+    """Headers of a caller with that key."""
+    return {"Authorization": f"Bearer {api_key.key}", "Content-Type": "application/json"}
+
+
+@pytest.fixture
+def encode() -> Callable[[object], bytes]:
+    """JSON bytes of anything."""
+    return msgspec.json.encode
+
+
+@pytest.fixture(autouse=True)
+def _quiet_access_log() -> None:
+    logging.getLogger("gateway.access").setLevel(logging.WARNING)

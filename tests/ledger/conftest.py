@@ -1,0 +1,97 @@
+"""A real store for the ledger's tests, and a world in it: accounts, keys, a ledger."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.accounts import Accounts
+from gateway.auth import ApiKey, Authenticator
+from gateway.keys import Keys
+from gateway.ledger import Ask, GroupLimits, Hold, Ledger
+from gateway.store import EmbeddedServer, Store
+
+PEPPER = b"0123456789abcdef0123456789abcdef"
+EVERYONE = frozenset({"default"})
+UNIT = 1_000_000_000
+
+
+class World:
+    """One empty store with everything that works on it."""
+
+    def __init__(self, store: Store, groups: dict[str, GroupLimits]) -> None:
+        self.store = store
+        self.ledger = Ledger(store, groups)
+        self.accounts = Accounts(store, self.ledger)
+        self.keys = Keys(store, PEPPER)
+        self.auth = Authenticator(store, PEPPER)
+        self._asks = 0
+
+    async def caller(self, account: str = "acme", *, balance: int = 10 * UNIT, group: str = "default", **key: Any) -> ApiKey:
+        """An account, made if need be, and a new key of it."""
+        if account not in await self.ledger.accounts():
+            await self.accounts.create(account, balance=balance, group=group)
+        return await self.auth.authenticate((await self.keys.create(account, **key)).text)
+
+    def ask(self, key: ApiKey, hold: int = 1000, tokens: int = 10, *, model: str = "m", rid: str = "", groups: frozenset[str] = EVERYONE) -> Ask:
+        self._asks += 1
+        return Ask(rid or f"req_{self._asks:032x}", key, model, groups, hold, tokens)
+
+    async def admit(self, key: ApiKey, hold: int = 1000, tokens: int = 10, **rest: Any) -> Hold:
+        return await self.ledger.admit(self.ask(key, hold, tokens, **rest))
+
+    async def expire(self, hold: Hold) -> None:
+        """Let a hold's lease have run out."""
+        name = f"{{a:{hold.key.account}}}"
+        await self.store.client.zadd(f"{name}:rx", {hold.rid: 1})
+        for leases in (f"{name}:cc:{hold.key.id}", f"{name}:cc"):
+            await self.store.client.zadd(leases, {hold.rid: 1}, xx=True)
+
+    async def dump(self) -> dict[bytes, bytes]:
+        """Every key of the store and its serialised value."""
+        names = sorted([name async for name in self.store.client.scan_iter()])
+        return {name: await self.store.client.dump(name) for name in names}
+
+    async def text(self) -> str:
+        """Everything the store holds, readable, for a search."""
+        parts: list[Any] = []
+        client = self.store.client
+        readers = {b"hash": client.hgetall, b"set": client.smembers, b"string": client.get, b"stream": client.xrange}
+        async for name in client.scan_iter():
+            kind = await client.type(name)
+            parts += [name, await readers[kind](name) if kind in readers else await client.zrange(name, 0, -1)]
+        return repr(parts)
+
+    async def proved(self) -> None:
+        """The audit finds nothing."""
+        report = await self.ledger.audit()
+        assert report.mismatches == []
+
+
+OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture(scope="session")
+def ledger_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    server = EmbeddedServer(tmp_path_factory.mktemp("ledger"))
+    server.start_blocking()
+    yield server.socket
+    server.stop_blocking()
+
+
+@pytest.fixture
+def world(ledger_socket: Path) -> OpenWorld:
+    """`async with world(default=GroupLimits(…)) as w:` opens an empty store."""
+
+    @asynccontextmanager
+    async def opened(**groups: GroupLimits) -> AsyncIterator[World]:
+        store = await Store.open(ledger_socket, timeout=5.0)
+        try:
+            await store.client.flushall()
+            yield World(store, groups)
+        finally:
+            await store.close()
+
+    return opened

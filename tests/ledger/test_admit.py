@@ -1,0 +1,281 @@
+"""Who is admitted, who is refused, and that a refusal leaves no trace."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway import errors
+from gateway.ledger import GroupLimits, Outcome
+
+UNIT = 1_000_000_000
+
+
+async def refused(world, error: type[errors.GatewayError], admit: Awaitable[object]) -> errors.GatewayError:
+    """Await an admission that must fail so, and compare all of the store before and after."""
+    before = await world.dump()
+    with pytest.raises(error) as caught:
+        await admit
+    assert type(caught.value) is error
+    assert await world.dump() == before
+    return caught.value
+
+
+async def test_admission_holds_the_worst_cost(world):
+    async with world() as w:
+        key = await w.caller(balance=5000)
+        hold = await w.admit(key, 3000)
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (5000, 3000)
+        assert (hold.amount, hold.group, hold.rates) == (3000, "default", None)
+        await w.proved()
+
+
+async def test_revoked_key_is_refused_by_the_very_next_admission(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.admit(key)
+        await w.keys.revoke(key.id)
+        await refused(w, errors.InvalidApiKey, w.admit(key))
+
+
+async def test_expired_key_is_refused(world):
+    async with world() as w:
+        key = await w.caller(expires=datetime.now(UTC) + timedelta(days=30))
+        await w.admit(key)
+        await w.store.client.hset(f"{{a:acme}}:k:{key.id}", "exp", int(datetime.now(UTC).timestamp()))
+        await refused(w, errors.InvalidApiKey, w.admit(key))
+
+
+async def test_disabled_account_is_refused_until_enabled(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.accounts.disable("acme")
+        error = await refused(w, errors.InsufficientPermissions, w.admit(key))
+        assert "disabled" in error.message
+        await w.accounts.enable("acme")
+        await w.admit(key)
+
+
+async def test_unknown_account_is_an_invalid_key(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.store.client.delete("{a:acme}")
+        await refused(w, errors.InvalidApiKey, w.admit(key))
+
+
+async def test_model_of_another_group_is_refused(world):
+    async with world() as w:
+        key = await w.caller()
+        await refused(w, errors.ModelNotPermitted, w.admit(key, groups=frozenset({"gold"})))
+
+
+async def test_account_rules_go_before_the_group_and_the_key_before_both(world):
+    async with world() as w:
+        key = await w.caller()
+        picky = await w.caller(models=["n", "o"])
+        await w.accounts.allow("acme", ["n"])
+        await w.admit(key, model="n", groups=frozenset())
+        await w.admit(picky, model="n", groups=frozenset())
+        await w.accounts.deny("acme", ["n", "m"])
+        for caller, model in ((key, "n"), (key, "m"), (picky, "n"), (picky, "m"), (picky, "no"), (picky, "n\no")):
+            await refused(w, errors.ModelNotPermitted, w.admit(caller, model=model))
+        await w.accounts.allow("acme", ["m"])
+        await w.admit(key)
+        await refused(w, errors.ModelNotPermitted, w.admit(picky))
+
+
+async def test_balance_that_does_not_cover_the_hold_is_refused(world):
+    async with world() as w:
+        key = await w.caller(balance=1000)
+        await refused(w, errors.BalanceExhausted, w.admit(key, 1001))
+        await w.admit(key, 1000)
+        await refused(w, errors.BalanceExhausted, w.admit(key, 1))
+
+
+async def test_free_call_needs_no_balance(world):
+    async with world() as w:
+        key = await w.caller(balance=0)
+        await w.ledger.settle(await w.admit(key, 0), Outcome(0))
+        await w.proved()
+
+
+async def test_budget_counts_what_is_spent_and_what_is_held(world):
+    async with world() as w:
+        key = await w.caller(budget=1000)
+        await w.ledger.settle(await w.admit(key, 600), Outcome(400))
+        await w.admit(key, 500)
+        await refused(w, errors.BudgetExceeded, w.admit(key, 101))
+        await w.admit(key, 100)
+        other = await w.caller()
+        await w.admit(other, 5000)
+        await w.proved()
+
+
+async def test_concurrency_of_the_key_is_freed_at_settlement(world):
+    async with world() as w:
+        key = await w.caller(concurrency=2)
+        first = await w.admit(key)
+        await w.admit(key)
+        error = await refused(w, errors.ConcurrencyLimited, w.admit(key))
+        assert error.headers()["Retry-After"] == "1"
+        await w.ledger.void(first)
+        await w.admit(key)
+
+
+async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
+    async with world(default=GroupLimits(concurrency=2)) as w:
+        one, two, other = await w.caller(), await w.caller(), await w.caller("umbra")
+        await w.admit(one)
+        hold = await w.admit(two)
+        await refused(w, errors.ConcurrencyLimited, w.admit(one))
+        await w.admit(other)
+        await w.expire(hold)
+        await w.admit(one)
+
+
+async def test_hundred_concurrent_asks_on_a_balance_for_ten_admit_ten(world):
+    async with world() as w:
+        key = await w.caller(balance=10_000)
+        answers = await asyncio.gather(*(w.admit(key, 1000) for _ in range(100)), return_exceptions=True)
+        assert sum(not isinstance(answer, Exception) for answer in answers) == 10
+        assert sum(isinstance(answer, errors.BalanceExhausted) for answer in answers) == 90
+        assert (await w.accounts.show("acme")).held == 10_000
+        await w.proved()
+
+
+async def test_two_workers_share_one_balance(world):
+    async with world() as w, world_of_another_worker(w) as ledger:
+        key = await w.caller(balance=10_000)
+        asks = [w.ask(key, 1000) for _ in range(60)]
+        answers = await asyncio.gather(
+            *(one.admit(ask) for n, ask in enumerate(asks) for one in [(w.ledger, ledger)[n % 2]]),
+            return_exceptions=True,
+        )
+        assert sum(not isinstance(answer, Exception) for answer in answers) == 10
+        await w.proved()
+
+
+async def test_group_known_from_before_is_corrected_by_the_store(world):
+    async with world(gold=GroupLimits(rpm=7)) as w:
+        key = await w.caller()
+        await w.admit(key)
+        await w.accounts.move("acme", "gold")
+        await refused(w, errors.ModelNotPermitted, w.admit(key))
+        hold = await w.admit(key, groups=frozenset({"gold"}))
+        assert hold.group == "gold"
+        assert hold.rates is not None and hold.rates.limit_requests == 7
+        await w.accounts.move("acme", "default")
+        assert (await w.admit(key)).rates is None
+
+
+async def test_limits_replaced_at_a_reload_hold_for_the_next_ask(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.admit(key)
+        w.ledger.groups = {"default": GroupLimits(rpm=1)}
+        await w.admit(key)
+        await refused(w, errors.RequestRateLimited, w.admit(key))
+
+
+async def test_repeated_ask_is_one_hold(world):
+    async with world() as w:
+        key = await w.caller(balance=1000, rpm=1)
+        ask = w.ask(key, 1000)
+        first = await w.ledger.admit(ask)
+        before = await w.dump()
+        again = await asyncio.gather(w.ledger.admit(ask), w.ledger.admit(ask))
+        assert [hold.admitted_at for hold in again] == [first.admitted_at] * 2
+        assert await w.dump() == before
+        await w.ledger.settle(first, Outcome(7))
+        await refused(w, errors.Conflict, w.ledger.admit(ask))
+
+
+async def test_same_request_twice_in_one_tick_is_one_hold(world):
+    async with world() as w:
+        key = await w.caller(balance=1000)
+        ask = w.ask(key, 600)
+        await asyncio.gather(w.ledger.admit(ask), w.ledger.admit(ask))
+        assert (await w.accounts.show("acme")).held == 600
+        await w.proved()
+
+
+async def test_caller_that_leaves_while_waiting_leaves_nothing_held(world):
+    async with world() as w:
+        key = await w.caller()
+        waiting = asyncio.ensure_future(w.admit(key))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await eventually(lambda: settled(w))
+        await w.proved()
+
+
+async def test_hold_of_a_dead_worker_is_reclaimed_when_its_money_is_needed(world):
+    async with world() as w:
+        key = await w.caller(balance=1000)
+        hold = await w.admit(key, 900)
+        hold.used = 300
+        await w.ledger.beat([hold])
+        await w.expire(hold)
+        await w.admit(key, 700)
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (700, 700)
+        await w.proved()
+
+
+async def test_asks_beyond_one_batch_are_all_answered(world):
+    async with world() as w:
+        keys = [await w.caller(), await w.caller("umbra")]
+        holds = await asyncio.gather(*(w.admit(keys[n % 2], 1) for n in range(300)))
+        assert len({hold.rid for hold in holds}) == 300
+        assert [(await w.accounts.show(name)).held for name in ("acme", "umbra")] == [150, 150]
+        await w.proved()
+
+
+async def test_largest_amounts_stay_exact(world):
+    async with world() as w:
+        most = 9_000_000 * UNIT
+        key = await w.caller(balance=most)
+        hold = await w.admit(key, most - 1)
+        await refused(w, errors.BalanceExhausted, w.admit(key, 2))
+        await w.admit(key, 1)
+        await w.ledger.settle(hold, Outcome(most - 3))
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (3, 1)
+        await w.proved()
+
+
+async def test_unsendable_argument_fails_its_ask_instead_of_hanging(world):
+    async with world() as w:
+        key = await w.caller()
+        with pytest.raises(errors.GatewayError):
+            await asyncio.wait_for(w.admit(key, model="\ud800"), 5)
+
+
+async def settled(world) -> bool:
+    return (await world.accounts.show("acme")).held == 0 and not await world.store.client.exists("{a:acme}:rv")
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(5):
+        while not await condition():
+            await asyncio.sleep(0.005)
+
+
+def world_of_another_worker(world):
+    """A ledger with a link of its own, as another process has it."""
+    from contextlib import asynccontextmanager
+
+    from gateway.ledger import Ledger
+    from gateway.store import Store
+
+    @asynccontextmanager
+    async def opened():
+        store = await Store.open(world.store.address, timeout=5.0)
+        try:
+            yield Ledger(store, {})
+        finally:
+            await store.close()
+
+    return opened()

@@ -1,0 +1,195 @@
+"""Requests and tokens per minute: exact waits, exact bursts, headers."""
+
+import asyncio
+
+import pytest
+
+from gateway import errors
+from gateway.ledger import GroupLimits, Outcome, RateState
+from gateway.ledger.limits import duration_text
+
+MINUTE = 60_000_000
+
+
+async def turn_back(world, account: str, microseconds: int) -> None:
+    """Let the account's buckets believe that much more time has passed."""
+    client = world.store.client
+    for name in [name async for name in client.scan_iter(f"{{a:{account}}}:[rt]pm*")]:
+        level, stamp = (await client.get(name)).split()
+        await client.set(name, b"%s %d" % (level, int(stamp) - microseconds), keepttl=True)
+
+
+async def level_of(world, name: str) -> float:
+    stored = await world.store.client.get(name)
+    return float(stored.split()[0]) if stored else 0.0
+
+
+@pytest.mark.parametrize("limit", [1, 7, 600])
+async def test_burst_is_the_limit_itself_and_remaining_counts_down_to_zero(world, limit):
+    async with world() as w:
+        key = await w.caller(rpm=limit)
+        holds = await asyncio.gather(*(w.admit(key, 0) for _ in range(limit)))
+        assert holds[0].rates.remaining_requests == limit - 1
+        assert holds[-1].rates.remaining_requests <= limit // 20  # a little may have drained between batches
+        extra = await asyncio.gather(*(w.admit(key, 0) for _ in range(limit // 20 + 2)), return_exceptions=True)
+        assert isinstance(extra[-1], errors.RequestRateLimited)
+
+
+async def test_odd_limits_burst_exactly_in_one_moment(world):
+    async with world() as w:
+        key = await w.caller(rpm=61)
+        answers = await asyncio.gather(*(w.admit(key, 0) for _ in range(64)), return_exceptions=True)  # one script call
+        assert [isinstance(answer, Exception) for answer in answers] == [False] * 61 + [True] * 3
+
+
+async def test_wait_is_exact_to_the_microsecond(world):
+    async with world() as w:
+        key = await w.caller(rpm=7)
+        await asyncio.gather(*(w.admit(key, 0) for _ in range(7)))
+        with pytest.raises(errors.RequestRateLimited) as refused:
+            await w.admit(key, 0)
+        wait = refused.value.retry_after
+        assert 8.0 < wait <= 60 / 7 + 1e-6
+        name = f"{{a:acme}}:rpm:{key.id}"
+        level, stamp = (await w.store.client.get(name)).split()
+        assert float(level) == 7.0  # the refused ask took nothing
+        client = w.store.client
+        # Stop the clock's influence: put the stamp where the bucket has just drained to 6 + a hair, then to 6.
+        seconds, micros = await client.time()
+        now = seconds * MINUTE // 60 + micros
+        await client.set(name, b"7 %d" % (now - round(60 / 7 * 1e6) + 300_000))
+        with pytest.raises(errors.RequestRateLimited) as refused:
+            await w.admit(key, 0)
+        assert refused.value.retry_after <= 0.3
+        await asyncio.sleep(refused.value.retry_after)
+        await w.admit(key, 0)
+
+
+async def test_steady_rate_equals_the_limit(world):
+    async with world() as w:
+        key = await w.caller(rpm=60)
+        await asyncio.gather(*(w.admit(key, 0) for _ in range(60)))
+        for _ in range(5):
+            await turn_back(w, "acme", 1_000_000)
+            await w.admit(key, 0)
+            with pytest.raises(errors.RequestRateLimited):
+                await w.admit(key, 0)
+
+
+async def test_refusal_by_tokens_takes_no_request(world):
+    async with world() as w:
+        key = await w.caller(rpm=10, tpm=100)
+        await w.admit(key, 0, 90)
+        before = await w.dump()
+        with pytest.raises(errors.TokenRateLimited) as refused:
+            await w.admit(key, 0, 20)
+        assert await w.dump() == before
+        assert refused.value.type == "tokens"
+        headers = refused.value.headers()
+        assert headers["x-ratelimit-remaining-requests"] == "9"
+        assert headers["x-ratelimit-remaining-tokens"] == "10"
+        assert headers["Retry-After"] == "6"
+        assert 5500 <= int(headers["retry-after-ms"]) <= 6000
+        assert headers["x-should-retry"] == "true"
+
+
+async def test_long_wait_tells_sdks_not_to_retry(world):
+    async with world() as w:
+        key = await w.caller(tpm=100)
+        hold = await w.admit(key, 0, 100)
+        await w.ledger.settle(hold, Outcome(0, tokens=300))
+        with pytest.raises(errors.TokenRateLimited) as refused:
+            await w.admit(key, 0, 10)
+        assert refused.value.retry_after > 100
+        assert refused.value.headers()["x-should-retry"] == "false"
+        assert refused.value.headers()["x-ratelimit-remaining-tokens"] == "0"
+
+
+async def test_request_larger_than_the_burst_is_a_bad_request(world):
+    async with world(default=GroupLimits(tpm=50)) as w:
+        key = await w.caller()
+        before = await w.dump()
+        with pytest.raises(errors.InvalidValue) as refused:
+            await w.admit(key, 0, 51)
+        assert (refused.value.status, refused.value.code) == (400, "invalid_value")
+        assert "51 tokens" in refused.value.message and "50 tokens per minute" in refused.value.message
+        assert await w.dump() == before
+        await w.admit(key, 0, 50)
+
+
+async def test_settlement_corrects_the_token_estimate_both_ways(world):
+    async with world(default=GroupLimits(tpm=10_000)) as w:
+        key = await w.caller(tpm=1000)
+        hold = await w.admit(key, 0, 400)
+        await w.ledger.settle(hold, Outcome(0, tokens=100))
+        assert 90 < await level_of(w, f"{{a:acme}}:tpm:{key.id}") <= 100
+        hold = await w.admit(key, 0, 400)
+        await w.ledger.settle(hold, Outcome(0, tokens=900))
+        assert 990 < await level_of(w, f"{{a:acme}}:tpm:{key.id}") <= 1000
+        assert 900 < await level_of(w, "{a:acme}:tpm") <= 1000
+
+
+async def test_tokens_of_a_bucket_that_has_drained_are_still_charged(world):
+    async with world() as w:
+        key = await w.caller(tpm=60_000)
+        hold = await w.admit(key, 0, 10)
+        await w.store.client.delete(f"{{a:acme}}:tpm:{key.id}")
+        await w.ledger.settle(hold, Outcome(0, tokens=50_010))
+        with pytest.raises(errors.TokenRateLimited):
+            await w.admit(key, 0, 20_000)
+
+
+async def test_void_gives_the_tokens_back(world):
+    async with world() as w:
+        key = await w.caller(tpm=100)
+        await w.ledger.void(await w.admit(key, 0, 100))
+        await w.admit(key, 0, 100)
+
+
+async def test_limits_of_the_group_count_all_keys_and_the_tighter_one_is_told(world):
+    async with world(default=GroupLimits(rpm=3)) as w:
+        one, two = await w.caller(rpm=2), await w.caller()
+        assert (await w.admit(one, 0)).rates.limit_requests == 2
+        await w.admit(two, 0)
+        told = (await w.admit(two, 0)).rates
+        assert (told.limit_requests, told.remaining_requests) == (3, 0)
+        before = await w.dump()
+        with pytest.raises(errors.RequestRateLimited) as refused:
+            await w.admit(one, 0)
+        assert await w.dump() == before
+        assert refused.value.rate_headers["x-ratelimit-limit-requests"] == "3"
+
+
+async def test_empty_bucket_costs_no_memory(world):
+    async with world() as w:
+        key = await w.caller(rpm=60_000)
+        await w.admit(key, 0)
+        assert 0 < await w.store.client.pttl(f"{{a:acme}}:rpm:{key.id}") <= 2
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "0s"),
+        (-5, "0s"),
+        (1, "1ms"),
+        (120_000, "120ms"),
+        (999_001, "1s"),
+        (1_000_000, "1s"),
+        (7_660_000, "7.66s"),
+        (360_000_000, "6m0s"),
+        (3_612_000_000, "1h0m12s"),
+        (3_600_000_000, "1h0m0s"),
+        (61_001_000, "1m1.001s"),
+    ],
+)
+def test_durations_read_as_go_writes_them(microseconds, text):
+    assert duration_text(microseconds) == text
+
+
+def test_headers_name_only_the_limits_that_exist():
+    assert RateState(10, 9, 6_000_000, -1, -1, -1).headers() == {
+        "x-ratelimit-limit-requests": "10",
+        "x-ratelimit-remaining-requests": "9",
+        "x-ratelimit-reset-requests": "6s",
+    }

@@ -1,0 +1,300 @@
+"""The embedded server as operators meet it: started, stopped, killed, moved, fought over; always with its data."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreUnavailable
+from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault, StoreInUse
+from gateway.store.server_home import ask
+
+# A gateway of three lines, for tests that kill one.
+OWNER = """
+import sys, time
+from gateway.store import EmbeddedServer
+server = EmbeddedServer(sys.argv[1])
+server.start_blocking()
+print(server.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A killed process stays a zombie until its new parent looks.
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+async def poll(condition: Callable[[], object], within: float = 10.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.01)
+
+
+async def value_of(socket: Path, key: str) -> bytes | None:
+    store = await Store.open(socket)
+    try:
+        return await store.client.get(key)
+    finally:
+        await store.close()
+
+
+async def put(socket: Path, key: str, value: str) -> None:
+    store = await Store.open(socket)
+    try:
+        await store.client.set(key, value)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def started(data_dir: Path) -> AsyncIterator[EmbeddedServer]:
+    server = EmbeddedServer(data_dir, patience=5.0)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def test_data_survives_stop_and_start(tmp_path):
+    async with started(tmp_path) as server:
+        await put(server.socket, "balance", "10")
+    assert server.pid is None
+    assert not server.socket.exists()
+    async with started(tmp_path) as server:
+        assert await value_of(server.socket, "balance") == b"10"
+
+
+async def test_everything_it_makes_is_private_to_the_user(tmp_path):
+    async with started(tmp_path / "var") as server:
+        await put(server.socket, "k", "v")
+        made = [tmp_path / "var", *(tmp_path / "var").rglob("*")]
+        assert {"valkey.sock", "version", "owner.lock", "server.log"} <= {path.name for path in made}
+        assert [path for path in made if path.stat().st_mode & 0o077] == []
+
+
+async def test_it_listens_on_the_socket_only_and_keeps_the_money_rules(tmp_path):
+    async with started(tmp_path) as server:
+        store = await Store.open(server.socket)
+        try:
+            names = ("port", "appendonly", "appendfsync", "maxmemory-policy", "save")
+            found = {name: (await store.client.config_get(name))[name] for name in names}
+            assert found == {
+                "port": "0",
+                "appendonly": "yes",
+                "appendfsync": "everysec",
+                "maxmemory-policy": "noeviction",
+                "save": "",
+            }
+            assert await store.warnings() == []
+        finally:
+            await store.close()
+
+
+async def test_it_runs_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(tmp_path):
+    async with started(tmp_path) as server:
+        assert server.pid is not None
+        assert os.getsid(server.pid) == server.pid != os.getsid(0)
+
+
+async def test_a_killed_server_is_restarted_with_its_data(tmp_path):
+    async with started(tmp_path) as server:
+        events: list[StoreEvent] = []
+        watching = asyncio.create_task(server.watch(events.append))
+        store = await Store.open(server.socket)
+        for round in range(3):
+            assert await store.link("").call("INCR", "n") == round + 1
+            first, seen = server.pid, len(events)
+            os.kill(first, signal.SIGKILL)
+            await poll(lambda seen=seen: len(events) == seen + 2)
+            await poll(lambda: store.link("").connected, within=2.0)
+            assert server.pid not in {None, first}
+        assert await store.link("").call("GET", "n") == b"3"
+        assert [event.kind for event in events] == ["died", "restarted"] * 3
+        assert "signal 9" in events[0].detail
+        await store.close()
+        await server.stop()
+        await asyncio.wait_for(watching, 2)
+        assert len(events) == 6
+
+
+async def test_a_server_that_cannot_come_back_is_reported_and_tried_again(tmp_path):
+    async with started(tmp_path) as server:
+        await put(server.socket, "k", "v")
+        events: list[StoreEvent] = []
+        watching = asyncio.create_task(server.watch(events.append))
+        manifest = tmp_path / "store/appendonlydir/appendonly.aof.manifest"
+        good = manifest.read_bytes()
+        manifest.write_bytes(b"nonsense\n")
+        os.kill(server.pid, signal.SIGKILL)
+        await poll(lambda: any(event.kind == "failed" for event in events))
+        manifest.write_bytes(good)
+        await poll(lambda: events[-1].kind == "restarted")
+        assert await value_of(server.socket, "k") == b"v"
+        await server.stop()
+        await watching
+
+
+async def test_a_folder_has_one_gateway_at_a_time(tmp_path):
+    async with started(tmp_path) as server:
+        second = EmbeddedServer(tmp_path, patience=0.1)
+        with pytest.raises(StoreInUse, match=f"in use by another gateway .process {os.getpid()}."):
+            await second.start()
+        assert ask(server.socket, "PING") == "+PONG"
+    await second.start()
+    await second.stop()
+
+
+async def test_data_of_a_newer_server_is_refused(tmp_path):
+    async with started(tmp_path) as server:
+        await put(server.socket, "k", "v")
+    version = tmp_path / "store" / "version"
+    written = version.read_text()
+    version.write_text("valkey 99.1.0\n")
+    with pytest.raises(StoreFault, match=r"written by valkey 99\.1\.0.*open it empty.*install valkey 99\.1 or later"):
+        await EmbeddedServer(tmp_path).start()
+    version.write_text(written)
+    async with started(tmp_path) as server:
+        assert await value_of(server.socket, "k") == b"v"
+
+
+async def test_a_folder_too_deep_for_a_socket_gets_a_short_one_elsewhere(tmp_path):
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    async with started(deep) as server:
+        assert len(os.fsencode(server.socket)) <= 100
+        assert not server.socket.is_relative_to(tmp_path)
+        assert server.socket.parent.stat().st_mode & 0o777 == 0o700
+        await put(server.socket, "k", "v")
+        async with EmbeddedServer.attach_or_start(deep) as socket:
+            assert socket == server.socket
+    assert not server.socket.exists()
+    server.socket.parent.rmdir()
+
+
+async def test_a_short_folder_that_somebody_else_prepared_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp")
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    async with started(deep) as server:
+        folder = server.socket.parent
+    folder.chmod(0o777)
+    try:
+        with pytest.raises(StoreFault, match="not a private folder"):
+            await EmbeddedServer(deep).start()
+    finally:
+        folder.rmdir()
+
+
+async def test_the_server_of_a_killed_gateway_is_taken_over_with_its_data(tmp_path):
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    pid = int(await gateway.stdout.readline())
+    socket = tmp_path / "store" / "valkey.sock"
+    await put(socket, "k", "v")
+    gateway.kill()
+    await gateway.wait()
+    async with started(tmp_path) as server:
+        assert server.pid != pid
+        assert not alive(pid)
+        assert await value_of(server.socket, "k") == b"v"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bind a child's life to its parent's")
+async def test_a_killed_gateway_takes_its_server_with_it(tmp_path):
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    pid = int(await gateway.stdout.readline())
+    gateway.kill()
+    await gateway.wait()
+    await poll(lambda: not alive(pid))
+
+
+async def test_an_orphan_that_lives_on_is_ended_before_a_new_server_starts(tmp_path):
+    # As where there is no parent-death signal: the owner lets go of its lock, the server runs on.
+    first = EmbeddedServer(tmp_path)
+    await first.start()
+    await put(first.socket, "k", "v")
+    first.home.owner.release()
+    orphan = first._process
+    async with started(tmp_path) as server:
+        assert orphan.poll() == 0
+        assert await value_of(server.socket, "k") == b"v"
+    await first.stop()
+
+
+async def test_a_command_attaches_to_the_running_server_and_leaves_it_running(tmp_path):
+    async with started(tmp_path) as server:
+        await put(server.socket, "k", "v")
+        async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+            assert await value_of(socket, "k") == b"v"
+        assert ask(server.socket, "PING") == "+PONG"
+
+
+async def test_a_command_starts_a_server_for_the_moment(tmp_path):
+    async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+        await put(socket, "k", "v")
+    assert not socket.exists()
+    async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+        assert await value_of(socket, "k") == b"v"
+
+
+async def test_commands_at_the_same_time_share_the_momentary_server(tmp_path):
+    async def command(number: int) -> None:
+        async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+            await put(socket, f"k{number}", "v")
+            await asyncio.sleep(0.05 * number)
+            assert await value_of(socket, f"k{number}") == b"v"
+
+    await asyncio.gather(*(command(number) for number in range(4)))
+    async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+        assert [await value_of(socket, f"k{number}") for number in range(4)] == [b"v"] * 4
+
+
+async def test_an_error_inside_a_command_still_ends_its_server(tmp_path):
+    with pytest.raises(StoreUnavailable):
+        async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+            raise StoreUnavailable
+    assert not socket.exists()
+    async with started(tmp_path) as server:
+        assert server.pid is not None
+
+
+async def test_a_server_that_ends_at_start_is_quoted(tmp_path):
+    async with started(tmp_path):
+        pass
+    (tmp_path / "store/appendonlydir/appendonly.aof.manifest").write_text("nonsense\n")
+    with pytest.raises(StoreFault, match=r"ended at start with exit code 1: .*"):
+        await EmbeddedServer(tmp_path).start()
+
+
+async def test_a_data_dir_that_is_a_file_is_a_fault_that_names_it(tmp_path):
+    (tmp_path / "var").write_text("")
+    with pytest.raises(StoreFault, match="var: "):
+        await EmbeddedServer(tmp_path / "var").start()
+
+
+async def test_a_stuck_server_is_killed_within_bounds(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.store.embedded.STOP_WITHIN", 0.3)
+    server = EmbeddedServer(tmp_path)
+    await server.start()
+    await put(server.socket, "k", "v")
+    os.kill(server.pid, signal.SIGSTOP)
+    started_at = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - started_at < 2
+    async with started(tmp_path) as again:
+        assert await value_of(again.socket, "k") == b"v"

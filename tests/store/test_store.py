@@ -1,0 +1,100 @@
+"""Store: one process's way in, over the link and over redis-py's client."""
+
+import asyncio
+import time
+
+import pytest
+import redis.exceptions
+
+from gateway.errors import StoreUnavailable
+from gateway.store import EmbeddedServer, Store, StoreFault
+from gateway.transport.redis_address import RedisAddress
+
+
+async def test_link_and_client_lead_to_the_same_place(redis_server):
+    store = await Store.open(redis_server)
+    try:
+        await store.link("{a:acme}").call("SET", "here", 1)
+        assert await store.client.get("here") == b"1"
+        assert 0 < await store.ping() < 0.25
+    finally:
+        await store.close()
+
+
+async def test_a_url_with_database_reaches_both(redis_server):
+    store = await Store.open(f"unix://{redis_server}?db=5")
+    try:
+        await store.link("").call("SET", "five", 1)
+        assert await store.client.get("five") == b"1"
+        assert b" db=5 " in await store.link("").call("CLIENT", "INFO")
+    finally:
+        await store.close()
+
+
+async def test_nobody_there_is_unavailable_at_once(tmp_path):
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable) as caught:
+        await Store.open(tmp_path / "nothing.sock")
+    assert time.monotonic() - started < 1
+    assert "never sent" in caught.value.detail
+
+
+async def test_a_worker_may_open_before_the_store_is_there(tmp_path):
+    server = EmbeddedServer(tmp_path)
+    store = await Store.open(tmp_path / "store" / "valkey.sock", required=False)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        await server.start()
+        deadline = time.monotonic() + 2
+        while not store.link("").connected:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        assert await store.ping() > 0
+    finally:
+        await store.close()
+        await server.stop()
+
+
+async def test_a_url_that_makes_no_sense_is_the_operators_fault():
+    with pytest.raises(StoreFault, match="known are redis://"):
+        await Store.open("http://localhost")
+
+
+async def test_a_server_that_could_lose_money_is_warned_of(redis_server):
+    store = await Store.open(redis_server)
+    try:
+        assert await store.warnings() == []
+        await store.client.config_set("maxmemory-policy", "allkeys-lru")
+        await store.client.config_set("appendonly", "no")
+        policy, log = await store.warnings()
+        assert "allkeys-lru" in policy
+        assert "append-only" in log
+    finally:
+        await store.client.config_set("maxmemory-policy", "noeviction")
+        await store.client.config_set("appendonly", "yes")
+        await store.close()
+
+
+async def test_the_cold_client_never_repeats_a_command(tmp_path):
+    received = 0
+
+    async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while chunk := await reader.read(4096):
+            if b"INCR" in chunk:
+                received += 1
+                break  # the reply is lost with the connection
+            writer.write(b"+OK\r\n" * chunk.count(b"*"))
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_unix_server(count, tmp_path / "s")
+    store = Store(RedisAddress(path=str(tmp_path / "s"), protocol=2))
+    try:
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await store.client.incr("n")
+        assert received == 1
+    finally:
+        await store.close()
+        server.close()

@@ -1,0 +1,77 @@
+"""store.url as operators write it."""
+
+import pytest
+
+from gateway.store import StoreFault, parse_address
+from gateway.store.url import address_of
+from gateway.transport.redis_address import RedisAddress
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://", RedisAddress()),
+        ("redis://host", RedisAddress(host="host")),
+        ("redis://host:6380/2", RedisAddress(host="host", port=6380, db=2)),
+        ("redis://[::1]:7000", RedisAddress(host="::1", port=7000)),
+        ("redis://:p%40ss@host", RedisAddress(host="host", password="p@ss")),
+        ("redis://us%2Fer:p%3A%23@host/1", RedisAddress(host="host", username="us/er", password="p:#", db=1)),
+        ("redis://host?protocol=2&db=4", RedisAddress(host="host", protocol=2, db=4)),
+        ("rediss://host", RedisAddress(host="host", tls=True)),
+        (
+            "rediss://host?ssl_ca_certs=ca.pem&ssl_certfile=c.pem&ssl_keyfile=k.pem",
+            RedisAddress(host="host", tls=True, tls_ca="ca.pem", tls_cert="c.pem", tls_key="k.pem"),
+        ),
+        ("rediss://host?ssl_cert_reqs=none", RedisAddress(host="host", tls=True, tls_verify=False)),
+        ("unix:///run/redis.sock", RedisAddress(path="/run/redis.sock")),
+        ("unix://me:secret@/run/a%20b?db=1", RedisAddress(path="/run/a b", username="me", password="secret", db=1)),
+    ],
+)
+def test_a_url_becomes_the_address_it_says(url, address):
+    assert parse_address(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://host", "known are redis://"),
+        ("host:6379", "known are redis://"),
+        ("redis://host:port", "the port is no number"),
+        ("redis://host:99999", "the port is no number"),
+        ("redis://[host", "not a URL"),
+        ("redis://host/zero", "the database is a number"),
+        ("redis://host?db=-1", "db is a number"),
+        ("redis://host?protocol=4", "protocol is 2 or 3"),
+        ("redis://host?retries=3", "unknown option 'retries'; known are db"),
+        ("unix://relative.sock", "unix:///absolute"),
+        ("unix://", "unix:///absolute"),
+        ("redis+sentinel://a:1,b:2/service/0", "not supported"),
+        ("redis+cluster://a:1,b:2", "not supported"),
+    ],
+)
+def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
+    with pytest.raises(StoreFault, match=words) as caught:
+        parse_address(url)
+    assert str(caught.value).startswith("store.url: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://u:hunter2@h",
+        "redis://u:hunter2@h:x",
+        "redis://u:hunter2/@h",
+        "redis://u:hunter2@h/x",
+        "redis://u:hunter2@h?x=1",
+    ],
+)
+def test_no_message_and_no_repr_shows_the_password(url):
+    with pytest.raises(StoreFault) as caught:
+        parse_address(url)
+    assert "hunter2" not in str(caught.value)
+    address = parse_address("rediss://user:hunter2@host:1/2")
+    assert repr(address) == "RedisAddress(rediss://host:1/2)"
+
+
+def test_a_plain_path_is_a_socket(tmp_path):
+    assert address_of(tmp_path / "s").path == address_of(str(tmp_path / "s")).path == str(tmp_path / "s")
