@@ -24,7 +24,9 @@ def build(source: Path) -> Path:
     # Built aside and moved into place: two benches that start together must not run half a program.
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         fresh = Path(folder) / program.name
-        run = subprocess.run([compiler, *FLAGS, "-o", str(fresh), str(source)], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [compiler, *FLAGS, "-o", str(fresh), str(source)], capture_output=True, text=True, check=False
+        )
         if run.returncode != 0:
             raise BenchFault(f"{compiler} could not build {source.name}:\n{run.stderr.strip()}")
         fresh.replace(program)

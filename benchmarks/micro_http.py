@@ -20,6 +20,7 @@ import socket
 import statistics
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final
 
 import tornado.httpserver
@@ -95,7 +96,7 @@ def load(port: int, connections: int, seconds: float) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
+    with Path(f"/proc/{pid}/stat").open() as stat:
         fields = stat.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -124,7 +125,7 @@ def main() -> None:
             process.start()
             servers[kind] = (process, ours.recv())
         pin(cores[-1])
-        for kind, (_, port) in servers.items():
+        for _, port in servers.values():
             load(port, options.connections, 0.3)
         for _ in range(options.rounds):
             for kind, (process, port) in servers.items():

@@ -120,9 +120,9 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         record=ModelRecord(
             id=name,
             object="model",
-            created=settings.created if settings.created is not None else now,
+            created=int(settings.created if settings.created is not None else now),
             owned_by=settings.owned_by,
-            shutdown_date=settings.shutdown_date,
+            shutdown_date=str(settings.shutdown_date) if settings.shutdown_date else None,
             context_window=settings.context_window,
             max_output_tokens=settings.max_output_tokens,
             endpoints=endpoints,

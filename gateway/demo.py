@@ -38,5 +38,5 @@ async def announce(store: Store, pepper: bytes, *, base_url: str) -> None:
     if ACCOUNT not in await ledger.accounts():
         await accounts.create(ACCOUNT, group="default", balance=BALANCE)
     key = await keys.create(ACCOUNT, name="demo")
-    text = TEXT.format(base_url=base_url, account=ACCOUNT, balance="10", key=key.key, model=MODEL)
+    text = TEXT.format(base_url=base_url, account=ACCOUNT, balance="10", key=key.text, model=MODEL)
     print(text, file=sys.stdout, flush=True)  # noqa: T201 - this is what the command is for

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway import Answer
 from gateway.errors import (
     ContentFiltered,
     ContextLengthExceeded,
@@ -30,7 +31,6 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from gateway.transport.upstream import Answer
 
 MAX_BODY = 256 * 1024  # bytes of an error's body that are read
 MAX_WORDS = 600  # characters of an upstream's message that are passed on

@@ -120,7 +120,7 @@ def api_key(io_loop: IOLoop, accounts: Accounts, keys: Keys) -> NewKey:
 @pytest.fixture
 def bearer(api_key: NewKey) -> dict[str, str]:
     """Headers of a caller with that key."""
-    return {"Authorization": f"Bearer {api_key.key}", "Content-Type": "application/json"}
+    return {"Authorization": f"Bearer {api_key.text}", "Content-Type": "application/json"}
 
 
 @pytest.fixture

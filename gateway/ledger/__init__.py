@@ -1,7 +1,8 @@
-"""The ledger: what every call may cost, costs, and did cost, exact to the nano-unit. Start reading at `ledger.Ledger`."""
+"""The ledger: what every call may cost and did cost, exact to the nano-unit. Start reading at `ledger.Ledger`."""
 
 from gateway.ledger.audit import AuditReport, Mismatch
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
+from gateway.ledger.journal import Journal
 from gateway.ledger.ledger import Beat, Credited, Ledger
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine
@@ -13,6 +14,7 @@ __all__ = [
     "Credited",
     "GroupLimits",
     "Hold",
+    "Journal",
     "Ledger",
     "LedgerLine",
     "Mismatch",

@@ -85,7 +85,7 @@ class Admission:
             code, detail, *numbers = reply[at : at + WIDTH]
             at += WIDTH
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
-            if code == OK or code == DUP:
+            if code in (OK, DUP):
                 hold = Hold(ask.rid, ask.key, ask.model, ask.hold, group, rates, detail, ask.tokens, ask.price_version)
                 if future.done():
                     self._orphaned(hold)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.batch import Argument, Batch, Batches
 from gateway.ledger.call import Hold, Outcome, Settled, line_meta
-from gateway.ledger.scripts import Links, Script
+from gateway.ledger.entry import Entry
+from gateway.ledger.journal import NOWHERE, Journal
+from gateway.ledger.scripts import Links
 from gateway.money import MAX_AMOUNT
-
-if TYPE_CHECKING:
-    from gateway.ledger.journal import Journal
+from gateway.transport.redis_link import Script
 
 log = logging.getLogger("gateway.ledger")
 
@@ -29,26 +29,12 @@ OLD, NOACCT = 4, 20
 WIDTH = 3
 
 
-class Entry(Struct, array_like=True):
-    """One settlement as it is sent, journaled and sent again."""
-
-    account: str
-    rid: str
-    kid: str
-    kind: str  # use, void
-    amount: int  # what the balance changes by: never positive
-    tokens: int
-    at: int  # µs, Redis time of the admission
-    meta: str
-    force: int = 0  # 1: the ledger has been searched, there is no line of this rid
-
-
 class Waiting(Struct):
     """An entry on its way, and who waits for it; `segment` is where the journal has it."""
 
     entry: Entry
     future: asyncio.Future[Settled]
-    segment: int = -1
+    segment: int = NOWHERE
 
 
 class Booking:
@@ -101,7 +87,7 @@ class Booking:
         """Void a hold that nobody waits for; if that fails its lease runs out."""
         self.void(hold).add_done_callback(_look_away)
 
-    def send(self, entry: Entry, *, segment: int = -1) -> asyncio.Future[Settled]:
+    def send(self, entry: Entry, *, segment: int = NOWHERE) -> asyncio.Future[Settled]:
         """Send an entry; `segment` says that the journal has it already."""
         future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._batches.put(entry.account, Waiting(entry, future, segment))
@@ -109,7 +95,7 @@ class Booking:
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
         assert self.journal is not None
-        new = [item for items in waiting.values() for item in items if item.segment < 0]
+        new = [item for items in waiting.values() for item in items if item.segment == NOWHERE]
         if new:
             segment = self.journal.append([item.entry for item in new])
             for item in new:
@@ -117,8 +103,7 @@ class Booking:
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
-            log.error("settlements of account %s cannot be booked: there is no such account", batch.account)
-            self._failed(batch, InternalError(detail=f"no account {batch.account}"))
+            self._failed(batch, InternalError(detail=f"there is no account {batch.account}"))
             return
         at = 0
         for item in batch.items:
@@ -127,22 +112,33 @@ class Booking:
             if code == OLD:
                 self._search(item)
                 continue
-            if item.segment >= 0 and self.journal is not None:
-                self.journal.confirm(item.segment)
+            self._confirm(item)
             if not item.future.done():
                 status = "void" if item.entry.kind == "void" and code == 0 else STATUS[code]
                 item.future.set_result(Settled(status, -amount, balance))
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        away = isinstance(error, StoreUnavailable)
         for item in batch.items:
+            written = item.segment != NOWHERE and self.journal is not None
+            if written and not away:  # sending it again would fail again
+                assert self.journal is not None
+                self.journal.refuse(item.entry, error.detail or error.message)
+                self._confirm(item)
             if item.future.done():
                 continue
             if item.segment >= 0:
                 item.future.set_result(Settled("journaled", -item.entry.amount))
+            elif written and not away:
+                item.future.set_result(Settled("refused", 0))
             else:
                 item.future.set_exception(type(error)(detail=error.detail))
-        if isinstance(error, StoreUnavailable):
+        if away and self.journal is not None:
             self.on_journaled()
+
+    def _confirm(self, item: Waiting) -> None:
+        if item.segment >= 0 and self.journal is not None:
+            self.journal.confirm(item.segment)
 
     def _search(self, item: Waiting) -> None:
         """The marker may have expired: only the ledger knows whether this was booked."""
@@ -161,8 +157,7 @@ class Booking:
             entry.force = 1
             self._batches.put(entry.account, item)
             return
-        if item.segment >= 0 and self.journal is not None:
-            self.journal.confirm(item.segment)
+        self._confirm(item)
         if not item.future.done():
             item.future.set_result(Settled("duplicate", -found))
 

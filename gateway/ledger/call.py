@@ -59,7 +59,8 @@ class Settled(Struct, frozen=True):
     """How a settlement ended: what was charged in the end, and the balance after it.
 
     status: settled · duplicate (it was done before) · late (the hold was gone) · amended (only the difference to a
-    reclaim was charged) · journaled (the store is away; the journal will bring it there) · void.
+    reclaim was charged) · journaled (the store is away; the journal will bring it there) · refused (there is no such
+    account; the journal keeps the entry for the operator) · void.
     """
 
     status: str

@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,15 +23,14 @@ from msgspec import Struct
 from gateway import errors
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.audit import AuditReport, audit_account
+from gateway.ledger.booking import Booking
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
+from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
-from gateway.ledger.booking import Booking
 from gateway.money import MAX_AMOUNT
-
-if TYPE_CHECKING:
-    from gateway.ledger.journal import Journal
 
 ACCOUNTS = "accounts"  # the set of all account names
 BEATS = 64  # calls renewed per script
@@ -62,12 +61,9 @@ class Ledger:
         self._links = links
         self._scripts = Scripts.load()
         self._booking = Booking(links, self._scripts.settle, lookup=self._booked, journal=journal)
+        #: Sends the journal's entries again, None without one; its `reconnected` is for every link's `on_reconnect`.
+        self.recovery = Recovery(journal, self._booking) if journal is not None else None
         self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._booking.void_unwatched)
-
-    @property
-    def booking(self) -> Booking:
-        """Where the journal's entries are sent again."""
-        return self._booking
 
     @property
     def groups(self) -> Mapping[str, GroupLimits]:
@@ -96,7 +92,7 @@ class Ledger:
         return await self._booking.void(hold)
 
     async def extend(self, hold: Hold, amount: int) -> None:
-        """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded, InvalidApiKey; a hold that is gone: Conflict."""
+        """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey; Conflict if it is gone."""
         key = slot(hold.key.account)
         target = hold.amount + amount
         code = await self._links.link(key).eval(

@@ -22,7 +22,8 @@ FORBIDDEN_FIELDS = frozenset(
         "api_base", "api_base_url", "api_endpoint", "api_host", "api_type", "api_url", "api_version",
         "azure_deployment", "azure_endpoint", "base_url", "endpoint_url", "host", "proxies", "proxy", "proxy_url",
         "region_name", "aws_bedrock_runtime_endpoint", "aws_region", "aws_region_name", "aws_sts_endpoint",
-        "vertex_ai_location", "vertex_ai_project", "vertex_location", "vertex_project", "http_client", "ssl_verify", "verify_ssl",
+        "vertex_ai_location", "vertex_ai_project", "vertex_location", "vertex_project", "http_client", "ssl_verify",
+        "verify_ssl",
         # as whom
         "access_key", "access_token", "api_key", "api_keys", "api_token", "auth", "auth_token", "authorization",
         "aws_access_key_id", "aws_profile_name", "aws_role_name", "aws_secret_access_key", "aws_session_name",
@@ -38,6 +39,7 @@ FORBIDDEN_FIELDS = frozenset(
     }
 )  # fmt: skip
 
+_CONTAINERS = frozenset({dict, list})
 _ODD = re.compile(r"[^A-Za-z0-9_.\-\[\]]")
 
 
@@ -59,6 +61,8 @@ def strip_forbidden(fields: dict[str, Raw], names: Iterable[str]) -> list[str]:
             del fields[name]
             removed.append(header_name(name))
             continue
+        if b"{" not in bytes(fields[name]):
+            continue  # no object, no names
         document = _decode(fields[name], name)
         inner = _strip(document)
         if inner:
@@ -76,16 +80,16 @@ def _decode(raw: Raw, name: str) -> Any:
 
 
 def _strip(document: Any) -> list[str]:
-    """Delete forbidden keys in place; a stack, for the document may be deep. 60 ns a container."""
+    """Delete forbidden keys in place; a stack, for the document may be deep. 1 µs an object."""
     removed: list[str] = []
-    pending = [document] if isinstance(document, dict | list) else []
+    pending = [document] if type(document) in _CONTAINERS else []
     while pending:
         node = pending.pop()
-        if isinstance(node, dict):
+        if type(node) is dict:
             hits = [key for key in node if is_forbidden(key)]
             for key in hits:
                 del node[key]
             removed += hits
-        items = node.values() if isinstance(node, dict) else node
-        pending += [item for item in items if isinstance(item, dict | list)]
+            node = list(node.values())
+        pending += [item for item in node if type(item) in _CONTAINERS]
     return removed

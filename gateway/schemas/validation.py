@@ -21,7 +21,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Raw
 
-from gateway.errors import BadRequest, InvalidJSON, InvalidType, InvalidValue, MissingParameter
+from gateway.errors import BadRequest, InvalidJSON, InvalidType, InvalidValue, MissingParameter, OutOfRange
 from gateway.schemas.fault import first_fault, parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -30,6 +30,7 @@ LARGE = 1 << 20  # bytes from which a body is checked for its shape before anyth
 MAX_EXPLAINED = 250_000  # values; beyond it a fault is named by msgspec alone, which builds nothing
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(.+)`")
 _KINDS = {b"{": "an object", b"[": "an array", b'"': "a string", b"n": "null", b"t": "a boolean", b"f": "a boolean"}
 
 
@@ -133,7 +134,13 @@ def _not_json(error: Exception) -> InvalidJSON:
 
 
 def _by_msgspec(message: str, path: str) -> BadRequest:
-    """msgspec's own finding, for bodies too dense to be walked in bounded time."""
-    param = path.replace("[...]", "")
-    text = f"Invalid '{param}': {_AT.sub('', message)}."[:300]
-    return (InvalidType if ", got `" in message else InvalidValue)(text, param=param)
+    """msgspec's own finding, for values too dense to be walked in bounded time."""
+    param, cause = path.replace("[...]", ""), _AT.sub("", message)
+    missing = _MISSING.search(cause)
+    if missing:
+        param = f"{param}.{missing[1]}"
+        return MissingParameter(f"Missing required parameter: '{param}'.", param=param)
+    text = f"Invalid '{param}': {cause}."[:300]
+    if cause.startswith("Expected `array` of length <="):
+        return OutOfRange(text, code="array_above_max_length", param=param)
+    return (InvalidType if ", got `" in cause else InvalidValue)(text, param=param)

@@ -251,6 +251,11 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._close_or_linger()
 
+    def fail(self, exchange: Exchange) -> None:
+        """Answer 500: the application gave up without an answer."""
+        if exchange is self._exchange:
+            self._refuse(InternalError())
+
     # The server's side ----------------------------------------------------------------------------------------------
 
     @property

@@ -121,6 +121,7 @@ class Exchange(HTTPConnection):
         if connection is None:
             return
         if not self.headers_written:
+            connection.fail(self)  # its headers were refused: without this, the client would wait forever
             raise HTTPOutputError("finish() before write_headers()")
         if self._remaining:
             self.abort()

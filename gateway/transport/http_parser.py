@@ -168,8 +168,6 @@ class RequestParser:
         except httptools.HttpParserUpgrade:
             self._ignore_upgrade()
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, BadRequest):  # raised in a callback below
-                raise error.__context__ from None
             raise BadRequest("The request is not valid HTTP", detail=str(error)) from None
 
     def _bound(self, data: bytearray, start: int, end: int) -> None:
@@ -190,17 +188,14 @@ class RequestParser:
         self._pairs, self._url = pairs, url
         self._build_head(method, version, keep_alive=False)
 
-    # What httptools calls back; exceptions raised here end up as __context__ of its own.
+    # What httptools calls back.
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._seen_head:
-            return  # a trailer
-        if len(self._pairs) >= self._max_count:
-            raise BadRequest(f"The request has more than {self._max_count} headers")
-        self._pairs.append((name, value))
+        if not self._seen_head:  # else it is a trailer
+            self._pairs.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._seen_head = True
@@ -226,6 +221,8 @@ class RequestParser:
     def _build_head(self, method: str, version: str, *, keep_alive: bool) -> None:
         if version not in ("1.1", "1.0"):
             raise BadRequest("Only HTTP/1.1 and HTTP/1.0 are spoken here")
+        if len(self._pairs) > self._max_count:
+            raise BadRequest(f"The request has more than {self._max_count} headers")
         headers = self._names.read(self._pairs)
         lines = headers._as_list
         hosts = lines.get("Host", [])

@@ -94,6 +94,8 @@ class HTTPServer:
         self._error_answer = on_protocol_error
         self._loop: asyncio.AbstractEventLoop
         self._listener: asyncio.Server | None = None
+        self._sock: socket.socket
+        self._accepting: set[asyncio.Task[object]] = set()
         self._connections: set[Connection] = set()
         self._watched: set[Connection] = set()
         self._sweeping = False
@@ -107,6 +109,7 @@ class HTTPServer:
         self.done = loop.create_future()
         self.done.set_result(None)
         self._read_clock()
+        self._sock = sock
         self._listener = await loop.create_server(
             lambda: Connection(self, loop), sock=sock, backlog=self.limits.backlog
         )
@@ -122,10 +125,22 @@ class HTTPServer:
         return sum(not connection.idle for connection in self._connections)
 
     def close_listener(self) -> None:
-        """Accept no more; connections that are open live on."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        """Accept no more; connections that are open live on, and those that the kernel queued are still taken."""
+        if self._listener is None:
+            return
+        while (queued := self._next_queued()) is not None:
+            accepting = self._loop.connect_accepted_socket(lambda: Connection(self, self._loop), queued)
+            task: asyncio.Task[object] = self._loop.create_task(accepting)
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+        self._listener.close()
+        self._listener = None
+
+    def _next_queued(self) -> socket.socket | None:
+        try:
+            return self._sock.accept()[0]
+        except OSError:  # nothing queued, or the connection is gone again
+            return None
 
     def close_idle(self) -> None:
         """Close the connections on which nothing of a request has arrived."""
@@ -141,6 +156,7 @@ class HTTPServer:
         self._idle_until = self._loop.time() + self.tick
         try:
             async with asyncio.timeout(timeout):
+                await asyncio.gather(*self._accepting, return_exceptions=True)
                 await self._empty.wait()
         except TimeoutError:
             for connection in list(self._connections):

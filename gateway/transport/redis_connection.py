@@ -36,16 +36,10 @@ Queued = tuple[bytes, asyncio.Future[Any], float]  # packed command, its future,
 class RedisReplyError(InternalError):
     """The server refused a command that we should not have sent; the reply is in `detail`."""
 
-    def __init__(self, reply: str) -> None:
-        super().__init__(detail=reply)
-
     @property
     def kind(self) -> str:
         """First word of the reply: ERR, NOSCRIPT, WRONGTYPE, MOVED."""
         return (self.detail or "").partition(" ")[0]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.detail,))
 
 
 def store_unavailable(fate: str, reason: str) -> StoreUnavailable:
@@ -56,7 +50,7 @@ def store_unavailable(fate: str, reason: str) -> StoreUnavailable:
 def _reply_error(reply: str) -> GatewayError:
     if reply.partition(" ")[0] in UNABLE:
         return store_unavailable(REFUSED, reply)
-    return RedisReplyError(reply)
+    return RedisReplyError(detail=reply)
 
 
 class RedisConnection(asyncio.Protocol):

@@ -20,14 +20,20 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gateway import (
+    Answer,
+    Chat,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    Provider,
+    Secret,
+    Target,
+    Upstream,
+    hookimpl,
+)
 from gateway.errors import UpstreamTruncated
-from gateway.hookspecs import hookimpl
-from gateway.provider import Chat, Provider, Target
-from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.chat_response import ChatChunk, ChatCompletion
-from gateway.secret import Secret
 from gateway.sse import DONE_DATA
-from gateway.transport.upstream import Answer, Upstream
 
 from ..upstream_errors import raise_for_status
 from .chunks import ChunkReader, read_completion

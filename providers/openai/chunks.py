@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
-from gateway.schemas.chat_response import (
+from gateway import (
     ChatChunk,
     ChatCompletion,
     ChatMessage,
@@ -23,10 +22,11 @@ from gateway.schemas.chat_response import (
     ChunkChoice,
     CompletionUsage,
     Delta,
+    Event,
     ToolCallDelta,
+    completion_usage,
 )
-from gateway.sse import Event
-from gateway.usage import completion_usage
+from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 
 from ..upstream_errors import error_of_document
 from .repair import repaired

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from gateway.provider import Target
-from gateway.schemas.chat_request import ChatRequest
+from gateway import ChatRequest, Target
 
 if TYPE_CHECKING:
     from . import OpenAIProvider

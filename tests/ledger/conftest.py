@@ -29,13 +29,24 @@ class World:
         self.auth = Authenticator(store, PEPPER)
         self._asks = 0
 
-    async def caller(self, account: str = "acme", *, balance: int = 10 * UNIT, group: str = "default", **key: Any) -> ApiKey:
+    async def caller(
+        self, account: str = "acme", *, balance: int = 10 * UNIT, group: str = "default", **key: Any
+    ) -> ApiKey:
         """An account, made if need be, and a new key of it."""
         if account not in await self.ledger.accounts():
             await self.accounts.create(account, balance=balance, group=group)
         return await self.auth.authenticate((await self.keys.create(account, **key)).text)
 
-    def ask(self, key: ApiKey, hold: int = 1000, tokens: int = 10, *, model: str = "m", rid: str = "", groups: frozenset[str] = EVERYONE) -> Ask:
+    def ask(
+        self,
+        key: ApiKey,
+        hold: int = 1000,
+        tokens: int = 10,
+        *,
+        model: str = "m",
+        rid: str = "",
+        groups: frozenset[str] = EVERYONE,
+    ) -> Ask:
         self._asks += 1
         return Ask(rid or f"req_{self._asks:032x}", key, model, groups, hold, tokens)
 

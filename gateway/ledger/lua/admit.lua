@@ -58,7 +58,8 @@ end
 attach_limits(limits, '')
 
 local function permitted(key, model, rule, enabled)
-  if key.models and not string.find(key.models, '\n' .. model .. '\n', 1, true) then return false end
+  if key.models and (string.find(model, '\n', 1, true) or
+                     not string.find(key.models, '\n' .. model .. '\n', 1, true)) then return false end
   return rule == '+' or (rule ~= '-' and enabled == '1')
 end
 

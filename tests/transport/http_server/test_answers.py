@@ -249,6 +249,16 @@ async def test_a_line_break_in_a_header_is_not_written(serve: Any) -> None:
     assert errors
 
 
+async def test_a_handler_whose_headers_are_refused_answers_500(serve: Any) -> None:
+    class Splits(RequestHandler):
+        def get(self) -> None:
+            self._headers._as_list["X-A"] = ["a\r\nSet-Cookie: b"]
+
+    served = await serve(Splits)
+    answer = await served.ask(GET)
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+
+
 async def test_answers_without_a_body_have_no_framing(serve: Any) -> None:
     class Empty(RequestHandler):
         def get(self) -> None:

@@ -248,3 +248,21 @@ async def test_close_idle_spares_requests_under_way(serve: Any, eventually: Any)
         served.server.close_idle()
         assert await idle.closed() == b""
         assert (await begun.ask(GET[12:])).body == b"hello"
+
+
+async def test_connections_in_the_queue_are_served_after_the_listener_closed(serve: Any) -> None:
+    class Hello(RequestHandler):
+        def get(self) -> None:
+            self.write("hello")
+
+    served = await serve(Hello)
+    queued = []
+    for _ in range(20):  # in one tick of the loop: nothing is accepted meanwhile
+        sock = socket.create_connection(served.address)
+        sock.sendall(GET)
+        queued.append(sock)
+    served.server.close_listener()
+    await served.server.drain(2)
+    for sock in queued:
+        assert sock.recv(1_000).endswith(b"hello")
+        sock.close()

@@ -52,7 +52,8 @@ async def test_a_request_reaches_the_handler_whole(serve: Any) -> None:
 
 async def test_a_request_may_come_byte_by_byte(serve: Any) -> None:
     served = await serve(Echo)
-    whole = b"\r\nPOST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\nT: v\r\n\r\n"
+    head = b"\r\nPOST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    whole = head + b"2\r\nab\r\n1;x=y\r\nc\r\n0\r\nT: v\r\n\r\n"
     async with served.client() as client:
         for byte in whole * 2:
             client.send(bytes([byte]))

@@ -1,0 +1,141 @@
+"""`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import click
+import msgspec
+from rich.console import Console
+
+from benchmarks.compiler import build
+from benchmarks.contenders import Contender, all_contenders
+from benchmarks.cores import available_cores, pinned, share_out
+from benchmarks.fault import BenchFault
+from benchmarks.load import SOURCE as LOAD_SOURCE
+from benchmarks.report import Report, lines_of, machine, sharing_note, show
+from benchmarks.rounds import Plan, Sample, run_scenario
+from benchmarks.scenarios import Scenario, all_scenarios
+from benchmarks.upstream import SOURCE as UPSTREAM_SOURCE
+
+
+@click.command()
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often each contender runs.")
+@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.2, 600), help="Measured time.")
+@click.option("--warmup", default=2.0, show_default=True, type=click.FloatRange(0.1, 60), help="Load before that.")
+@click.option("--contenders", default="", metavar="A,B,…", help="Only these; default: all that are found.")
+@click.option("--reference", default="gateway", show_default=True, help="Whom ratios compare with the others.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to FILE.")
+@click.option("--litellm", envvar="BENCH_LITELLM", default="", metavar="PROGRAM", help="LiteLLM's program.")
+@click.option(
+    "--portkey", envvar="BENCH_PORTKEY", default="", metavar="FOLDER", help="Folder of Portkey's node_modules."
+)
+def main(
+    scenarios: tuple[str, ...],
+    *,
+    rounds: int,
+    seconds: float,
+    warmup: float,
+    contenders: str,
+    reference: str,
+    json_file: Path | None,
+    litellm: str,
+    portkey: str,
+) -> None:
+    """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all)."""
+    signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: blocks unwind, and every started process is ended
+    messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
+    known = all_contenders(litellm=litellm, portkey=portkey)
+    present, absent = _choose(known, contenders)
+    chosen = _chosen_scenarios(scenarios)
+    if reference not in {contender.name for contender in present}:
+        reference = present[0].name
+    cores = available_cores()
+    plan = Plan(rounds=rounds, seconds=seconds, warmup=warmup, cores=cores, tell=messages.print)
+    try:
+        _prepare()
+        samples = _run(chosen, present, plan, messages=messages, tables=tables, reference=reference)
+    except BenchFault as fault:
+        raise click.ClickException(str(fault)) from None
+    for name, reason in absent.items():
+        tables.print(f"absent: {name} ({reason})", markup=False, highlight=False)
+    report = Report(
+        machine=machine(),
+        settings={"rounds": rounds, "seconds": seconds, "warmup": warmup},
+        reference=reference,
+        absent=absent,
+        lines=[line for scenario in chosen for line in lines_of(scenario, samples, reference=reference)],
+        samples=samples,
+    )
+    if json_file:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    if any(line.faults for line in report.lines if line.contender == reference):
+        sys.exit(1)
+
+
+def _run(
+    scenarios: list[Scenario],
+    contenders: list[Contender],
+    plan: Plan,
+    *,
+    messages: Console,
+    tables: Console,
+    reference: str,
+) -> list[Sample]:
+    samples: list[Sample] = []
+    with pinned(share_out(plan.cores, workers=1).load):
+        for scenario in scenarios:
+            for workers in sorted({point.workers for point in scenario.points}):
+                if note := sharing_note(share_out(plan.cores, workers=workers)):
+                    messages.print(f"note: {note}", markup=False)
+            taken = run_scenario(scenario, contenders, plan)
+            show(scenario, lines_of(scenario, taken, reference=reference), tables, reference=reference)
+            samples += taken
+    return samples
+
+
+def _choose(known: list[Contender], names: str) -> tuple[list[Contender], dict[str, str]]:
+    """Who takes part, and why the others do not."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = set(wanted) - {contender.name for contender in known}
+    if unknown:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; known: {', '.join(c.name for c in known)}")
+    asked = [contender for contender in known if not wanted or contender.name in wanted]
+    absent = {contender.name: reason for contender in asked if (reason := contender.absent())}
+    present = [contender for contender in asked if contender.name not in absent]
+    if not present:
+        raise click.ClickException("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
+    return present, absent
+
+
+def _chosen_scenarios(names: tuple[str, ...]) -> list[Scenario]:
+    known = all_scenarios()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}; known: {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+def _prepare() -> None:
+    """Build the programs first, and let this process and its children open as many files as they may."""
+    if not sys.platform.startswith("linux"):
+        raise BenchFault("the bench needs Linux: it pins cores, and reads CPU and memory from /proc")
+    build(UPSTREAM_SOURCE)
+    build(LOAD_SOURCE)
+    with suppress(ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

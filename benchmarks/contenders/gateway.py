@@ -1,0 +1,108 @@
+"""This project's gateway with the full path on: key, permission, rates, concurrency, hold, settle, ledger, metrics, log.
+
+Its store is a real server with its append-only file on, on the load's cores; its CPU is shown apart. The account's rate
+limits are set far out of reach rather than left out, so that the limiter runs and never refuses.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.cores import pinned
+from benchmarks.fault import BenchFault
+from benchmarks.processes import running
+
+COMMAND = (sys.executable, "-m", "gateway")
+COMMAND_WITHIN = 30.0
+
+CONFIG = """\
+[server]
+port = {port}
+workers = {workers}
+
+[metrics]
+port = {metrics_port}
+
+[store]
+url = "unix://{socket}"
+data_dir = "data"
+
+[providers.mock]
+plugin = "openai"
+base_url = "{upstream}/v1"
+api_key = "env:BENCH_UPSTREAM_KEY"
+
+[groups.default]
+rpm = 1_000_000_000
+tpm = 1_000_000_000_000
+concurrency = 1_000_000
+"""
+
+MODEL = """
+[models."{name}"]
+provider = "mock"
+context_window = 128_000
+max_output_tokens = 4096
+price = {{ input = 0.25, cached_input = 0.025, output = 2.0 }}
+"""
+
+
+class Gateway(Contender):
+    """`gateway serve` with a configuration, an account and a key made for the run."""
+
+    name = "gateway"
+    scales = True
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Running]:
+        """The store, an account with a key, then the server."""
+        # Here, not at the top: the bench of other contenders works without the gateway's own code.
+        from gateway.store import EmbeddedServer  # noqa: PLC0415
+
+        store = EmbeddedServer(place.folder / "store")
+        with pinned(place.cores.load):
+            store.start_blocking()
+        try:
+            port = free_port()
+            config = write_config(place, port=port, socket=store.socket)
+            command(config, "accounts", "create", "bench", "--balance", "1000000")
+            key = command(config, "keys", "create", "bench").strip()
+            serve = [*COMMAND, "serve", "--config", str(config)]
+            env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
+            with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=env) as process:
+                headers = {"Authorization": f"Bearer {key}"}
+                server = Running(port=port, pids=(process.pid,), headers=headers, store_pid=store.pid)
+                await_ready(self.name, server, process)
+                yield server
+        finally:
+            store.stop_blocking()
+
+
+def write_config(place: Place, *, port: int, socket: Path) -> Path:
+    """The configuration file, with every model of the scenario."""
+    head = CONFIG.format(
+        port=port, workers=place.workers, metrics_port=free_port(), socket=socket, upstream=place.upstream_url
+    )
+    config = place.folder / "gateway.toml"
+    config.write_text(head + "".join(MODEL.format(name=name) for name in place.models), encoding="utf-8")
+    return config
+
+
+def command(config: Path, *arguments: str) -> str:
+    """What a `gateway` command prints; BenchFault with its message when it refuses."""
+    run = subprocess.run(
+        [*COMMAND, *arguments, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_WITHIN,
+        cwd=config.parent,
+    )
+    if run.returncode != 0:
+        raise BenchFault(f"gateway {' '.join(arguments)}: {run.stderr.strip()[-300:]}")
+    return run.stdout

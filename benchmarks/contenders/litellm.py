@@ -1,0 +1,72 @@
+"""LiteLLM's proxy, without a database: no keys and no budgets, which is its fastest form.
+
+It lives in a virtual environment of its own (`pip install 'litellm[proxy]'`); its `litellm` program is told by --litellm
+or $BENCH_LITELLM.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.processes import running
+
+ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it fetches its price list from the network at start
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "DISABLE_ADMIN_UI": "True",
+    "NO_PROXY": "127.0.0.1",
+}
+
+
+class LiteLLM(Contender):
+    """`litellm --config …`."""
+
+    name = "litellm"
+    scales = True
+
+    def __init__(self, program: str) -> None:
+        self._program = shutil.which(program or "litellm") or ""
+        self._told = program
+
+    def absent(self) -> str:
+        """Without its program."""
+        if self._program:
+            return ""
+        return f"no program {self._told}" if self._told else "not on PATH; say where with --litellm or $BENCH_LITELLM"
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Running]:
+        """JSON is YAML: the configuration needs no YAML writer."""
+        port = free_port()
+        config = place.folder / "litellm.yaml"
+        config.write_bytes(
+            msgspec.json.encode(
+                {
+                    "model_list": [
+                        {
+                            "model_name": model,
+                            "litellm_params": {
+                                "model": f"openai/{model}",
+                                "api_base": f"{place.upstream_url}/v1",
+                                "api_key": "sk-mock",
+                            },
+                        }
+                        for model in place.models
+                    ],
+                    "litellm_settings": {"telemetry": False, "num_retries": 0},
+                }
+            )
+        )
+        options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+        command = [self._program, *options, "--num_workers", str(place.workers)]
+        log = place.folder / "litellm.log"
+        with running(command, log=log, cores=place.cores.contender, env=ENVIRONMENT) as process:
+            server = Running(port=port, pids=(process.pid,))
+            await_ready(self.name, server, process)
+            yield server

@@ -1,0 +1,76 @@
+"""The audit is clean after everything, and finds every way in which it could not be."""
+
+import pytest
+
+from gateway.ledger import Outcome
+
+
+async def busy(world):
+    """A store with lines, a hold and a budgeted key."""
+    key = await world.caller(balance=10_000, budget=9000)
+    await world.ledger.settle(await world.admit(key, 500), Outcome(300))
+    await world.ledger.settle(await world.admit(key, 500), Outcome(0))
+    await world.accounts.credit("acme", 50)
+    await world.admit(key, 700)
+    await world.proved()
+    return key
+
+
+async def test_report_counts_accounts_and_lines(world):
+    async with world() as w:
+        await busy(w)
+        await w.caller("umbra")
+        report = await w.ledger.audit()
+        assert (report.accounts, report.lines) == (2, 5)
+        one = await w.ledger.audit("umbra")
+        assert (one.accounts, one.lines) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        (("HINCRBY", "{a:acme}", "bal", 1), "balance"),
+        (("HINCRBY", "{a:acme}", "held", -1), "held"),
+        (("HINCRBY", "{a:acme}", "seq", 1), "seq"),
+        (("HINCRBY", "{a:acme}:k:KEY", "spent", 1), "spent KEY"),
+        (("HINCRBY", "{a:acme}:k:KEY", "held", 1), "key_held KEY"),
+        (("DEL", "{a:acme}:rx"), "expiries"),
+        (("DEL", "{a:acme}:rv"), "held"),
+        (("XTRIM", "{a:acme}:lg", "MAXLEN", 3), "sequence"),
+        (
+            ("XADD", "{a:acme}:lg", "*", "n", 5, "rid", "x", "kind", "use", "amount", -1, "bal", 9750, "meta", "{}"),
+            "running 5",
+        ),
+    ],
+)
+async def test_each_tampering_is_found_and_named(world, command, rule):
+    async with world() as w:
+        key = await busy(w)
+        await w.store.client.execute_command(*(str(part).replace("KEY", key.id) for part in command))
+        mismatches = (await w.ledger.audit("acme")).mismatches
+        assert rule.replace("KEY", key.id) in [mismatch.rule for mismatch in mismatches]
+        assert all(mismatch.account == "acme" for mismatch in mismatches)
+        assert all(mismatch.expected != mismatch.found for mismatch in mismatches)
+
+
+async def test_long_ledgers_are_read_in_pages(world, monkeypatch):
+    monkeypatch.setattr("gateway.ledger.line.PAGE", 3)
+    async with world() as w:
+        key = await w.caller()
+        for _ in range(7):
+            await w.ledger.settle(await w.admit(key), Outcome(1))
+        report = await w.ledger.audit()
+        assert (report.lines, report.mismatches) == (8, [])
+        assert [line.n async for line in w.ledger.lines("acme")] == list(range(1, 9))
+
+
+async def test_lines_since_a_moment_leave_out_the_earlier_ones(world):
+    async with world() as w:
+        key = await w.caller()
+        first = [line async for line in w.ledger.lines("acme")][0]
+        while True:
+            await w.ledger.settle(await w.admit(key), Outcome(1))
+            last = [line async for line in w.ledger.lines("acme")][-1]
+            if last.at > first.at:
+                break
+        assert [line.n async for line in w.ledger.lines("acme", since=last.at)][0] > 1

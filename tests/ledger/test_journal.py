@@ -1,0 +1,196 @@
+"""Nothing that was delivered goes unbilled: the store away, a dead worker, a failover that forgot."""
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.accounts import Accounts
+from gateway.keys import Keys
+from gateway.auth import Authenticator
+from gateway.ledger import Ask, Journal, Ledger, Outcome
+from gateway.ledger.entry import Entry
+from gateway.ledger.journal import NOWHERE, read_entries
+from gateway.store import EmbeddedServer, Store
+from gateway.transport.redis_link import ServerIdentity
+
+EVERYONE = frozenset({"default"})
+PEPPER = b"0123456789abcdef0123456789abcdef"
+
+
+def entry(rid: str) -> Entry:
+    return Entry("acme", rid, "key_x", "use", -5, 1, 0, "{}")
+
+
+async def until(condition, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def ruled_by(world, folder: Path) -> AsyncIterator[tuple[Ledger, Journal]]:
+    journal = Journal(folder)
+    ledger = Ledger(world.store, {}, journal=journal)
+    try:
+        yield ledger, journal
+    finally:
+        journal.close()
+
+
+async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
+        journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
+        ledger = Ledger(w.store, {}, journal=journal)
+        key = await w.caller()
+        for _ in range(3):
+            hold = await ledger.admit(w.ask(key))
+            assert (await ledger.settle(hold, Outcome(5))).status == "settled"
+        assert journal.unconfirmed == 0
+        journal.sweep()
+        assert list((tmp_path / "own").glob("*.jsonl")) == []
+        journal.close()
+
+
+async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
+        hold = await ledger.admit(w.ask(await w.caller()))
+        settling = asyncio.ensure_future(ledger.settle(hold, Outcome(5)))
+        await until(lambda: journal.unconfirmed or settling.done())
+        (path,) = tmp_path.glob("*.jsonl")
+        assert [e.rid for e in read_entries(path)] == [hold.rid]
+        assert path.stat().st_mode & 0o777 == 0o600
+        await settling
+        assert journal.unconfirmed == 0
+
+
+async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
+    server = EmbeddedServer(tmp_path / "store")
+    await server.start()
+    try:
+        store = await Store.open(server.socket)
+        journal = Journal(tmp_path / "journal")
+        ledger = Ledger(store, {}, journal=journal)
+        assert ledger.recovery is not None
+        store.links[0].on_reconnect = ledger.recovery.reconnected
+        accounts = Accounts(store, ledger)
+        await accounts.create("acme", balance=10_000)
+        key = await Authenticator(store, PEPPER).authenticate((await Keys(store, PEPPER).create("acme")).text)
+        holds = [await ledger.admit(Ask(f"r{n}", key, "m", EVERYONE, 100)) for n in range(20)]
+        await server.stop()
+        settled = await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds))
+        assert {s.status for s in settled} == {"journaled"}
+        await server.start()
+        await until(lambda: not journal.unconfirmed)
+        assert (await accounts.show("acme")).balance == 10_000 - 140
+        assert (await accounts.show("acme")).held == 0
+        assert (await ledger.audit()).mismatches == []
+        await ledger.recovery.close()
+        journal.close()
+        await store.close()
+    finally:
+        await server.stop()
+
+
+async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
+        key = await w.caller(balance=10_000)
+        before = await w.store.client.dump("{a:acme}"), await w.store.client.dump("{a:acme}:lg")
+        for _ in range(5):
+            await ledger.settle(await ledger.admit(w.ask(key)), Outcome(10))
+        await w.store.client.restore("{a:acme}", 0, before[0], replace=True)
+        await w.store.client.restore("{a:acme}:lg", 0, before[1], replace=True)
+        await w.store.client.delete(*[n async for n in w.store.client.scan_iter("*:st:*")])
+        await w.store.client.hset(f"{{a:acme}}:k:{key.id}", "spent", 0)
+        assert ledger.recovery is not None
+        ledger.recovery.reconnected(ServerIdentity("a", "x"), ServerIdentity("b", "y"))
+        await until(lambda: not journal.unconfirmed)
+        assert (await w.accounts.show("acme")).balance == 10_000 - 50
+        await w.proved()
+        ledger.recovery.reconnected(ServerIdentity("b", "y"), ServerIdentity("c", "z"))
+        await until(lambda: not journal.unconfirmed)
+        assert (await w.accounts.show("acme")).balance == 10_000 - 50
+
+
+def die_with_a_journal(folder: Path, ready) -> None:
+    journal = Journal(folder)
+    journal.append([entry("dead-1"), entry("dead-2")])
+    ready.set()
+    time.sleep(60)
+
+
+async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
+        await w.caller(balance=10_000)
+        ready = multiprocessing.get_context("spawn").Event()
+        worker = multiprocessing.get_context("spawn").Process(target=die_with_a_journal, args=(tmp_path, ready))
+        worker.start()
+        await until(ready.is_set, 20)
+        assert ledger.recovery is not None
+        assert await ledger.recovery.adopt() == 0  # it lives
+        os.kill(worker.pid or 0, signal.SIGKILL)
+        await asyncio.to_thread(worker.join)
+        await w.store.client.hset("{a:acme}:k:key_x", "spent", 0)
+        now = [int(part) for part in await w.store.client.time()]
+        for path in tmp_path.glob("*.jsonl"):  # the entries say when they were admitted: now, not 1970
+            path.write_bytes(path.read_bytes().replace(b",1,0,", b",1,%d," % (now[0] * 10**6)))
+        assert await ledger.recovery.adopt() == 2
+        assert (await w.accounts.show("acme")).balance == 10_000 - 10
+        assert await ledger.recovery.adopt() == 0
+        assert list(tmp_path.glob("*.jsonl")) == []
+
+
+async def test_entry_without_an_account_is_set_aside_and_not_tried_for_ever(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
+        hold = await ledger.admit(w.ask(await w.caller()))
+        await w.store.client.flushall()
+        assert (await ledger.settle(hold, Outcome(5))).status == "refused"
+        assert journal.unconfirmed == 0
+        assert [e.rid for e in read_entries(tmp_path / "refused.jsonl")] == [hold.rid]
+
+
+def test_torn_line_is_skipped_and_the_rest_is_read(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append([entry("one"), entry("two")])
+    journal.close()
+    (path,) = tmp_path.glob("*.jsonl")
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [e.rid for e in read_entries(path)] == ["one"]
+
+
+def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateway.ledger.journal.os.write", full)
+    assert journal.append([entry("one")]) == NOWHERE
+    assert journal.unconfirmed == 0
+    journal.close()
+
+
+def test_segments_rotate_by_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.ledger.journal.SEGMENT_BYTES", 100)
+    journal = Journal(tmp_path)
+    segments = {journal.append([entry(f"r{n}")]) for n in range(12)}
+    assert len(segments) > 2
+    assert journal.unconfirmed == 12
+    journal.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_orphans_are_those_whose_lock_is_free(tmp_path, closed):
+    mine, other = Journal(tmp_path), Journal(tmp_path)
+    other.append([entry("one")])
+    if closed:
+        other.close()
+    assert len(mine.orphans()) == closed
+    mine.close()
+    other.close()
