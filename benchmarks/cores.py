@@ -1,7 +1,7 @@
 """Who runs on which core: the contender alone on the first, everything that measures it on the others.
 
 A child inherits the affinity of the thread that starts it, so `with pinned(cores):` around a start is all it takes.
-Two workers want two cores; where none is then left for the load, the load shares the last one and `Cores.shared` says so.
+Two workers want two cores; where none is then left for the load, it shares the last one and `Cores.shared` says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Child processes: started on given cores, read from /proc while they work, and ended by their own ids.
 
-CPU and memory are those of the whole tree below the given processes, because contenders bring workers. A child runs in a
-session of its own, so that Ctrl-C reaches the bench first and the bench ends its children in order.
+CPU and memory are those of the whole tree below the given processes, because contenders bring workers. A child runs in
+a session of its own, so that Ctrl-C reaches the bench first and the bench ends its children in order.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def tree(pids: Iterable[int]) -> list[Stat]:
 class CpuMeter:
     """CPU seconds that process trees used between two moments.
 
-    Reads utime + stime, which the kernel rounds to ticks of 10 ms: 0.2 % of a core that is busy for 5 s, but coarse for a
-    nearly idle one.
+    Reads utime + stime, which the kernel rounds to ticks of 10 ms: 0.2 % of a core that is busy for 5 s, but coarse for
+    a nearly idle one.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
@@ -149,6 +149,23 @@ class CpuMeter:
 
     def _read(self) -> dict[tuple[int, int], float]:
         return {(stat.pid, stat.born): stat.cpu for stat in tree(self._pids)}
+
+
+class CoreMeter:
+    """CPU seconds that anybody used on some cores, from /proc/stat; stolen time counts as used."""
+
+    def __init__(self, cores: Iterable[int]) -> None:
+        self._names = {f"cpu{core}" for core in cores}
+        self._before = self._read()
+
+    def used(self) -> float:
+        """Seconds since the meter was made."""
+        return self._read() - self._before
+
+    def _read(self) -> float:
+        rows = [line.split() for line in Path("/proc/stat").read_text(encoding="utf-8").splitlines()]
+        ticks = [[int(field) for field in row[1:9]] for row in rows if row[0] in self._names]
+        return TICK * sum(sum(row) - row[3] - row[4] for row in ticks)  # all but idle and waiting for I/O
 
 
 def rss(pids: Iterable[int]) -> int:

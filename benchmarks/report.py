@@ -1,6 +1,7 @@
 """Tables and JSON from samples: medians with least and most, and ratios that are taken within each round.
 
-A ratio of 3.1 (2.9–3.4) means: in the middle round the reference was 3.1 times better, in the worst 2.9, in the best 3.4.
+A ratio of 3.1 (2.9–3.4) means: the reference was 3.1 times better in the middle round, 2.9 in its worst, 3.4 in its
+best.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _figures(samples: list[Sample]) -> dict[str, Summary]:
 
 
 def _ratios(pairs: list[tuple[Sample, Sample]], scenario: Scenario) -> dict[str, Summary]:
-    """How many times better the base is in each round; the other way round for scaling, where more is what is hoped for."""
+    """How many times better the base is, round by round; for scaling, how many times better they are than it."""
     found = {}
     for figure in scenario.figures:
         if not figure.better:
@@ -160,6 +161,6 @@ def sharing_note(cores: Cores) -> str:
     if not cores.shared:
         return ""
     return (
-        f"{len(cores.contender)} worker(s) on cores {list(cores.contender)}, the load on {list(cores.load)}: they share a"
-        " core, so rates are lower bounds; compare CPU per request"
+        f"{len(cores.contender)} worker(s) on cores {list(cores.contender)}, the load on {list(cores.load)}: "
+        "they share a core, so rates are lower bounds; compare CPU per request"
     )

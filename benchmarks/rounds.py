@@ -1,7 +1,7 @@
 """Runs scenarios in interleaved rounds: A B C A B C …, each contender alone, each round from a fresh start.
 
-A machine changes under a bench (other tenants, clock, heat), so contenders are compared within one round, where they ran
-minutes apart, and never by figures of different rounds.
+A machine changes under a bench (other tenants, clock, heat), so contenders are compared within one round, where they
+ran minutes apart, and never by figures of different rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.contenders import Contender, Place, Running
 from benchmarks.cores import share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Result, Spread, http_request, run_load
-from benchmarks.processes import CpuMeter, rss
+from benchmarks.processes import CoreMeter, CpuMeter, rss
 from benchmarks.scenarios import Point, Scenario
 from benchmarks.upstream import mock_upstream
 
@@ -89,6 +89,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     cpu: float  # seconds
     store_cpu: float
+    others_cpu: float  # what anybody else used on the contender's cores
     rss_before: int  # bytes
     rss_after: int
     until_held: float  # seconds from the start of the load to the measured time
@@ -97,14 +98,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 def measure(point: Point, server: Running, place: Place, plan: Plan) -> Measurement:
     """Run the point's load once, and read the processes when its measured time begins and ends."""
     store_pids = (server.store_pid,) if server.store_pid else ()
-    meters: list[CpuMeter] = []
+    meters: list[CpuMeter | CoreMeter] = []
     used: list[float] = []
     memory: list[int] = []
     began: list[float] = []
 
     def begin() -> None:
         began.append(time.monotonic())
-        meters.extend((CpuMeter(server.pids), CpuMeter(store_pids)))
+        meters.extend((CpuMeter(server.pids), CpuMeter(store_pids), CoreMeter(place.cores.contender)))
 
     def end() -> None:
         used.extend(meter.used() for meter in meters)
@@ -126,6 +127,7 @@ def measure(point: Point, server: Running, place: Place, plan: Plan) -> Measurem
         result=result,
         cpu=used[0],
         store_cpu=used[1],
+        others_cpu=max(0.0, used[2] - used[0]),
         rss_before=before,
         rss_after=memory[0],
         until_held=began[0] - started - plan.warmup,
@@ -138,13 +140,13 @@ def _sample(scenario: Scenario, point: Point, contender: Contender, number: int,
         point=point.name,
         contender=contender.name,
         round=number,
-        figures=figures_of(point, taken, stored=contender.name == "gateway"),
+        figures=figures_of(point, taken, stored=contender.stored, pinned=contender.pinned),
         faults=taken.result.faults,
         result=taken.result,
     )
 
 
-def figures_of(point: Point, taken: Measurement, *, stored: bool) -> dict[str, float]:
+def figures_of(point: Point, taken: Measurement, *, stored: bool, pinned: bool) -> dict[str, float]:
     """The figures that tables show; what cannot be said is left out."""
     result, load = taken.result, point.load
     work = result.chunks if load.mode == "streams" else result.completed
@@ -153,6 +155,8 @@ def figures_of(point: Point, taken: Measurement, *, stored: bool) -> dict[str, f
         "busy": 100 * taken.cpu / result.seconds / point.workers,
         "rss_mib": taken.rss_after / 2**20,
     }
+    if pinned:
+        found["others"] = 100 * taken.others_cpu / result.seconds / point.workers
     if work:
         found["chunk_us" if load.mode == "streams" else "cpu_us"] = taken.cpu / work * 1e6
         if stored:

@@ -44,6 +44,7 @@ RATE = Figure("rate", "req/s", better="more")
 CPU = Figure("cpu_us", "CPU µs/req", 1, better="less")
 STORE = Figure("store_us", "store µs/req", 1)
 BUSY = Figure("busy", "busy %")
+OTHERS = Figure("others", "others %")
 RSS = Figure("rss_mib", "RSS MiB")
 P50, P99 = Figure("p50", "p50 ms", 2), Figure("p99", "p99 ms", 2)
 ADDED = (Figure("added_p50", "added p50 ms", 2), Figure("added_p99", "added p99 ms", 2))
@@ -52,7 +53,7 @@ JSON = Scenario(
     name="json",
     title="saturated JSON",
     points=(Point(name="64 connections", load=Load(mode="json", connections=64)),),
-    figures=(RATE, CPU, STORE, BUSY, P50, P99, RSS),
+    figures=(RATE, CPU, STORE, BUSY, OTHERS, P50, P99, RSS),
 )
 
 OPEN = Scenario(
@@ -61,7 +62,7 @@ OPEN = Scenario(
     points=tuple(
         Point(name=f"{rate} per s", load=Load(mode="open", connections=1000, rate=rate)) for rate in (40, 300, 1000)
     ),
-    figures=(RATE, P50, P99, *ADDED, CPU, STORE, BUSY),
+    figures=(RATE, P50, P99, *ADDED, CPU, STORE, BUSY, OTHERS),
 )
 
 STREAMS = Scenario(
@@ -80,6 +81,7 @@ STREAMS = Scenario(
         Figure("chunk_us", "CPU µs/chunk", 1, better="less"),
         Figure("store_us", "store µs/chunk", 1),
         BUSY,
+        OTHERS,
         Figure("chunk_p50", "chunk p50 ms", 2),
         Figure("chunk_p99", "chunk p99 ms", 2),
         Figure("added_chunk_p50", "added p50 ms", 2),
@@ -114,7 +116,7 @@ WORKERS = Scenario(
         Point(name=f"{workers} worker{'s' * (workers > 1)}", load=Load(mode="json", connections=128), workers=workers)
         for workers in (1, 2)
     ),
-    figures=(RATE, CPU, STORE, BUSY, P50, P99, RSS),
+    figures=(RATE, CPU, STORE, BUSY, OTHERS, P50, P99, RSS),
     fresh=True,
     scaling=True,
 )

@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.shaping import frame
 
 if TYPE_CHECKING:
-    from tornado.web import RequestHandler
+    from gateway.handlers.base import BaseHandler
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -23,6 +23,7 @@ SSE_HEADERS = (
     ("Content-Type", "text/event-stream; charset=utf-8"),
     ("Cache-Control", "no-cache, no-transform"),
     ("X-Accel-Buffering", "no"),
+    ("Connection", "keep-alive"),
 )
 
 
@@ -58,7 +59,7 @@ class Pulse:
 class EventStream:
     """One SSE answer of one handler."""
 
-    def __init__(self, handler: RequestHandler, pulse: Pulse) -> None:
+    def __init__(self, handler: BaseHandler, pulse: Pulse) -> None:
         self._handler = handler
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
@@ -78,6 +79,7 @@ class EventStream:
         self.committed = True
         for name, value in SSE_HEADERS:
             self._handler.set_header(name, value)
+        self._handler.tell_time()
         self._handler.write(frames)
         future = self._handler.flush()
         return None if future.done() else future  # type: ignore[return-value]

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, structs
 from gateway.money import parse_amount
 from gateway.secret import Secret
 from gateway.settings_check import check
-from gateway.toml_reader import Fault, Key, SettingsFault, TomlReader, plain, read_toml
+from gateway.toml_reader import Fault, FromToml, Key, SettingsFault, TomlReader, plain, read_toml
 
 S = TypeVar("S", bound=Struct)
 
@@ -41,68 +41,55 @@ Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
 SamplingParam = Literal["temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop"]
 
 
-class Amount(int):
-    """An exact amount of money in 1e-9 currency units; TOML's text is never rounded."""
-
-    @classmethod
-    def from_toml(cls, value: object) -> Amount:
-        """Zero or more, with at most nine decimal places."""
-        if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
-            raise ValueError("expected a decimal amount such as 0.25")
-        nano = parse_amount(format(value, "f") if isinstance(value, Decimal) else str(value))
-        if nano < 0:
-            raise ValueError(f"{value} is negative; a price is zero or more")
-        return cls(nano)
+def _amount(value: object) -> int:
+    """Nano-units of zero or more, with at most nine decimal places; TOML's text is never rounded."""
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
+        raise ValueError("expected a decimal amount such as 0.25")
+    nano = parse_amount(format(value, "f") if isinstance(value, Decimal) else str(value))
+    if nano < 0:
+        raise ValueError(f"{value} is negative; a price is zero or more")
+    return nano
 
 
-class QualityPrices(dict[str, Amount]):
-    """Prices of one image size by quality; `*` is the price of every other quality."""
-
-    @classmethod
-    def from_toml(cls, value: object) -> QualityPrices:
-        """A table of amounts, or one amount for every quality."""
-        if isinstance(value, dict):
-            return cls({quality: Amount.from_toml(amount) for quality, amount in value.items()})
-        return cls({"*": Amount.from_toml(value)})
+def _by_quality(value: object) -> dict[str, int]:
+    """Amounts by image quality; one amount alone is that of every quality, `*`."""
+    if isinstance(value, dict):
+        return {quality: _amount(amount) for quality, amount in value.items()}
+    return {"*": _amount(value)}
 
 
-class UnixTime(int):
-    """Unix seconds."""
-
-    @classmethod
-    def from_toml(cls, value: object) -> UnixTime:
-        """An integer, a date, or a date with a time (UTC unless it says otherwise)."""
-        if isinstance(value, datetime):
-            return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
-        if isinstance(value, date):
-            return cls(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40:
-            return cls(value)
-        raise ValueError("expected a date such as 2026-11-21, or Unix seconds")
+def _unix_time(value: object) -> int:
+    """An integer, a date, or a date with a time (UTC unless it says otherwise)."""
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40:
+        return value
+    raise ValueError("expected a date such as 2026-11-21, or Unix seconds")
 
 
-class IsoDate(str):
-    """A date as `YYYY-MM-DD`."""
-
-    @classmethod
-    def from_toml(cls, value: object) -> IsoDate:
-        """A TOML date, or its text."""
-        if isinstance(value, date) and not isinstance(value, datetime):
-            return cls(value.isoformat())
-        if isinstance(value, str) and len(value) == 10:
-            return cls(date.fromisoformat(value).isoformat())
-        raise ValueError("expected a date such as 2026-11-21")
+def _iso_date(value: object) -> str:
+    """A TOML date, or its text."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) == 10:
+        return date.fromisoformat(value).isoformat()
+    raise ValueError("expected a date such as 2026-11-21")
 
 
-class Multiplier(Decimal):
-    """An exact factor on a price; `as_integer_ratio()` gives numerator and denominator."""
+def _multiplier(value: object) -> Decimal:
+    """More than zero, at most 1000."""
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
+        return Decimal(value)
+    raise ValueError("expected a number above 0 and at most 1000")
 
-    @classmethod
-    def from_toml(cls, value: object) -> Multiplier:
-        """More than zero, at most 1000."""
-        if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
-            return cls(value)
-        raise ValueError("expected a number above 0 and at most 1000")
+
+Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
+QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
+UnixTime = Annotated[int, FromToml(_unix_time)]
+IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
+Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -180,7 +167,7 @@ class AmountSettings(Struct, frozen=True, kw_only=True):
     per_web_search: Amount | None = None
     minimum: Amount | None = None
 
-    def amounts(self) -> dict[str, Amount]:
+    def amounts(self) -> dict[str, int]:
         """Every amount that is said."""
         pairs = ((name, getattr(self, name)) for name in AmountSettings.__struct_fields__)
         return {name: amount for name, amount in pairs if amount is not None}

@@ -92,11 +92,12 @@ def _outcome(call: Call, record: CallRecord) -> Outcome:
     return Outcome(
         amount=record.cost,
         provider=record.provider,
-        model=record.model,
+        model=call.attempts[-1].target.model if call.attempts else "",
         usage={name: value for name, value in _counts(usage).items() if value},
         tokens=usage.tokens_in + usage.tokens_out,
         estimated=usage.estimated,
         attempts=record.attempts,
+        outcome=record.outcome,
     )
 
 

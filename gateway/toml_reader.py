@@ -2,7 +2,7 @@
 
 `msgspec.convert` stops at its first error and knows no file. `TomlReader` walks the fields itself and hands only
 the leaves to msgspec. Each unknown key (with the nearest known one), missing key and wrong value becomes a `Fault`.
-A field whose type has a `from_toml` classmethod is read by that; `Secret` fields take `env:` and `file:` references.
+A field of type `Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:` and `file:`.
 Sharp edge: a table with any fault yields None, so look at `reader.faults` before using what it returned.
 """
 
@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -39,6 +39,12 @@ class Fault(Struct, frozen=True):
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.file, self.key, self.message) if part)
+
+
+class FromToml(Struct, frozen=True):
+    """Marks a type that is read by a function of the TOML value, which raises ValueError for what it cannot take."""
+
+    read: Callable[[Any], Any]
 
 
 class SettingsFault(Exception):  # noqa: N818 - a fault of the set-up, as StoreFault is
@@ -144,8 +150,9 @@ class TomlReader:
         try:
             if kind is Secret:
                 return Secret.parse(value, literals=self.literals, folder=self.folder)
-            if hasattr(kind, "from_toml"):
-                return kind.from_toml(value)
+            for mark in getattr(kind, "__metadata__", ()):
+                if isinstance(mark, FromToml):
+                    return mark.read(value)
             if kind is Any:
                 return plain(value)
             if get_origin(kind) is Literal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from gateway.server import Gateway
 from gateway.settings import Settings, demo_settings
 from gateway.store import EmbeddedServer, Store
 from gateway.transport.http_server import HTTPServer, ServerLimits
+from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
 
@@ -42,6 +44,12 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     server.start_blocking()
     yield server.socket
     server.stop_blocking()
+
+
+@pytest.fixture
+def world(valkey: Path) -> OpenWorld:
+    """Opens an empty store with accounts, keys and a ledger, without a gateway around them."""
+    return partial(open_world, valkey)
 
 
 @pytest.fixture

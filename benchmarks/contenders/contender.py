@@ -33,7 +33,8 @@ from benchmarks.load import Load, http_request
 from benchmarks.processes import Process
 from benchmarks.upstream import Upstream
 
-START_WITHIN = 90.0  # seconds; LiteLLM alone takes more than ten
+START_WITHIN = 90.0  # seconds until the first answer; LiteLLM alone takes more than ten
+REFUSES_WITHIN = 10.0  # seconds of answers other than 200
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -66,6 +67,8 @@ class Contender(ABC):
 
     name: ClassVar[str]
     scales: ClassVar[bool] = False  # True when it can be started with several workers
+    stored: ClassVar[bool] = False  # True when it keeps a database, told by Running.store_pid
+    pinned: ClassVar[bool] = True  # False when it does not run on the contender's cores
 
     def absent(self) -> str:
         """Why it cannot run on this machine; empty when it can."""
@@ -87,7 +90,7 @@ def await_ready(name: str, server: Running, process: Process) -> None:
     """Return when the server answers a chat request with 200."""
     request = http_request(Load(mode="json", connections=1), path=server.path, headers=server.headers)
     deadline = time.monotonic() + START_WITHIN
-    answer = "no answer"
+    answer, refuses = "no answer", False
     while time.monotonic() < deadline:
         if not process.alive:
             raise BenchFault(f"{name} ended at start: {process.last_words()}")
@@ -98,8 +101,10 @@ def await_ready(name: str, server: Running, process: Process) -> None:
         else:
             if status == 200:
                 return
+            if not refuses:
+                refuses, deadline = True, time.monotonic() + REFUSES_WITHIN
         time.sleep(0.05)
-    raise BenchFault(f"{name} is not ready after {START_WITHIN:.0f} s: {answer}")
+    raise BenchFault(f"{name} does not get ready: {answer}")
 
 
 def _ask(server: Running, request: bytes) -> tuple[int, str]:

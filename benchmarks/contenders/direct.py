@@ -12,6 +12,7 @@ class Direct(Contender):
     """The mock, on the load's cores."""
 
     name = "direct"
+    pinned = False
 
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:

@@ -1,4 +1,4 @@
-"""This project's gateway with the full path on: key, permission, rates, concurrency, hold, settle, ledger, metrics, log.
+"""This project's gateway with all of its path on: key, permission, rates, concurrency, hold, ledger, metrics, log.
 
 Its store is a real server with its append-only file on, on the load's cores; its CPU is shown apart. The account's rate
 limits are set far out of reach rather than left out, so that the limiter runs and never refuses.
@@ -57,12 +57,13 @@ class Gateway(Contender):
 
     name = "gateway"
     scales = True
+    stored = True
 
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """The store, an account with a key, then the server."""
         # Here, not at the top: the bench of other contenders works without the gateway's own code.
-        from gateway.store import EmbeddedServer  # noqa: PLC0415
+        from gateway.store import EmbeddedServer
 
         store = EmbeddedServer(place.folder / "store")
         with pinned(place.cores.load):

@@ -1,7 +1,7 @@
 """LiteLLM's proxy, without a database: no keys and no budgets, which is its fastest form.
 
-It lives in a virtual environment of its own (`pip install 'litellm[proxy]'`); its `litellm` program is told by --litellm
-or $BENCH_LITELLM.
+It lives in a virtual environment of its own (`pip install 'litellm[proxy]'`); --litellm or $BENCH_LITELLM says where
+its `litellm` program is.
 """
 
 from __future__ import annotations

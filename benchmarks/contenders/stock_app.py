@@ -1,8 +1,8 @@
-"""A pass-through proxy as one would write it first: Tornado's RequestHandler, aiohttp's ClientSession, no authentication.
+"""A pass-through proxy as one would write it first: Tornado's RequestHandler, aiohttp's ClientSession, no keys.
 
-Run as `python stock_app.py PORT UPSTREAM`. It checks nothing, counts nothing and does not look into the stream. Two lines
-go beyond the defaults, because without them the defaults would be measured instead of the libraries: TCP_NODELAY (Nagle
-holds a first token back for 40 ms) and no limit of 100 upstream connections.
+Run as `python stock_app.py PORT UPSTREAM`. It checks nothing, counts nothing and does not look into the stream. Two
+lines go beyond the defaults, because without them the defaults would be measured instead of the libraries: TCP_NODELAY
+(Nagle holds a first token back for 40 ms) and no limit of 100 upstream connections.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 
 import aiohttp
 from tornado import web
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 
 
@@ -25,7 +26,9 @@ class Proxy(web.RequestHandler):
 
     async def post(self) -> None:
         """Pass on piece by piece, whether it is JSON or a stream."""
-        self.set_nodelay(True)
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection)
+        connection.stream.set_nodelay(True)
         url = self.upstream + self.request.path
         headers = {"Content-Type": "application/json"}
         async with self.session.post(url, data=self.request.body, headers=headers) as response:

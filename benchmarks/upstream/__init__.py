@@ -1,4 +1,4 @@
-"""The mock upstream: `with mock_upstream(...) as upstream: upstream.port`. What it answers is told at the top of mock.c."""
+"""The mock upstream: `with mock_upstream(...) as upstream: upstream.port`. What it answers is told in mock.c."""
 
 from __future__ import annotations
 

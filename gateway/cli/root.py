@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -52,12 +51,8 @@ class Root(click.Group):
         """Run, and show what went wrong as an operator wants to read it."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except BrokenPipeError:
-            # `gateway usage … | head`: the reader has seen enough.
-            sys.stderr.close()
-            ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click knows how each is presented
         except Exception as error:
             # The command's edge: the operator gets one line, never a traceback.
             raise Failure(explained(error)) from error

@@ -56,6 +56,8 @@ class BaseHandler(RequestHandler):
         client_id = self.client_request_id()
         if client_id:
             self.set_header("X-Client-Request-Id", client_id)
+        if getattr(self, "key", None) is not None:
+            self.set_header("openai-organization", self.key.account)  # type: ignore[union-attr]
 
     def client_request_id(self) -> str:
         """The caller's own id for this request, if it is one we can echo."""
@@ -69,8 +71,12 @@ class BaseHandler(RequestHandler):
     def finish_bytes(self, body: bytes) -> None:
         """Answer with an encoded JSON document."""
         self.set_header("Content-Type", JSON)
-        self.set_header("openai-processing-ms", str(round((time.monotonic() - self.started) * 1000)))
+        self.tell_time()
         self.finish(body)
+
+    def tell_time(self) -> None:
+        """Say how long it took up to now, in milliseconds."""
+        self.set_header("openai-processing-ms", str(round((time.monotonic() - self.started) * 1000)))
 
     def compute_etag(self) -> None:
         """No ETags: answers are never cached."""
@@ -155,16 +161,18 @@ class KeyedHandler(BaseHandler):
         """Authenticate before anything else is looked at, the body included."""
         headers = self.request.headers
         credential = bearer(headers.get("Authorization"), headers.get("api-key"))
-        self.key = self.gateway.auth.cached(credential)
-        if self.key is not None:
-            return self.prepared()
-        return self._authenticate(credential)
+        key = self.gateway.auth.cached(credential)
+        return self._known(key) if key is not None else self._authenticate(credential)
 
     async def _authenticate(self, credential: str | None) -> None:
-        self.key = await self.gateway.auth.authenticate(credential)
-        pending = self.prepared()
+        pending = self._known(await self.gateway.auth.authenticate(credential))
         if pending is not None:
             await pending
+
+    def _known(self, key: ApiKey) -> Awaitable[None] | None:
+        self.key = key
+        self.set_header("openai-organization", key.account)
+        return self.prepared()
 
     def prepared(self) -> Awaitable[None] | None:
         """The key is known; what an endpoint checks before the body arrives."""

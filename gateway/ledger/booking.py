@@ -127,10 +127,10 @@ class Booking:
                 self._confirm(item)
             if item.future.done():
                 continue
-            if item.segment >= 0:
-                item.future.set_result(Settled("journaled", -item.entry.amount))
-            elif written and not away:
+            if written and not away:
                 item.future.set_result(Settled("refused", 0))
+            elif item.segment >= 0:
+                item.future.set_result(Settled("journaled", -item.entry.amount))
             else:
                 item.future.set_exception(type(error)(detail=error.detail))
         if away and self.journal is not None:

@@ -105,8 +105,7 @@ class Exchange(HTTPConnection):
         connection = self._connection
         if connection is None:
             return _closed()
-        if not self.headers_written:
-            raise HTTPOutputError("write() before write_headers()")
+        self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
             return connection.flushed()
         data = self._framed(chunk)
@@ -120,9 +119,7 @@ class Exchange(HTTPConnection):
         connection = self._connection
         if connection is None:
             return
-        if not self.headers_written:
-            connection.fail(self)  # its headers were refused: without this, the client would wait forever
-            raise HTTPOutputError("finish() before write_headers()")
+        self._require_headers(connection)
         if self._remaining:
             self.abort()
             raise HTTPOutputError(f"Tried to write {self._remaining} bytes less than Content-Length")
@@ -161,6 +158,12 @@ class Exchange(HTTPConnection):
         return callback
 
     # Framing.
+
+    def _require_headers(self, connection: Connection) -> None:
+        if not self.headers_written:
+            # Tornado comes here when write_headers refused its headers, and would leave the client waiting forever.
+            connection.fail(self)
+            raise HTTPOutputError("The body comes after write_headers()")
 
     def _choose_framing(self, code: int, headers: HTTPHeaders) -> None:
         length = headers.get("Content-Length")

@@ -26,7 +26,7 @@ REFUSED = "refused"
 UNABLE = frozenset(
     ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "TRYAGAIN"]
 )
-GRACE = 0.01  # seconds: an overdue reply may already lie in the socket when the loop was late; let it be read once
+GRACE = 0.02  # seconds more for an overdue reply: when our own loop was late, it may be about to be read
 
 _NOTHING = object()
 
@@ -53,6 +53,15 @@ def _reply_error(reply: str) -> GatewayError:
     return RedisReplyError(detail=reply)
 
 
+class Tick:
+    """The commands of one event-loop tick: when they were called, then when they were written."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
 class RedisConnection(asyncio.Protocol):
     """Sends packed commands and resolves their futures until it is lost, once and for good."""
 
@@ -69,8 +78,8 @@ class RedisConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
         self._outgoing: list[bytes] = []  # the tail of _waiting that was not written yet
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
-        self._tick = 0.0
+        self._waiting: deque[tuple[asyncio.Future[Any], Tick]] = deque()
+        self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
         self._overdue: asyncio.Future[Any] | None = None
         self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is gone
@@ -83,10 +92,10 @@ class RedisConnection(asyncio.Protocol):
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Queue one packed command for the write at the end of this tick."""
         if not self._outgoing:
-            self._tick = self._loop.time()
+            self._tick = Tick(self._loop.time())
             self._loop.call_soon(self._flush)
             if self._deadline is None:
-                self._deadline = self._loop.call_at(self._tick + self._timeout, self._check)
+                self._deadline = self._loop.call_at(self._tick.at + self._timeout, self._check)
         future = self._loop.create_future()
         self._outgoing.append(command)
         self._waiting.append((future, self._tick))
@@ -98,13 +107,13 @@ class RedisConnection(asyncio.Protocol):
         for command, future, called_at in queue:
             if not future.done():
                 self._outgoing.append(command)
-                self._waiting.append((future, called_at))
+                self._waiting.append((future, Tick(called_at)))
         if self._waiting:
-            self._tick = self._waiting[-1][1]
+            self._tick = Tick(0.0)  # none of theirs: `_flush` must not start their time afresh
             self._loop.call_soon(self._flush)
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._deadline = self._loop.call_at(self._waiting[0][1] + self._timeout, self._check)
+            self._deadline = self._loop.call_at(self._waiting[0][1].at + self._timeout, self._check)
 
     def abort(self, reason: str) -> None:
         """Drop the connection now and fail everything in flight at once."""
@@ -152,14 +161,15 @@ class RedisConnection(asyncio.Protocol):
         if self.lost.done() or transport is None or transport.is_closing():
             return  # what stays in _outgoing fails as never sent
         self._outgoing = []
+        self._tick.at = self._loop.time()  # a handler that computed for long since the call is not the server's fault
         transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _check(self) -> None:
         self._deadline = None
         if not self._waiting:
             return
-        oldest, called_at = self._waiting[0]
-        due = called_at + self._timeout
+        oldest, tick = self._waiting[0]
+        due = tick.at + self._timeout
         if self._loop.time() < due:
             self._deadline = self._loop.call_at(due, self._check)
         elif self._overdue is oldest:

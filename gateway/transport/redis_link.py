@@ -346,7 +346,10 @@ def _info(reply: bytes) -> dict[str, str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, GatewayError):
-        return error.detail or error.message
+        detail = error.detail or error.message
+        for fate in (NEVER_SENT, FATE_UNKNOWN, REFUSED):  # that of a greeting says nothing of the calls that waited
+            detail = detail.removeprefix(f"{fate}: ")
+        return detail
     if isinstance(error, TimeoutError):
         return "the connection attempt timed out"
     return str(error) or type(error).__name__

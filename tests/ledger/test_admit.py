@@ -1,13 +1,15 @@
 """Who is admitted, who is refused, and that a refusal leaves no trace."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gateway import errors
-from gateway.ledger import GroupLimits, Outcome
+from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.store import Store
 
 UNIT = 1_000_000_000
 
@@ -146,13 +148,11 @@ async def test_hundred_concurrent_asks_on_a_balance_for_ten_admit_ten(world):
 
 
 async def test_two_workers_share_one_balance(world):
-    async with world() as w, world_of_another_worker(w) as ledger:
+    async with world() as w, another_worker(w) as ledger:
         key = await w.caller(balance=10_000)
         asks = [w.ask(key, 1000) for _ in range(60)]
-        answers = await asyncio.gather(
-            *(one.admit(ask) for n, ask in enumerate(asks) for one in [(w.ledger, ledger)[n % 2]]),
-            return_exceptions=True,
-        )
+        admissions = [(w.ledger, ledger)[n % 2].admit(ask) for n, ask in enumerate(asks)]
+        answers = await asyncio.gather(*admissions, return_exceptions=True)
         assert sum(not isinstance(answer, Exception) for answer in answers) == 10
         await w.proved()
 
@@ -263,19 +263,11 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
-def world_of_another_worker(world):
+@asynccontextmanager
+async def another_worker(world) -> AsyncIterator[Ledger]:
     """A ledger with a link of its own, as another process has it."""
-    from contextlib import asynccontextmanager
-
-    from gateway.ledger import Ledger
-    from gateway.store import Store
-
-    @asynccontextmanager
-    async def opened():
-        store = await Store.open(world.store.address, timeout=5.0)
-        try:
-            yield Ledger(store, {})
-        finally:
-            await store.close()
-
-    return opened()
+    store = await Store.open(world.store.address, timeout=5.0)
+    try:
+        yield Ledger(store, {})
+    finally:
+        await store.close()

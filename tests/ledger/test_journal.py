@@ -2,18 +2,15 @@
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
-import signal
-import time
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gateway.accounts import Accounts
-from gateway.keys import Keys
 from gateway.auth import Authenticator
+from gateway.keys import Keys
 from gateway.ledger import Ask, Journal, Ledger, Outcome
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
@@ -45,7 +42,7 @@ async def ruled_by(world, folder: Path) -> AsyncIterator[tuple[Ledger, Journal]]
 
 
 async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_path):
-    async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
+    async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
         ledger = Ledger(w.store, {}, journal=journal)
         key = await w.caller()
@@ -118,28 +115,31 @@ async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
         assert (await w.accounts.show("acme")).balance == 10_000 - 50
 
 
-def die_with_a_journal(folder: Path, ready) -> None:
-    journal = Journal(folder)
-    journal.append([entry("dead-1"), entry("dead-2")])
-    ready.set()
-    time.sleep(60)
+DYING = """
+import sys, time
+from pathlib import Path
+from gateway.ledger import Journal
+from gateway.ledger.entry import Entry
+journal = Journal(Path(sys.argv[1]))
+journal.append([Entry("acme", rid, "key_x", "use", -5, 1, int(sys.argv[2]), "{}") for rid in ("dead-1", "dead-2")])
+print("written", flush=True)
+time.sleep(60)
+"""
 
 
 async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
         await w.caller(balance=10_000)
-        ready = multiprocessing.get_context("spawn").Event()
-        worker = multiprocessing.get_context("spawn").Process(target=die_with_a_journal, args=(tmp_path, ready))
-        worker.start()
-        await until(ready.is_set, 20)
+        now = str((await w.store.client.time())[0] * 10**6)
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", DYING, str(tmp_path), now, stdout=asyncio.subprocess.PIPE
+        )
+        assert worker.stdout is not None
+        assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
         assert ledger.recovery is not None
         assert await ledger.recovery.adopt() == 0  # it lives
-        os.kill(worker.pid or 0, signal.SIGKILL)
-        await asyncio.to_thread(worker.join)
-        await w.store.client.hset("{a:acme}:k:key_x", "spent", 0)
-        now = [int(part) for part in await w.store.client.time()]
-        for path in tmp_path.glob("*.jsonl"):  # the entries say when they were admitted: now, not 1970
-            path.write_bytes(path.read_bytes().replace(b",1,0,", b",1,%d," % (now[0] * 10**6)))
+        worker.kill()
+        await worker.wait()
         assert await ledger.recovery.adopt() == 2
         assert (await w.accounts.show("acme")).balance == 10_000 - 10
         assert await ledger.recovery.adopt() == 0

@@ -64,7 +64,9 @@ async def test_settlement_whose_hold_was_lost_is_charged_all_the_same(world):
         await w.proved()
 
 
-@pytest.mark.parametrize(("used", "true", "difference"), [(300, 450, -150), (300, 300, 0), (300, 120, 180), (0, 50, -50)])
+@pytest.mark.parametrize(
+    ("used", "true", "difference"), [(300, 450, -150), (300, 300, 0), (300, 120, 180), (0, 50, -50)]
+)
 async def test_worker_that_returns_after_a_reclaim_books_only_the_difference(world, used, true, difference):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)

@@ -183,7 +183,8 @@ TYPED_PATHS: list[list[str | int]] = [
     ["model"], ["messages", 0, "role"], ["messages", 3, "tool_call_id"], ["messages", 1, "content", 0],
     ["messages", 1, "content", 0, "text"], ["messages", 1, "content", 0, "type"],
     ["messages", 2, "tool_calls", 0, "function"], ["messages", 2, "tool_calls", 0, "function", "arguments"],
-    ["messages", 0], ["max_tokens"], ["n"], ["stream"], ["stream_options", "include_usage"], ["tools", 0], ["tools", 0, "type"],
+    ["messages", 0], ["max_tokens"], ["n"], ["stream"], ["stream_options", "include_usage"], ["tools", 0],
+    ["tools", 0, "type"],
     ["tools", 0, "function", "name"], ["tools", 0, "function", "parameters"], ["logit_bias", "50256"],
     ["metadata", "team"], ["user"], ["temperature"],
 ]  # fmt: skip

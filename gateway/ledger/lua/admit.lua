@@ -97,13 +97,10 @@ end
 
 local records, expiries, granted = {}, {}, {}
 local function write_hold(rid, kid, key, amount, tokens, note)
-  local flags = '-'
+  local flags = key.cap and '-b' or '-'
   if amount ~= '0' then
     held = redis.call('HINCRBY', A, 'held', amount)
-    if key.cap then
-      key.held = redis.call('HINCRBY', A .. ':k:' .. kid, 'held', amount)
-      flags = flags .. 'b'
-    end
+    if key.cap then key.held = redis.call('HINCRBY', A .. ':k:' .. kid, 'held', amount) end
   end
   for flag, owner in pairs({ k = key, a = limits }) do
     pour(owner.requests, 1)

@@ -18,7 +18,7 @@ def test_last_message_comes_back_word_by_word() -> None:
 
 
 def test_every_choice_gets_an_answer() -> None:
-    answer = collect(EchoProvider, ask("hi", n=3))
+    answer = collect(EchoProvider, ask("hi", fields={"n": 3}))
     assert [choice.message.content for choice in answer.choices] == ["hi "] * 3
 
 

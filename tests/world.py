@@ -1,17 +1,20 @@
-"""A real store for the ledger's tests, and a world in it: accounts, keys, a ledger."""
+"""An empty store with accounts, keys and a ledger on it: what the tests of the money share.
 
-from collections.abc import AsyncIterator, Callable, Iterator
+`async with world(default=GroupLimits(rpm=5)) as w:` is the fixture's use; groups that are not named have no limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gateway.accounts import Accounts
 from gateway.auth import ApiKey, Authenticator
 from gateway.keys import Keys
 from gateway.ledger import Ask, GroupLimits, Hold, Ledger
-from gateway.store import EmbeddedServer, Store
+from gateway.store import Store
 
 PEPPER = b"0123456789abcdef0123456789abcdef"
 EVERYONE = frozenset({"default"})
@@ -84,25 +87,12 @@ class World:
 OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
 
 
-@pytest.fixture(scope="session")
-def ledger_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    server = EmbeddedServer(tmp_path_factory.mktemp("ledger"))
-    server.start_blocking()
-    yield server.socket
-    server.stop_blocking()
-
-
-@pytest.fixture
-def world(ledger_socket: Path) -> OpenWorld:
-    """`async with world(default=GroupLimits(…)) as w:` opens an empty store."""
-
-    @asynccontextmanager
-    async def opened(**groups: GroupLimits) -> AsyncIterator[World]:
-        store = await Store.open(ledger_socket, timeout=5.0)
-        try:
-            await store.client.flushall()
-            yield World(store, groups)
-        finally:
-            await store.close()
-
-    return opened
+@asynccontextmanager
+async def open_world(socket: Path, **groups: GroupLimits) -> AsyncIterator[World]:
+    """A world on the store at `socket`, emptied first."""
+    store = await Store.open(socket, timeout=5.0)
+    try:
+        await store.client.flushall()
+        yield World(store, groups)
+    finally:
+        await store.close()

@@ -1,0 +1,136 @@
+"""`gateway accounts`."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Terminal
+
+
+def test_create_prints_the_account(terminal: Terminal) -> None:
+    account = terminal.json("accounts", "create", "acme", "--group", "vip", "--balance", "10.000000001")
+    assert account.pop("created").endswith("Z")
+    assert account == {
+        "name": "acme",
+        "group": "vip",
+        "state": "active",
+        "balance": "10.000000001",
+        "held": "0",
+        "allowed": [],
+        "denied": [],
+    }
+
+
+def test_account_starts_in_group_default_with_nothing(terminal: Terminal) -> None:
+    account = terminal.json("accounts", "create", "acme")
+    assert (account["group"], account["balance"]) == ("default", "0")
+
+
+def test_show_and_list_print_the_same_form(terminal: Terminal) -> None:
+    created = terminal.json("accounts", "create", "b")
+    terminal.ok("accounts", "create", "a")
+    assert terminal.json("accounts", "show", "b") == created
+    accounts = terminal.json("accounts", "list")
+    assert [account["name"] for account in accounts] == ["a", "b"]
+    assert accounts[1] == created
+
+
+def test_text_output_is_a_readable_table(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "3.5")
+    heading, line = terminal.ok("accounts", "list").splitlines()
+    assert heading.split()[:4] == ["name", "group", "state", "balance"]
+    assert line.split()[:4] == ["acme", "default", "active", "3.5"]
+    assert line.index("3.5") == heading.index("balance")
+
+
+def test_empty_list_is_an_empty_array(terminal: Terminal) -> None:
+    assert terminal.json("accounts", "list") == []
+
+
+def test_second_account_of_a_name_is_refused(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    assert terminal.refused("accounts", "create", "acme") == "gateway: account 'acme' exists already\n"
+
+
+def test_group_that_no_configuration_names_is_refused_with_the_nearest(terminal: Terminal) -> None:
+    message = terminal.refused("accounts", "create", "acme", "--group", "vpi")
+    assert message == "gateway: no group 'vpi' in the configuration; nearest: \"vip\"\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("credit", "1"), ("disable",), ("enable",), ("allow", "other"), ("deny", "other")]
+)
+def test_unknown_account_is_refused_by_every_command(terminal: Terminal, words: tuple[str, ...]) -> None:
+    command, *rest = words
+    assert terminal.refused("accounts", command, "nobody", *rest) == "gateway: no account 'nobody'\n"
+
+
+@pytest.mark.parametrize("name", ["A", "a{b}", "", "a b", "x" * 64])
+def test_impossible_names_are_refused(terminal: Terminal, name: str) -> None:
+    assert "no account name" in terminal.refused("accounts", "create", name)
+
+
+@pytest.mark.parametrize("amount", ["1e3", "0.0000000001", "ten", "1,5", "inf", "", "9000000.1", "--5"])
+def test_amount_that_is_no_decimal_with_nine_places_is_wrong_use(terminal: Terminal, amount: str) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "1")
+    terminal.refused("accounts", "credit", "acme", amount, status=2)
+    assert terminal.json("accounts", "show", "acme")["balance"] == "1"
+
+
+def test_credit_adds_to_the_balance(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "1")
+    account = terminal.json("accounts", "credit", "acme", "2.5")
+    assert (account["balance"], account["credited"], account["repeated"]) == ("3.5", "2.5", False)
+
+
+def test_credit_with_an_operation_is_safe_to_repeat(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    for repeated in (False, True, True):
+        account = terminal.json("accounts", "credit", "acme", "5", "--id", "invoice-7")
+        assert (account["balance"], account["repeated"]) == ("5", repeated)
+
+
+def test_operation_used_for_another_amount_is_refused(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    terminal.ok("accounts", "credit", "acme", "5", "--id", "invoice-7")
+    assert "already used, for 5" in terminal.refused("accounts", "credit", "acme", "6", "--id", "invoice-7")
+    assert terminal.json("accounts", "show", "acme")["balance"] == "5"
+
+
+def test_negative_credit_needs_a_word(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "5")
+    assert "--allow-negative" in terminal.refused("accounts", "credit", "acme", "-1.5")
+    assert terminal.json("accounts", "credit", "acme", "-1.5", "--allow-negative")["balance"] == "3.5"
+
+
+def test_disable_and_enable_change_the_state(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    assert terminal.json("accounts", "disable", "acme")["state"] == "disabled"
+    assert terminal.json("accounts", "enable", "acme")["state"] == "active"
+
+
+def test_allow_and_deny_undo_each_other(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    allowed = terminal.json("accounts", "allow", "acme", "other", "fake-chat")
+    assert (allowed["allowed"], allowed["denied"]) == (["fake-chat", "other"], [])
+    denied = terminal.json("accounts", "deny", "acme", "other")
+    assert (denied["allowed"], denied["denied"]) == (["fake-chat"], ["other"])
+
+
+def test_alias_is_allowed_as_the_model_it_stands_for(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    assert terminal.json("accounts", "deny", "acme", "short")["denied"] == ["fake-chat"]
+
+
+def test_unknown_model_is_refused_with_the_nearest_and_nothing_changes(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    message = terminal.refused("accounts", "deny", "acme", "other", "fake-cht")
+    assert message == "gateway: no model 'fake-cht' in the configuration; nearest: \"fake-chat\"\n"
+    assert terminal.json("accounts", "show", "acme")["denied"] == []
+
+
+def test_model_gone_from_the_configuration_can_still_be_denied_where_it_was_allowed(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    terminal.ok("accounts", "allow", "acme", "other")
+    terminal.config.write_text(terminal.config.read_text().replace("[models.other]", "[models.newer]"))
+    assert terminal.json("accounts", "deny", "acme", "other")["denied"] == ["other"]

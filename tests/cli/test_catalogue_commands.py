@@ -1,0 +1,129 @@
+"""`gateway models`, `gateway plugins`, `gateway check` and `gateway serve`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gateway.settings import Settings
+
+from .conftest import Terminal
+
+
+def test_models_shows_what_the_configuration_serves(terminal: Terminal) -> None:
+    chat, other = terminal.json("models")
+    assert (chat["id"], chat["provider"], chat["model"], chat["groups"]) == (
+        "fake-chat",
+        "fake",
+        "fake-chat",
+        ["default"],
+    )
+    assert chat["price"] == {"input": "0.5", "output": "1.5"}
+    assert (other["model"], other["groups"], other["price"]) == ("a", ["vip"], {})
+    assert [target["weight"] for target in other["targets"]] == [2, 1]
+
+
+def test_models_prints_a_price_in_full(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n[models.m.price]\ninput = 1\noutput = 2\n'
+        'per_image = { "*" = 0.04 }\ntiers = [{ above_input_tokens = 9, input = 3 }]\n'
+        'service_tier_multiplier = { flex = 0.5 }\ncurrency = "EUR"\neffective_from = 2026-11-01\n'
+    )
+    [model] = terminal.json("models")
+    assert model["price"] == {
+        "input": "1",
+        "output": "2",
+        "per_image": {"*": {"*": "0.04"}},
+        "tiers": [{"above_input_tokens": 9, "input": "3"}],
+        "service_tier_multiplier": {"flex": "0.5"},
+        "currency": "EUR",
+        "effective_from": "2026-11-01",
+    }
+    assert "input=1 output=2" in terminal.ok("models")
+
+
+def test_plugins_shows_the_built_ins(terminal: Terminal) -> None:
+    reports = {report["name"]: report for report in terminal.json("plugins")}
+    assert {"openai", "fake"} <= reports.keys()
+    assert reports["fake"].keys() == {"name", "version", "source", "providers", "capabilities", "state", "reason"}
+    assert reports["fake"]["state"] == "active"
+    assert "chat" in reports["fake"]["capabilities"]
+
+
+def test_plugins_says_why_one_is_not_loaded(terminal: Terminal) -> None:
+    terminal.config.write_text('[plugins]\ndisabled = ["fake"]\n')
+    reports = {report["name"]: report for report in terminal.json("plugins")}
+    assert (reports["fake"]["state"], reports["fake"]["reason"]) == ("disabled", "named in plugins.disabled")
+
+
+def test_check_of_a_good_configuration_is_ok(terminal: Terminal) -> None:
+    found = terminal.json("check")
+    assert (found["ok"], found["faults"]) == (True, [])
+    assert terminal.ok("check").strip().endswith("gateway.toml: ok")
+
+
+def test_check_names_file_and_key_of_every_fault(terminal: Terminal) -> None:
+    terminal.config.write_text('[server]\nprot = 1\n[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n')
+    result = terminal.run("check", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert [(fault["file"], fault["key"]) for fault in found["faults"]] == [
+        (str(terminal.config), "server.prot"),
+        (str(terminal.config), "models.m.price"),
+    ]
+    assert f'gateway: {terminal.config}: server.prot: unknown key; nearest: "port"\n' in result.stderr
+
+
+def test_check_looks_into_plugins_options_secrets_and_store(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    monkeypatch.setenv("SHORT_PEPPER", "short")
+    terminal.config.write_text(
+        '[store]\nurl = "redis://127.0.0.1:1"\n[plugins]\ndisabled = ["fkae"]\n'
+        '[providers.a]\nplugin = "fakee"\n[providers.b]\nplugin = "openai"\nbase_ulr = "x"\n'
+        '[providers.c]\nplugin = "openai"\nbase_url = "https://api.example.com/v1"\napi_key = "env:NO_SUCH_KEY"\n'
+        '[models.m]\nprovider = "c"\nfree = true\nendpoints = ["speech"]\n'
+    )
+    result = terminal.run("check", "--json")
+    assert result.exit_code == 1
+    faults = {fault["key"]: fault["message"] for fault in json.loads(result.stdout)["faults"]}
+    assert faults["plugins.disabled[0]"].endswith('nearest: "fake"')
+    assert faults["providers.a.plugin"].endswith('nearest: "fake"')
+    assert faults["providers.b.base_ulr"].endswith('nearest: "base_url"')
+    assert faults["providers.c.api_key"] == "environment variable NO_SUCH_KEY is not set"
+    assert faults["models.m.endpoints[0]"] == "no provider of this model serves speech"
+    assert "store.url" in faults
+
+
+def test_check_finds_a_pepper_that_is_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHORT_PEPPER", "short")
+    terminal.config.write_text(terminal.config.read_text().replace("[store]", '[store]\npepper = "env:SHORT_PEPPER"'))
+    assert "store.pepper: store.pepper (env:SHORT_PEPPER) is too short" in terminal.run("check").stderr
+
+
+def test_serve_hands_the_settings_to_the_server(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Settings, Any, bool]] = []
+
+    def serve(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
+        calls.append((settings, config_path, demo))
+        return 3
+
+    server = ModuleType("gateway.server")
+    server.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gateway.server", server)
+    assert terminal.run("serve").exit_code == 3
+    assert terminal.run("serve", "--demo").exit_code == 3
+    assert terminal.run("serve", "--demo", "--config", str(terminal.config)).exit_code == 3
+    assert [(path, demo) for _, path, demo in calls] == [
+        (terminal.config, False),
+        (None, True),
+        (terminal.config, True),
+    ]
+    assert calls[1][0].file == ""
+    assert calls[2][0].demo

@@ -1,0 +1,122 @@
+"""`gateway keys`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from .conftest import Terminal
+
+KEY_FIELDS = {
+    "id",
+    "account",
+    "name",
+    "last4",
+    "state",
+    "created",
+    "expires",
+    "rpm",
+    "tpm",
+    "concurrency",
+    "models",
+    "budget",
+    "spent",
+}
+
+
+@pytest.fixture
+def acme(terminal: Terminal) -> Terminal:
+    """A terminal with one account."""
+    terminal.ok("accounts", "create", "acme", "--balance", "10")
+    return terminal
+
+
+def test_create_prints_the_key_alone_on_stdout(acme: Terminal) -> None:
+    result = acme.run("keys", "create", "acme")
+    assert re.fullmatch(r"sk-[A-Za-z0-9_-]{43}\n", result.stdout)
+    assert result.stdout.strip() not in result.stderr
+
+
+def test_key_is_shown_once(acme: Terminal) -> None:
+    key = acme.ok("keys", "create", "acme").strip()
+    assert key not in acme.ok("keys", "list") + acme.ok("keys", "list", "--json")
+
+
+def test_json_form_of_a_new_key(acme: Terminal) -> None:
+    key = acme.json("keys", "create", "acme", "--name", "ci")
+    assert key.keys() == {"key", "id", "account", "name"}
+    assert (key["account"], key["name"]) == ("acme", "ci")
+
+
+def test_list_shows_what_was_asked_for(acme: Terminal) -> None:
+    new = acme.json(
+        *("keys", "create", "acme", "--name", "ci", "--rpm", "5", "--tpm", "1000", "--concurrency", "2"),
+        *("--models", "short,other", "--budget", "2.5", "--expires", "30d"),
+    )
+    [key] = acme.json("keys", "list", "acme")
+    assert key.keys() == KEY_FIELDS
+    assert key["id"] == new["id"]
+    assert key["last4"] == new["key"][-4:]
+    assert (key["rpm"], key["tpm"], key["concurrency"]) == (5, 1000, 2)
+    assert key["models"] == ["fake-chat", "other"]
+    assert (key["budget"], key["spent"], key["state"]) == ("2.5", "0", "active")
+    ends = datetime.fromisoformat(key["expires"])
+    assert abs(ends - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=1)
+
+
+def test_key_without_options_has_no_limits(acme: Terminal) -> None:
+    acme.ok("keys", "create", "acme")
+    [key] = acme.json("keys", "list")
+    assert [key[name] for name in ("rpm", "tpm", "concurrency", "models", "budget", "expires")] == [None] * 6
+
+
+def test_list_is_of_one_account_or_of_all(acme: Terminal) -> None:
+    acme.ok("accounts", "create", "other")
+    acme.ok("keys", "create", "acme")
+    acme.ok("keys", "create", "other")
+    assert [key["account"] for key in acme.json("keys", "list")] == ["acme", "other"]
+    assert [key["account"] for key in acme.json("keys", "list", "other")] == ["other"]
+
+
+def test_revoked_key_says_so(acme: Terminal) -> None:
+    kid = acme.json("keys", "create", "acme")["id"]
+    assert acme.json("keys", "revoke", kid)["state"] == "revoked"
+    assert acme.json("keys", "revoke", kid)["state"] == "revoked"
+    assert [key["state"] for key in acme.json("keys", "list", "acme")] == ["revoked"]
+
+
+@pytest.mark.parametrize("words", [("create", "nobody"), ("list", "nobody")])
+def test_unknown_account_is_refused(acme: Terminal, words: tuple[str, ...]) -> None:
+    assert acme.refused("keys", *words) == "gateway: no account 'nobody'\n"
+
+
+def test_unknown_key_is_refused(acme: Terminal) -> None:
+    assert acme.refused("keys", "revoke", "key_none") == "gateway: no key 'key_none'\n"
+
+
+def test_unknown_model_is_refused_and_makes_no_key(acme: Terminal) -> None:
+    assert "nearest" in acme.refused("keys", "create", "acme", "--models", "fake-chat,nope")
+    assert acme.json("keys", "list") == []
+
+
+def test_time_that_has_passed_is_refused(acme: Terminal) -> None:
+    assert "passed already" in acme.refused("keys", "create", "acme", "--expires", "2020-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rpm", "0"),
+        ("--tpm", "many"),
+        ("--budget", "1e3"),
+        ("--expires", "soon"),
+        ("--expires", "2026-12-31T10:00:00"),
+        ("--models", ","),
+        ("--color", "red"),
+    ],
+)
+def test_wrong_use_makes_no_key(acme: Terminal, words: tuple[str, ...]) -> None:
+    acme.refused("keys", "create", "acme", *words, status=2)
+    assert acme.json("keys", "list") == []

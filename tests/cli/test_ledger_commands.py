@@ -1,0 +1,88 @@
+"""`gateway usage` and `gateway audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.auth import ApiKey
+from gateway.ledger import Ask, Ledger, Outcome
+from gateway.store import Store
+
+from .conftest import Terminal, on_store
+
+LINE_FIELDS = {
+    "request_id",
+    "kind",
+    "at",
+    "model",
+    "provider",
+    "key",
+    "amount",
+    "balance",
+    "usage",
+    "estimated",
+    "attempts",
+}
+
+
+@pytest.fixture
+def acme(terminal: Terminal, valkey: Path) -> Terminal:
+    """A terminal with one account that has paid for one call."""
+    terminal.ok("accounts", "create", "acme", "--balance", "10")
+    kid = terminal.json("keys", "create", "acme")["id"]
+    on_store(valkey, lambda store: _pay(store, ApiKey("acme", kid)))
+    return terminal
+
+
+async def _pay(store: Store, key: ApiKey) -> None:
+    ledger = Ledger(store, {})
+    hold = await ledger.admit(Ask("req_1", key, "fake-chat", frozenset({"default"}), hold=10**9, tokens=5))
+    await ledger.settle(
+        hold, Outcome(amount=250_000_000, tokens=5, provider="fake", usage={"in_text": 3, "out_text": 2})
+    )
+
+
+def test_usage_shows_charges_as_negative_amounts(acme: Terminal) -> None:
+    opened, charged = acme.json("usage", "acme")
+    assert opened.keys() >= LINE_FIELDS
+    assert charged.keys() >= LINE_FIELDS
+    assert (opened["kind"], opened["amount"], opened["balance"]) == ("open", "10", "10")
+    assert (charged["request_id"], charged["kind"]) == ("req_1", "use")
+    assert (charged["amount"], charged["balance"]) == ("-0.25", "9.75")
+    assert (charged["model"], charged["provider"], charged["estimated"]) == ("fake-chat", "fake", False)
+    assert charged["usage"] == {"in_text": 3, "out_text": 2}
+
+
+def test_usage_as_a_table_has_a_line_per_ledger_line(acme: Terminal) -> None:
+    assert len(acme.ok("usage", "acme").splitlines()) == 3
+
+
+@pytest.mark.parametrize(("since", "lines"), [("1h", 2), ("2999-01-01T00:00:00Z", 0), ("2020-01-01", 2)])
+def test_usage_since_a_moment(acme: Terminal, since: str, lines: int) -> None:
+    assert len(acme.json("usage", "acme", "--since", since)) == lines
+
+
+def test_unknown_account_is_refused(acme: Terminal) -> None:
+    assert acme.refused("usage", "nobody") == "gateway: no account 'nobody'\n"
+    assert acme.refused("audit", "nobody") == "gateway: no account 'nobody'\n"
+
+
+def test_audit_of_sound_books_is_clean(acme: Terminal) -> None:
+    assert acme.json("audit") == {"accounts": 1, "lines": 2, "mismatches": []}
+    assert acme.json("audit", "acme") == {"accounts": 1, "lines": 2, "mismatches": []}
+
+
+def test_audit_finds_a_balance_that_was_tampered_with(acme: Terminal, valkey: Path) -> None:
+    def tamper(store: Store) -> Any:
+        return store.client.hincrby("{a:acme}", "bal", 5)
+
+    on_store(valkey, tamper)
+    result = acme.run("audit", "--json")
+    assert result.exit_code == 1
+    assert '"rule":"balance"' in result.stdout
+    text = acme.run("audit", "acme")
+    assert text.exit_code == 1
+    assert "balance" in text.stdout

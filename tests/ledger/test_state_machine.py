@@ -1,0 +1,285 @@
+"""All operations of the ledger, in any order, against a small model of what they should do.
+
+The default run takes some 2,000 steps; LEDGER_STEPS=100000 takes more. Time does not pass in the model, so the rate
+limits are left out; test_limits.py has them.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from gateway import errors
+from gateway.accounts import Refused
+from gateway.auth import ApiKey
+from gateway.ledger import GroupLimits, Hold, Outcome
+
+STEPS = int(os.environ.get("LEDGER_STEPS", "2000"))
+PER_RUN = 50
+GROUPS = ("default", "gold")
+MODELS = {"m": frozenset({"default"}), "n": frozenset({"gold"}), "o": frozenset(GROUPS)}
+AMOUNTS = st.one_of(st.integers(0, 3000), st.sampled_from([0, 1, 5 * 10**15]))
+PICK = st.integers(0, 10**6)
+
+
+class Key:
+    """The model's key."""
+
+    def __init__(self, key: ApiKey, budget: int | None, concurrency: int | None, models: list[str] | None) -> None:
+        self.key, self.budget, self.concurrency, self.models = key, budget, concurrency, models
+        self.active = True
+        self.spent = 0
+
+
+class Call:
+    """The model's call: running, then settled, voided or reclaimed."""
+
+    def __init__(self, hold: Hold, owner: Key) -> None:
+        self.hold, self.owner = hold, owner
+        self.amount, self.used = hold.amount, 0
+        self.state = "running"
+        self.charged = 0
+
+
+class Agreement(RuleBasedStateMachine):
+    """One account in the real store and in the model; every rule compares the two."""
+
+    opening: Any  # set by the test: the `world` fixture
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.context = self.opening(gold=GroupLimits(concurrency=4))
+        self.world = self.loop.run_until_complete(self.context.__aenter__())
+        self.run(self.world.accounts.create("acme", balance=10_000))
+        self.balance, self.state, self.group = 10_000, "active", "default"
+        self.rules: dict[str, str] = {}
+        self.keys: list[Key] = []
+        self.calls: list[Call] = []
+        self.operations: dict[str, int] = {}
+
+    def run(self, awaitable: Any) -> Any:
+        return self.loop.run_until_complete(awaitable)
+
+    def teardown(self) -> None:
+        try:
+            self.run(self.world.proved())
+            self.compare()
+        finally:
+            self.run(self.context.__aexit__(None, None, None))
+            self.loop.close()
+
+    # What the model knows --------------------------------------------------------------------------------------------
+
+    def running(self, owner: Key | None = None) -> list[Call]:
+        return [call for call in self.calls if call.state == "running" and owner in (None, call.owner)]
+
+    def held(self, owner: Key | None = None) -> int:
+        return sum(call.amount for call in self.running(owner))
+
+    def live(self, call: Call) -> bool:
+        return call.owner.active and self.state == "active"
+
+    def refusal(self, owner: Key, model: str, amount: int) -> type[errors.GatewayError] | None:
+        if not owner.active:
+            return errors.InvalidApiKey
+        if self.state != "active":
+            return errors.InsufficientPermissions
+        rule_ = self.rules.get(model)
+        if owner.models is not None and model not in owner.models:
+            return errors.ModelNotPermitted
+        if rule_ == "-" or (rule_ is None and self.group not in MODELS[model]):
+            return errors.ModelNotPermitted
+        if owner.concurrency is not None and len(self.running(owner)) >= owner.concurrency:
+            return errors.ConcurrencyLimited
+        leased = [call for call in self.running() if call.hold.group == "gold"]  # counted while the group had a limit
+        if self.group == "gold" and len(leased) >= 4:
+            return errors.ConcurrencyLimited
+        if amount and owner.budget is not None and owner.spent + self.held(owner) + amount > owner.budget:
+            return errors.BudgetExceeded
+        if amount and self.balance - self.held() < amount:
+            return errors.BalanceExhausted
+        return None
+
+    def charge(self, call: Call, amount: int) -> None:
+        self.balance -= amount - call.charged
+        call.owner.spent += amount - call.charged
+        call.charged = amount
+
+    def compare(self) -> None:
+        account = self.run(self.world.accounts.show("acme"))
+        assert (account.balance, account.held) == (self.balance, self.held())
+        records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
+        for owner in self.keys:
+            assert records[owner.key.id].spent == owner.spent
+
+    # Operations ------------------------------------------------------------------------------------------------------
+
+    @rule(
+        budget=st.none() | st.integers(1, 9000),
+        concurrency=st.none() | st.integers(1, 3),
+        models=st.none() | st.lists(st.sampled_from(sorted(MODELS)), min_size=1),
+    )
+    @precondition(lambda self: len(self.keys) < 4)
+    def make_key(self, budget: int | None, concurrency: int | None, models: list[str] | None) -> None:
+        key = self.run(self.world.caller("acme", budget=budget, concurrency=concurrency, models=models))
+        self.keys.append(Key(key, budget, concurrency, models))
+
+    @rule(pick=PICK, model=st.sampled_from(sorted(MODELS)), amount=AMOUNTS)
+    @precondition(lambda self: self.keys)
+    def admit(self, pick: int, model: str, amount: int) -> None:
+        owner = self.keys[pick % len(self.keys)]
+        expected = self.refusal(owner, model, amount)
+        try:
+            hold = self.run(self.world.admit(owner.key, amount, model=model, groups=MODELS[model]))
+        except errors.GatewayError as error:
+            assert type(error) is expected
+        else:
+            assert expected is None
+            assert hold.group == self.group
+            self.calls.append(Call(hold, owner))
+        self.compare()
+
+    @rule(pick=PICK, amounts=st.lists(st.integers(0, 3000), min_size=2, max_size=8))
+    @precondition(lambda self: self.keys)
+    def admit_at_once(self, pick: int, amounts: list[int]) -> None:
+        owner = self.keys[pick % len(self.keys)]
+
+        async def together() -> list[Any]:
+            asks = [self.world.admit(owner.key, amount, model="o", groups=MODELS["o"]) for amount in amounts]
+            return await asyncio.gather(*asks, return_exceptions=True)
+
+        for amount, answer in zip(amounts, self.run(together()), strict=True):
+            expected = self.refusal(owner, "o", amount)
+            if expected is None:
+                assert isinstance(answer, Hold)
+                self.calls.append(Call(answer, owner))
+            else:
+                assert type(answer) is expected
+        self.compare()
+
+    @rule(pick=PICK, amount=AMOUNTS, times=st.integers(1, 3))
+    @precondition(lambda self: self.calls)
+    def settle(self, pick: int, amount: int, times: int) -> None:
+        call = self.calls[pick % len(self.calls)]
+
+        async def together() -> list[Any]:
+            return await asyncio.gather(*(self.world.ledger.settle(call.hold, Outcome(amount)) for _ in range(times)))
+
+        answers = self.run(together())
+        expected = {"running": "settled", "reclaimed": "amended"}.get(call.state, "duplicate")
+        if expected != "duplicate":
+            self.charge(call, amount)
+            call.state = "settled"
+        assert [answer.status for answer in answers] == [expected] + ["duplicate"] * (times - 1)
+        assert {answer.amount for answer in answers} == {call.charged}
+        assert answers[-1].balance == self.balance
+        self.compare()
+
+    @rule(pick=PICK)
+    @precondition(lambda self: self.calls)
+    def void(self, pick: int) -> None:
+        call = self.calls[pick % len(self.calls)]
+        answer = self.run(self.world.ledger.void(call.hold))
+        assert answer.status == ("void" if call.state == "running" else "duplicate")
+        if call.state == "running":
+            call.state = "voided"
+        self.compare()
+
+    @rule(pick=PICK, more=st.integers(1, 3000))
+    @precondition(lambda self: self.running())
+    def extend(self, pick: int, more: int) -> None:
+        call = self.running()[pick % len(self.running())]
+        owner, expected = call.owner, None
+        if not self.live(call):
+            expected = errors.InvalidApiKey
+        elif owner.budget is not None and owner.spent + self.held(owner) + more > owner.budget:
+            expected = errors.BudgetExceeded
+        if expected is None and self.balance - self.held() < more:
+            expected = errors.BalanceExhausted
+        try:
+            self.run(self.world.ledger.extend(call.hold, more))
+        except errors.GatewayError as error:
+            assert type(error) is expected
+        else:
+            assert expected is None
+            call.amount += more
+        self.compare()
+
+    @rule(used=st.integers(0, 3000))
+    @precondition(lambda self: self.calls)
+    def beat(self, used: int) -> None:
+        for call in self.calls:
+            call.hold.used = used
+        answers = self.run(self.world.ledger.beat([call.hold for call in self.calls]))
+        for call in self.calls:
+            if call.state != "running":
+                assert answers[call.hold.rid] == "gone"
+            else:
+                assert answers[call.hold.rid] == ("ok" if self.live(call) else "revoked")
+                call.used = max(call.used, used)
+
+    @rule(pick=PICK)
+    @precondition(lambda self: self.running())
+    def reclaim(self, pick: int) -> None:
+        call = self.running()[pick % len(self.running())]
+        self.run(self.world.expire(call.hold))
+        assert self.run(self.world.ledger.reclaim("acme")) == 1
+        self.charge(call, call.used)
+        call.state = "reclaimed"
+        self.compare()
+
+    @rule(amount=st.integers(-2000, 5000).filter(bool), operation=st.none() | st.sampled_from(["a", "b", "c"]))
+    def credit(self, amount: int, operation: str | None) -> None:
+        before = self.operations.get(operation or "")
+        try:
+            answer = self.run(self.world.accounts.credit("acme", amount, operation=operation, allow_negative=True))
+        except Refused:
+            assert before is not None and before != amount
+        else:
+            assert answer.status == ("repeated" if before == amount else "done")
+            if before is None:
+                self.balance += amount
+                if operation:
+                    self.operations[operation] = amount
+            assert answer.balance == self.balance
+        self.compare()
+
+    @rule(pick=PICK)
+    @precondition(lambda self: len(self.keys) > 1)
+    def revoke(self, pick: int) -> None:
+        owner = self.keys[pick % len(self.keys)]
+        assert self.run(self.world.keys.revoke(owner.key.id)).state == "revoked"
+        owner.active = False
+
+    @rule()
+    def disable_or_enable(self) -> None:
+        change = self.world.accounts.disable if self.state == "active" else self.world.accounts.enable
+        self.state = self.run(change("acme")).state
+
+    @rule(group=st.sampled_from(GROUPS))
+    def move(self, group: str) -> None:
+        self.group = self.run(self.world.accounts.move("acme", group)).group
+
+    @rule(model=st.sampled_from(sorted(MODELS)), allow=st.booleans())
+    def allow_or_deny(self, model: str, allow: bool) -> None:
+        change = self.world.accounts.allow if allow else self.world.accounts.deny
+        self.run(change("acme", [model]))
+        self.rules[model] = "+" if allow else "-"
+
+
+def test_ledger_agrees_with_the_model(world):
+    machine = type("Machine", (Agreement,), {"opening": staticmethod(world)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max(1, STEPS // PER_RUN),
+            stateful_step_count=PER_RUN,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

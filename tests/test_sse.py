@@ -1,0 +1,93 @@
+"""Event streams as real servers write them, in pieces of every size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamInvalidResponse
+from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, encode_data
+
+
+def events_of(*pieces: bytes) -> list[Event]:
+    parser = EventParser()
+    return [event for piece in pieces for event in parser.feed(piece)] + parser.flush()
+
+
+def data_of(*pieces: bytes) -> list[bytes]:
+    return [event.data for event in events_of(*pieces)]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"data: 1\n\ndata: 2\n\n", [b"1", b"2"]),
+        (b"data:1\n\ndata:2\n\n", [b"1", b"2"]),
+        (b"data: 1\r\n\r\ndata: 2\r\n\r\n", [b"1", b"2"]),
+        (b"data: 1\r\rdata: 2\r\r", [b"1", b"2"]),
+        (b"data: 1\r\n\ndata: 2\n\r\n", [b"1", b"2"]),
+        (b"\xef\xbb\xbfdata: 1\n\n", [b"1"]),
+        (b": hello\n\ndata: 1\n\n: OPENROUTER PROCESSING\n\ndata: 2\n\n", [b"1", b"2"]),
+        (b"data: 1\n: in between\ndata: 2\n\n", [b"1\n2"]),
+        (b'data: {"a":\ndata: 1}\n\n', [b'{"a":\n1}']),
+        (b"\n\n\n\ndata: 1\n\n\n\n\ndata: 2\n\n", [b"1", b"2"]),
+        (b"id: 7\nretry: 10\ndata: 1\n\n", [b"1"]),
+        (b"id: 7\n\n", []),
+        (b"data:\n\ndata: \n\ndata\n\ndata: 1\n\n", [b"1"]),
+        (b"data:  two spaces\n\n", [b" two spaces"]),
+        (b"data: a:b: c\n\n", [b"a:b: c"]),
+        (b"nonsense\n\ndata: 1\n\n", [b"1"]),
+        (b"data: 1\n\ndata: [DONE]\n", [b"1", b"[DONE]"]),
+        (b"data: 1\n\ndata: [DONE]", [b"1", b"[DONE]"]),
+        (b'data: 1\n\ndata: {"half', [b"1"]),
+        (b"data: 1\n\ndata: 2\n", [b"1", b"2"]),
+        (b"", []),
+    ],
+)
+def test_streams_read_the_same_whole_and_byte_by_byte(raw: bytes, expected: list[bytes]) -> None:
+    assert data_of(raw) == expected
+    assert data_of(*(raw[n : n + 1] for n in range(len(raw)))) == expected
+
+
+def test_event_names_are_read_and_do_not_stick() -> None:
+    events = events_of(b"event: error\ndata: 1\n\ndata: 2\n\nevent: ping\n\ndata: 3\n\n")
+    assert events == [Event(b"1", "error"), Event(b"2"), Event(b"3")]
+
+
+def test_what_we_write_reads_back() -> None:
+    assert data_of(COMMENT_KEEPALIVE, encode_data(b'{"a":1}'), DONE) == [b'{"a":1}', b"[DONE]"]
+
+
+@pytest.mark.parametrize("part", [b"x" * 65536, b"data: y\n" + b"data: " + b"x" * 65536 + b"\n"])
+def test_a_line_or_event_without_end_is_refused(part: bytes) -> None:
+    parser = EventParser()
+    with pytest.raises(UpstreamInvalidResponse):
+        for _ in range(2 * MAX_EVENT_BYTES // len(part)):
+            parser.feed(part)
+
+
+def test_a_line_just_under_the_cap_passes() -> None:
+    line = b"data: " + b"x" * (MAX_EVENT_BYTES - 10)
+    assert len(data_of(*(line[n : n + 65536] for n in range(0, len(line), 65536)), b"\n\n")[0]) == MAX_EVENT_BYTES - 10
+
+
+lines = st.sampled_from(
+    [b"data: {}", b"data:{}", b"data", b"data: ", b": c", b"event: e", b"id: 1", b"", b"", b"junk", b"data: [DONE]"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(lines, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=30), st.data())
+def test_how_a_stream_is_cut_up_makes_no_difference(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    raw = b"".join(line + end for line, end in parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    pieces = [raw[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert events_of(*pieces) == events_of(raw) == events_of(*(raw[n : n + 1] for n in range(len(raw))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=12))
+def test_no_bytes_make_the_parser_fail(pieces: list[bytes]) -> None:
+    for event in events_of(*pieces):
+        assert event.data.strip()

@@ -1,0 +1,263 @@
+"""The conformance kit: the built-ins pass it, and it catches what it is there to catch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Struct, json
+from gateway_providers.fake import FakeProvider
+from gateway_providers.openai import OpenAIProvider
+
+from gateway import Chat, ChatChunk, ChatRequest, CompletionUsage, Provider, Secret, Target
+from gateway.errors import UpstreamRejected
+from gateway.testing import FakeUpstream, ask, check_provider, collect
+
+SECRET = "sk-canary-9f2c41"
+OPENAI: dict[str, Any] = {"base_url": "{upstream}/v1", "api_key": Secret("literal", SECRET)}
+
+
+def test_openai_conforms() -> None:
+    passed = check_provider(OpenAIProvider, options=OPENAI, upstream=FakeUpstream())
+    assert {"stream_is_sound", "cut_stream_never_looks_whole", "cancelling_closes_the_upstream"} <= set(passed)
+
+
+def test_fake_conforms() -> None:
+    assert "stream_is_sound" in check_provider(FakeProvider)
+
+
+class Good(Provider, Chat):
+    """A provider without fault, for the others to break."""
+
+    name = "good"
+
+    class Options(Struct, forbid_unknown_fields=True):
+        pass
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+
+
+def test_minimal_provider_conforms() -> None:
+    check_provider(Good)
+
+
+class NoFinish(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+
+
+class TwoFinishes(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+        yield ChatChunk.finish("stop")
+
+
+class TalksOn(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.finish("stop")
+        yield ChatChunk.text("hello")
+
+
+class OwnReason(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("end_turn")
+
+
+class Mute(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.finish("stop")
+
+
+class StartsAtOne(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello", index=1)
+        yield ChatChunk.finish("stop", index=1)
+
+
+class WrongType(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[Any]:
+        yield {"choices": []}
+
+
+class NegativeUsage(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+        yield ChatChunk.with_usage(CompletionUsage(-1, 1, 0))
+
+
+class WrongSum(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+        yield ChatChunk.with_usage(CompletionUsage(1, 1, 3))
+
+
+class ChangesRequest(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        request.fields.pop("model", None)
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+
+
+class SharedState(Good):
+    text = ""
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        self.text += "x"
+        for _ in range(3):
+            await asyncio.sleep(0)
+        yield ChatChunk.text("hello" if len(self.text) == 1 else "")
+        self.text = ""
+        yield ChatChunk.finish("stop")
+
+
+class ClosesSlowly(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        try:
+            yield ChatChunk.text("hello")
+            yield ChatChunk.finish("stop")
+        except GeneratorExit:
+            await asyncio.sleep(3)
+            raise
+
+
+class IgnoresCancel(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3)
+        yield ChatChunk.text("hello")
+        yield ChatChunk.finish("stop")
+
+
+@pytest.mark.parametrize(
+    ("provider", "complaint"),
+    [
+        (NoFinish, "never finished"),
+        (TwoFinishes, "finished twice"),
+        (TalksOn, "went on after"),
+        (OwnReason, "'end_turn' is not the wire's"),
+        (Mute, "said nothing"),
+        (StartsAtOne, "not from 0"),
+        (WrongType, "instead of a ChatChunk"),
+        (NegativeUsage, "usage.prompt_tokens is -1"),
+        (WrongSum, "the sum of its parts"),
+        (ChangesRequest, "changed the request"),
+        (SharedState, "calls_at_once_do_not_mix"),
+        (ClosesSlowly, "closing the stream took"),
+        (IgnoresCancel, "after it was cancelled"),
+    ],
+)
+def test_kit_catches(provider: type[Provider], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint) as caught:
+        check_provider(provider)
+    assert provider.__name__ in str(caught.value)
+
+
+class Leaky(OpenAIProvider):
+    """Shows its key in errors."""
+
+    async def chat(self, request: ChatRequest, target: Target) -> Any:
+        try:
+            return await super().chat(request, target)
+        except UpstreamRejected as error:
+            raise UpstreamRejected(f"refused with key {SECRET}") from error
+
+
+class Swallowing(OpenAIProvider):
+    """Turns every failure into a short answer."""
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        try:
+            async for chunk in super().stream_chat(request, target):
+                yield chunk
+        except Exception:
+            yield ChatChunk.text("sorry")
+            yield ChatChunk.finish("stop")
+
+
+class HoldsOn(OpenAIProvider):
+    """Reads the upstream to its end, whether anybody still wants it or not."""
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        queue: asyncio.Queue[ChatChunk | None] = asyncio.Queue()
+
+        async def pump() -> None:
+            async for chunk in super(HoldsOn, self).stream_chat(request, target):
+                queue.put_nowait(chunk)
+            queue.put_nowait(None)
+
+        self.task = asyncio.ensure_future(pump())
+        while not (queue.empty() and self.task.done()):
+            getter = asyncio.ensure_future(queue.get())
+            await asyncio.wait([getter, self.task], return_when=asyncio.FIRST_COMPLETED)
+            if not getter.done():
+                getter.cancel()
+                self.task.result()
+                return
+            chunk = getter.result()
+            if chunk is None:
+                return
+            yield chunk
+
+    async def close(self) -> None:
+        self.task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("provider", "complaint"),
+    [
+        (Leaky, "shows a secret"),
+        (Swallowing, "gave an answer instead of an error"),
+        (HoldsOn, "had not ended within|after the caller had left"),
+    ],
+)
+def test_kit_catches_with_an_upstream(provider: type[Provider], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_provider(provider, options=OPENAI, upstream=FakeUpstream())
+
+
+class Undeclared(Good):
+    name = ""
+
+
+class LaxOptions(Good):
+    class Options(Struct):
+        pass
+
+
+class Incapable(Provider):
+    name = "incapable"
+
+
+@pytest.mark.parametrize("provider", [Undeclared, LaxOptions, Incapable])
+def test_kit_checks_the_declaration(provider: type[Provider]) -> None:
+    with pytest.raises(AssertionError, match=provider.__name__):
+        check_provider(provider)
+
+
+def test_collect_gives_the_whole_answer() -> None:
+    answer = collect(FakeProvider, ask("ping"), options={"models": {"model": {"text": "pong"}}})
+    assert answer.choices[0].message.content == "pong"
+    assert answer.usage is not None and json.encode(answer) and answer.service_tier is UNSET
+
+
+async def test_truth_log_knows_what_was_delivered_and_when_the_client_left() -> None:
+    async with FakeUpstream() as fake:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(fake.url.rsplit(":", 1)[1]))
+        body = json.encode({"model": "m", "messages": [{"role": "user", "content": "a b c"}], "stream": True})
+        fake.tamper = lambda reply: (setattr(reply, "interval", 0.02), reply)[1]
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        await reader.readuntil(b'"content":"b "')
+        writer.close()
+        seen = await fake.wait_ended()
+        assert seen.outcome == "left" and 3 <= seen.frames < 6 and seen.json["model"] == "m"
