@@ -50,6 +50,8 @@ def run_scenario(scenario: Scenario, contenders: list[Contender], plan: Plan) ->
     samples: list[Sample] = []
     for number in range(1, plan.rounds + 1):
         for contender in contenders:
+            if scenario.scaling and not contender.scales:
+                continue
             plan.tell(f"{scenario.name}: round {number} of {plan.rounds}, {contender.name}")
             samples += _turn(scenario, contender, number, plan)
     return with_added_delays(samples)
@@ -57,7 +59,7 @@ def run_scenario(scenario: Scenario, contenders: list[Contender], plan: Plan) ->
 
 def _turn(scenario: Scenario, contender: Contender, number: int, plan: Plan) -> Iterator[Sample]:
     """One contender's part of one round: every point in one process, or a process for each."""
-    points = [point for point in scenario.points if point.workers == 1 or contender.scales]
+    points = list(scenario.points)
     for batch in [[point] for point in points] if scenario.fresh else [points]:
         try:
             with _started(scenario, contender, batch[0].workers, plan) as (server, place):

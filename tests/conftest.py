@@ -7,7 +7,6 @@ name, so that `http_client` and `base_url` reach the gateway through the transpo
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from tornado.ioloop import IOLoop
-from tornado.web import Application
 
 from gateway.accounts import Accounts
 from gateway.keys import Keys, NewKey
 from gateway.ledger import Ledger
 from gateway.money import NANO
+from gateway.routes import Application
 from gateway.server import Gateway
 from gateway.settings import Settings, demo_settings
 from gateway.store import EmbeddedServer, Store
@@ -135,8 +134,3 @@ def bearer(api_key: NewKey) -> dict[str, str]:
 def encode() -> Callable[[object], bytes]:
     """JSON bytes of anything."""
     return msgspec.json.encode
-
-
-@pytest.fixture(autouse=True)
-def _quiet_access_log() -> None:
-    logging.getLogger("gateway.access").setLevel(logging.WARNING)

@@ -17,7 +17,7 @@ async def test_key_has_256_random_bits_and_its_text_is_in_no_store(world):
         new = await w.keys.create("acme", name="ci")
         assert new.text.startswith("sk-")
         assert len(new.text) == 46
-        await w.admit(await w.auth.authenticate(new.text))
+        await w.admit(await w.auth.authenticate(new.text), 0)
         stored = await w.text()
         assert new.id in stored
         assert new.text not in stored

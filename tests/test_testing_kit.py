@@ -187,29 +187,24 @@ class Swallowing(OpenAIProvider):
 class HoldsOn(OpenAIProvider):
     """Reads the upstream to its end, whether anybody still wants it or not."""
 
+    task: asyncio.Task[None] | None = None
+
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         queue: asyncio.Queue[ChatChunk | None] = asyncio.Queue()
 
         async def pump() -> None:
             async for chunk in super(HoldsOn, self).stream_chat(request, target):
                 queue.put_nowait(chunk)
-            queue.put_nowait(None)
 
-        self.task = asyncio.ensure_future(pump())
-        while not (queue.empty() and self.task.done()):
-            getter = asyncio.ensure_future(queue.get())
-            await asyncio.wait([getter, self.task], return_when=asyncio.FIRST_COMPLETED)
-            if not getter.done():
-                getter.cancel()
-                self.task.result()
-                return
-            chunk = getter.result()
-            if chunk is None:
-                return
+        self.task = asyncio.create_task(pump())
+        self.task.add_done_callback(lambda _: queue.put_nowait(None))
+        while (chunk := await queue.get()) is not None:
             yield chunk
+        await self.task
 
     async def close(self) -> None:
-        self.task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ daemon off;
 pid nginx.pid;
 error_log error.log warn;
 worker_processes {workers};
-events {{ worker_connections 20000; }}
+# Twice what is needed: nginx closes connections of its own accord when only a sixteenth of them is left.
+events {{ worker_connections 40000; }}
 http {{
     access_log off;
     client_body_temp_path body;

@@ -3,10 +3,11 @@
  *   mock [PORT]          listens on 127.0.0.1 (port 0 or none: a free one) and prints "listening PORT"
  *
  * POST …/chat/completions answers at once with JSON and usage. With "stream":true it sends an SSE stream whose shape the
- * model's name chooses: "mock-100x20" is 100 chunks 20 ms apart, the first at once; then a finish chunk, a usage chunk
- * (always) and [DONE]. Every content chunk carries "@SENT/LATE": when it was sent (CLOCK_MONOTONIC, ns) and how far behind
- * its schedule that was, so that the load generator on the same machine can tell the delay a gateway adds from the delay
- * of a mock that is itself short of CPU. GET answers an empty model list.
+ * model's name chooses: "mock-100x20" is 100 chunks 20 ms apart, the first at once. One interval after the last come a
+ * finish chunk, a usage chunk (always) and [DONE]: so streams that follow each other offer a chunk per interval, always.
+ * Every content chunk carries "@SENT/LATE": when it was sent (CLOCK_MONOTONIC, ns) and how far behind its schedule that
+ * was, so that the load generator on the same machine can tell the delay a gateway adds from the delay of a mock that is
+ * itself short of CPU. GET answers an empty model list.
  *
  * Request bodies come with a Content-Length or chunked. The process ends with its parent.
  */
@@ -209,12 +210,12 @@ static size_t put_frame(Connection *c, char *out, size_t length, const char *cho
     return length + (size_t)sprintf(out + length, "%x\r\n%s\r\n", n, frame);
 }
 
-static size_t put_content(Connection *c, char *out, size_t length, int64_t now) {
+static size_t put_content(Connection *c, char *out, int64_t now) {
     char choices[256];
     snprintf(choices, sizeof choices,
              "{\"index\":0,\"delta\":{%s\"content\":\"@%lld/%lld\"},\"logprobs\":null,\"finish_reason\":null}",
              c->chunk == 0 ? "\"role\":\"assistant\"," : "", (long long)now, (long long)(now - c->due));
-    return put_frame(c, out, length, choices, "null");
+    return put_frame(c, out, 0, choices, "null");
 }
 
 static size_t put_ending(Connection *c, char *out, size_t length) {
@@ -228,12 +229,12 @@ static size_t put_ending(Connection *c, char *out, size_t length) {
 
 static bool serve(Connection *c);
 
-/* Sends the chunk that is due, and the ending after the last; false when the connection is beyond use. */
+/* Sends the chunk that is due, or the ending after the last; false when the connection is beyond use. */
 static bool advance(Connection *c, int64_t now) {
     char out[4 * FRAME_ROOM];
-    size_t length = put_content(c, out, 0, now);
-    bool last = ++c->chunk >= c->chunks;
-    if (last) length = put_ending(c, out, length);
+    bool last = c->chunk == c->chunks;
+    size_t length = last ? put_ending(c, out, 0) : put_content(c, out, now);
+    c->chunk++;
     if (!transmit(c, out, length)) return false;
     if (!last) {
         c->due += c->interval;

@@ -36,5 +36,5 @@ def command(ctx: click.Context, settings: Settings, account: str | None, as_json
         print_json(report)
     elif report.mismatches:
         print_table(COLUMNS, msgspec.to_builtins(report.mismatches))
-    note(f"{report.accounts} accounts, {report.lines} ledger lines, {len(report.mismatches)} mismatches")
+    note(f"accounts: {report.accounts}, ledger lines: {report.lines}, mismatches: {len(report.mismatches)}")
     ctx.exit(1 if report.mismatches else 0)

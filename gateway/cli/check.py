@@ -13,6 +13,7 @@ from gateway.cli.configuration import config_option, config_path, demo_option, j
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, pepper, run
+from gateway.instances import check_options
 from gateway.plugins import Plugins, load_plugins
 from gateway.provider import capabilities_of
 from gateway.secret import Secret, SecretFault
@@ -50,7 +51,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) 
     else:
         _check_plugins(settings, findings)
         _check_store(settings, findings)
-        note(f"{len(settings.models)} models, {len(settings.providers)} providers, {len(settings.groups)} groups")
+        note(f"models: {len(settings.models)}, providers: {len(settings.providers)}, groups: {len(settings.groups)}")
     findings.ok = not findings.faults
     for line in (*map(str, findings.faults), *(f"warning: {text}" for text in findings.warnings)):
         note(line)
@@ -77,14 +78,8 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
 
 
 def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings) -> None:
-    plugin = settings.providers[name].plugin
-    kind = plugins.providers.get(plugin)
-    if kind is None:
-        message = f"no loaded plugin has a provider {plugin!r}{suggestion(plugin, plugins.providers)}"
-        findings.fault(message, "providers", name, "plugin")
-        return
     try:
-        options = settings.provider_options(name, kind.Options)
+        _, options = check_options(name, settings, plugins)
     except SettingsFault as error:
         findings.faults += error.faults
         return

@@ -52,7 +52,7 @@ def cell(value: Any) -> str:
         return " ".join(f"{name}={cell(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
         return ",".join(cell(item) for item in value)
-    return str(value)
+    return " ".join(str(value).split())  # one line each, whatever a plugin gave as its reason
 
 
 def _print_rich(columns: Sequence[str], lines: list[list[str]]) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gateway.accounts import Accounts
 from gateway.auth import load_pepper, read_pepper
 from gateway.keys import Keys
-from gateway.ledger import GroupLimits, Ledger
+from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ class Session:
     @cached_property
     def ledger(self) -> Ledger:
         """The money."""
-        groups = {
-            name: GroupLimits(rpm=group.rpm, tpm=group.tpm, concurrency=group.concurrency)
-            for name, group in self.settings.groups.items()
-        }
-        return Ledger(self.store, groups)
+        return Ledger(self.store, {})  # no limits: a command admits no calls
 
     @cached_property
     def accounts(self) -> Accounts:

@@ -24,6 +24,7 @@ from gateway.usage import Usage, tokens_of
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
+    from gateway.transport.http_exchange import Exchange
 
 #: What one media part, or a provider's own frame around the prompt, can add to a true count.
 MEDIA_CEILING = 200_000
@@ -36,8 +37,8 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 
     endpoint = "chat"
 
-    def initialize(self, gateway: Gateway) -> None:
-        super().initialize(gateway)
+    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
+        super().__init__(gateway, exchange, path=path, argument=argument)
         self.shaper: ChatShaper | None = None
         self.stream: EventStream | None = None
         self.answer: ChatCompletion | None = None
@@ -80,7 +81,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             int(time.time()),
             call.model.name,
             include_usage=request.wants_usage,
-            obfuscation=_wants_obfuscation(request),
+            obfuscation=request.wants_obfuscation,
             legacy_functions=request.legacy_functions,
         )
         waited = time.monotonic()
@@ -173,10 +174,6 @@ def _chat(candidate: Candidate) -> Chat:
     """The candidate's provider, whose capability the router has checked."""
     assert isinstance(candidate.provider, Chat)
     return candidate.provider
-
-
-def _wants_obfuscation(request: ChatRequest) -> bool:
-    return request.stream_options is None or request.stream_options.include_obfuscation is not False
 
 
 def _check_output_limit(request: ChatRequest, model: Model) -> None:

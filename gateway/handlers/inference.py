@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from tornado.web import stream_request_body
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gateway.call import Call
 from gateway.catalog import Model
@@ -34,6 +32,7 @@ from gateway.usage import Usage
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
+    from gateway.transport.http_exchange import Exchange
 
 R = TypeVar("R")
 
@@ -52,29 +51,28 @@ class Terms(Generic[R]):
         self.ceiling = ceiling  # tokens in and out beyond which a count is impossible
 
 
-@stream_request_body
 class InferenceHandler(KeyedHandler, Generic[R]):
     """The walk; see the module."""
 
-    def initialize(self, gateway: Gateway) -> None:
-        super().initialize(gateway)
+    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
+        super().__init__(gateway, exchange, path=path, argument=argument)
         self.body: list[bytes] = []
         self.call: Call | None = None
         self.record: CallRecord | None = None
         self.client_gone = False
-        self._walking: asyncio.Task[Any] | None = None
+        self._walking = False
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def prepared(self) -> Awaitable[None] | None:
         """Refuse what its headers already condemn; confirm the key before a large body is read."""
-        if self.request.method != "POST":
+        if self.method != "POST":
             return None
-        self.request.connection.set_max_body_size(self.max_body())  # type: ignore[union-attr]
-        length = self.request.headers.get("Content-Length", "")
-        if length.isdecimal() and int(length) <= SMALL_BODY:
+        self.exchange.set_max_body_size(self.max_body())
+        length = self.headers.get("Content-Length")
+        if length is not None and int(length) <= SMALL_BODY:
             return None
-        return self._confirm_before_body(int(length) if length.isdecimal() else 0)
+        return self._confirm_before_body(int(length or 0))
 
     async def _confirm_before_body(self, length: int) -> None:
         await self.confirm()
@@ -91,7 +89,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
 
     def read_body(self) -> bytes:
         """The whole body, decompressed."""
-        headers = self.request.headers
+        headers = self.headers
         media = headers.get("Content-Type")
         if media is not None and media.partition(";")[0].strip().lower() != JSON:
             raise UnsupportedContentType("Content-Type must be application/json")
@@ -110,23 +108,23 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """Walk once; whatever happens after admission, settle."""
         terms = await self.terms()
         call = self.call = await self.admit(terms)
-        self._walking = asyncio.current_task()
+        self._walking = True
         try:
             if not self.client_gone:
                 await self.serve(call, terms.request)
         except asyncio.CancelledError:
             if not self.client_gone:
                 raise
-            self._walking.uncancel()  # type: ignore[union-attr]  # the client's leaving was the reason, and it is handled
         except GatewayError as error:
             self.end(call, error)
         except Exception as error:
             # The handler's edge: a bug must still end the answer honestly and settle what was delivered.
-            gateway_log.error("%s failed", self.request_id, exc_info=error)
+            gateway_log.error("%s failed in provider %s", self.request_id, call.provider, exc_info=error)
             self.end(call, InternalError())
         finally:
-            self._walking = None
+            self._walking = False
             self.settle(call)
+            self.ended()
 
     async def terms(self) -> Terms[R]:
         """Decode, resolve and price; a refusal is only spoken to a caller whose key and permission still hold."""
@@ -187,7 +185,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         if self.headers_sent():
             self.end_in_stream(error)
         else:
-            self.send_error(error.status, exc_info=(type(error), error, error.__traceback__))
+            self.refuse(error)
 
     def settle(self, call: Call) -> None:
         """Charge what was used: from the walk's finally, or earlier once the amount is known."""
@@ -206,10 +204,16 @@ class InferenceHandler(KeyedHandler, Generic[R]):
 
     def on_connection_close(self) -> None:
         """The client left: stop the walk, which closes the upstream."""
-        super().on_connection_close()
         self.client_gone = True
-        if self._walking is not None:
-            self._walking.cancel()
+        if self._walking and self.task is not None:
+            self.task.cancel()
+        elif self.call is None:
+            super().on_connection_close()
+
+    def ended(self) -> None:
+        # An answer may be finished before its call is settled; the access line wants both.
+        if self.call is None or self.call.settled:
+            super().ended()
 
     # What is written about it ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ class ModelsHandler(KeyedHandler):
 
     async def get(self) -> None:
         records = await self.permitted()
-        if "anthropic-version" in self.request.headers:
+        if "anthropic-version" in self.headers:
             self.finish_json(_anthropic_list(records))
         else:
             self.finish_json({"object": "list", "data": records})
@@ -35,8 +35,9 @@ class ModelHandler(KeyedHandler):
 
     endpoint = "models"
 
-    async def get(self, name: str) -> None:
+    async def get(self) -> None:
         view = await self.confirm()
+        name = self.argument
         found = next((pair for pair in self.gateway.catalog.records() if pair[0].id == name), None)
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")

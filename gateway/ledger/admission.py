@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway import errors
 from gateway.errors import GatewayError
-from gateway.ledger.batch import Argument, Batch, Batches
+from gateway.ledger.batch import Argument, Batch, Batches, own_error
 from gateway.ledger.call import Ask, Hold, hold_note
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.scripts import Links
@@ -57,7 +57,7 @@ class Admission:
         return await future
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
-        group = self._group_of.get(batch.account, "default")
+        batch.group = group = self._group_of.get(batch.account, "default")
         limits = self.groups.get(group, NO_LIMITS)
         args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
         for ask, _ in batch.items:
@@ -79,14 +79,15 @@ class Admission:
                 if not future.done():
                     future.set_exception(errors.InvalidApiKey())
             return
-        group = self._group_of.get(batch.account, "default")
         at = 0
         for ask, future in batch.items:
             code, detail, *numbers = reply[at : at + WIDTH]
             at += WIDTH
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
             if code in (OK, DUP):
-                hold = Hold(ask.rid, ask.key, ask.model, ask.hold, group, rates, detail, ask.tokens, ask.price_version)
+                hold = Hold(
+                    ask.rid, ask.key, ask.model, ask.hold, batch.group, rates, detail, ask.tokens, ask.price_version
+                )
                 if future.done():
                     self._orphaned(hold)
                 else:
@@ -102,8 +103,8 @@ class Admission:
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         doubtful = not (isinstance(error, errors.StoreUnavailable) and never_sent(error))
         for ask, future in batch.items:
-            if not future.done():  # each its own exception: a shared one would collect every waiter's traceback
-                future.set_exception(type(error)(detail=error.detail))
+            if not future.done():
+                future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
                 self._orphaned(Hold(ask.rid, ask.key, ask.model, ask.hold, "", None, 0))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.scripts import Links, slot
 from gateway.transport.redis_link import RedisReplyError, Script
 
@@ -25,10 +25,11 @@ MOST = 64  # items of one script call: bounds how long Redis is busy with it, we
 class Batch(Generic[Item]):
     """Items of one account that travel together, and how often they did."""
 
-    __slots__ = ("account", "items", "tries")
+    __slots__ = ("account", "group", "items", "tries")
 
     def __init__(self, account: str, items: Sequence[Item], tries: int = 0) -> None:
         self.account = account
+        self.group = ""  # what an admission took the account's group to be
         self.items = items
         self.tries = tries
 
@@ -115,3 +116,10 @@ class Batches(Generic[Item]):
             self._failed(batch, error)
         else:
             self._answered(batch, reply)
+
+
+def own_error(error: GatewayError) -> GatewayError:
+    """The error for one of many waiters: a shared exception would collect the tracebacks of them all."""
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable(detail=error.detail)
+    return InternalError(detail=error.detail)

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
-from gateway.ledger.batch import Argument, Batch, Batches
+from gateway.ledger.batch import Argument, Batch, Batches, own_error
 from gateway.ledger.call import Hold, Outcome, Settled, line_meta
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, Journal
@@ -132,7 +132,7 @@ class Booking:
             elif item.segment >= 0:
                 item.future.set_result(Settled("journaled", -item.entry.amount))
             else:
-                item.future.set_exception(type(error)(detail=error.detail))
+                item.future.set_exception(own_error(error))
         if away and self.journal is not None:
             self.on_journaled()
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.errors import InvalidValue
+from gateway.errors import InvalidJSON, InvalidValue
 
 #: Lower case, words joined by underscores; other spellings are brought to this form before they are compared.
 FORBIDDEN_FIELDS = frozenset(
@@ -74,6 +74,8 @@ def strip_forbidden(fields: dict[str, Raw], names: Iterable[str]) -> list[str]:
 def _decode(raw: Raw, name: str) -> Any:
     try:
         return msgspec.json.decode(raw)
+    except RecursionError:
+        raise InvalidJSON("The request body is nested too deeply.") from None
     except msgspec.ValidationError:  # what passed as Raw can only fail by a number beyond all types
         shown = header_name(name)
         raise InvalidValue(f"Invalid '{shown}': a number in it is out of range.", param=shown) from None

@@ -59,10 +59,12 @@ class Subject:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.provider.close()
-        await self._link.close()
-        if self._fake is not None:
-            self._fake.tamper = None
+        try:
+            await self.provider.close()
+        finally:
+            await self._link.close()
+            if self._fake is not None:
+                self._fake.tamper = None
 
 
 Case = Callable[[Subject], Awaitable[None]]

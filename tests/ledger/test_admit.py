@@ -253,6 +253,18 @@ async def test_unsendable_argument_fails_its_ask_instead_of_hanging(world):
             await asyncio.wait_for(w.admit(key, model="\ud800"), 5)
 
 
+async def test_error_inside_a_script_reaches_every_waiter(world):
+    async with world() as w:
+        key = await w.caller()
+        hold = await w.admit(key)
+        await w.store.client.delete("{a:acme}:rv")
+        await w.store.client.set("{a:acme}:rv", "not a hash")
+        waiting = [w.admit(key), w.admit(key), w.ledger.settle(hold, Outcome(1))]
+        answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        assert [type(answer) for answer in answers] == [errors.InternalError] * 3
+        assert "WRONGTYPE" in answers[0].detail
+
+
 async def settled(world) -> bool:
     return (await world.accounts.show("acme")).held == 0 and not await world.store.client.exists("{a:acme}:rv")
 

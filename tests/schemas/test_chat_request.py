@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
-from gateway.errors import BadRequest, UnknownParameter
+from gateway.errors import BadRequest, InvalidJSON, UnknownParameter
 from gateway.schemas.chat_messages import (
     AssistantMessage,
     CustomTool,
@@ -23,7 +24,7 @@ from gateway.schemas.chat_messages import (
     UserMessage,
 )
 from gateway.schemas.chat_request import FIELD_CLASS, ChatRequest, decode_chat_request
-from gateway.schemas.forbidden import FORBIDDEN_FIELDS, header_name
+from gateway.schemas.forbidden import FORBIDDEN_FIELDS, header_name, strip_forbidden
 
 HI = {"role": "user", "content": "hi"}
 CUSTOM_CALL = {"id": "c2", "type": "custom", "custom": {"name": "x", "input": ""}}
@@ -238,6 +239,12 @@ def test_a_number_beyond_all_types_in_an_unknown_object_is_refused():
     with pytest.raises(BadRequest) as caught:
         decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":""}],"x":{"y":1e999}}')
     assert (caught.value.code, caught.value.param) == ("invalid_value", "x")
+
+
+def test_an_object_too_deep_to_search_is_refused():
+    deep = Raw(b'{"a":' * 20_000 + b"1" + b"}" * 20_000)
+    with pytest.raises(InvalidJSON):
+        strip_forbidden({"x": deep}, ["x"])
 
 
 def test_a_large_image_passes():

@@ -425,11 +425,11 @@ async def test_the_timeout_runs_from_the_write_not_from_a_busy_callers_call(serv
 
 
 async def test_a_peer_that_speaks_something_else_is_refused():
-    async with fake_server({b"HELLO": b"HTTP/1.1 400 Bad Request\r\n\r\n"}) as address:
-        async with refused(address) as (link, detail):
-            assert "not the Redis protocol" in detail
-            with pytest.raises(StoreUnavailable):
-                await link.call("PING")
+    web = {b"HELLO": b"HTTP/1.1 400 Bad Request\r\n\r\n"}
+    async with fake_server(web) as address, refused(address) as (link, detail):
+        assert "not the Redis protocol" in detail
+        with pytest.raises(StoreUnavailable):
+            await link.call("PING")
 
 
 async def test_a_closed_link_fails_every_call_and_leaves_no_task(server):

@@ -64,6 +64,9 @@ async def test_headers_and_body_leave_in_one_write(serve: Any) -> None:
     writer.write(GET)
     packet = await reader.read(1_000)
     assert packet.endswith(b"\r\n\r\nok")
+    writer.write(GET * 3)  # answered within the read, each in its turn
+    for _ in range(3):
+        assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 OK\r\n")
     writer.close()
 
 

@@ -15,6 +15,7 @@ from tornado.web import RequestHandler, stream_request_body
 
 from gateway.transport.http_connection import Connection
 from gateway.transport.http_exchange import Exchange
+from gateway.transport.http_parser import RequestParser
 from gateway.transport.http_server import HTTPServer
 
 pytestmark = pytest.mark.gen_test
@@ -71,6 +72,25 @@ async def test_a_client_that_leaves_is_noticed_at_once(serve: Any, leave: Any, p
         assert time.monotonic() - start < 0.25
 
 
+async def test_a_half_close_before_the_answer_counts_as_leaving(serve: Any) -> None:
+    left = asyncio.Event()
+
+    class Thinks(RequestHandler):
+        async def get(self) -> None:
+            await left.wait()
+            self.write("too late")
+
+        def on_connection_close(self) -> None:
+            left.set()
+
+    served = await serve(Thinks)
+    async with served.client() as client:
+        client.send(GET)
+        client.writer.write_eof()
+        assert await client.closed() == b""
+        assert left.is_set()
+
+
 async def test_a_client_that_leaves_in_its_body_ends_the_handler(serve: Any, eventually: Any) -> None:
     events: list[str] = []
 
@@ -98,7 +118,8 @@ async def test_a_client_that_leaves_in_its_body_ends_the_handler(serve: Any, eve
     await eventually(lambda: len(asyncio.all_tasks()) == tasks and served.server.connections == 0)
 
 
-async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any, eventually: Any) -> None:
+@pytest.mark.parametrize("leave", [half_close, rst])
+async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any, eventually: Any, leave: Any) -> None:
     errors: list[StreamClosedError] = []
 
     class Floods(RequestHandler):
@@ -115,7 +136,7 @@ async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any,
         client.writer.transport.pause_reading()
         client.send(GET)
         await asyncio.sleep(0.05)
-        client.reset()
+        leave(client)
         await eventually(lambda: errors)
 
 
@@ -156,8 +177,8 @@ async def test_nothing_is_left_of_finished_connections(serve: Any, eventually: A
                     client.reset()
         await eventually(lambda: served.server.connections == 0 and len(asyncio.all_tasks()) == tasks)
         await asyncio.sleep(0.01)
-        left = [thing for thing in gc.get_objects() if isinstance(thing, Connection | Exchange)]
-        assert len(left) <= 2, left
+        left = [thing for thing in gc.get_objects() if isinstance(thing, Connection | Exchange | RequestParser)]
+        assert not left
     finally:
         gc.enable()
 

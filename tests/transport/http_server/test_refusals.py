@@ -174,6 +174,8 @@ async def test_slow_heads_and_bodies_time_out_with_408(serve: Any) -> None:
             await asyncio.sleep(0.02)
             if client.reader._buffer:  # type: ignore[attr-defined]
                 break
+        else:
+            pytest.fail("a trickle of bytes was accepted")
         assert (await client.read()).status == 408
 
 
@@ -186,10 +188,6 @@ async def test_idle_and_silent_connections_close_without_a_word(serve: Any) -> N
 
 
 async def test_a_body_timeout_of_the_request_replaces_the_rate(serve: Any) -> None:
-    class Patient(RequestHandler):
-        def post(self) -> None:
-            self.write("ok")
-
     @stream_request_body
     class Hurried(RequestHandler):
         def prepare(self) -> None:

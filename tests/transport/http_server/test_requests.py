@@ -78,6 +78,17 @@ async def test_a_request_may_be_split_anywhere(serve: Any, cut: int) -> None:
         assert b'"method": "GET"' in (await client.read()).body
 
 
+async def test_a_body_full_of_empty_lines_does_not_stop_the_loop(serve: Any) -> None:
+    served = await serve(Echo)
+    lines = b"\r\n" * 50_000
+    async with served.client() as client:
+        client.send(b"\r\n" * 1_000)
+        client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(lines), lines))
+        assert (await client.read()).body.count(b"\\r\\n") == 50_000
+        assert (await client.ask(GET)).status == 200
+
+
 async def test_pipelined_requests_are_answered_in_order(serve: Any) -> None:
     running = 0
 
