@@ -47,7 +47,7 @@ async def measure(store: Store, ledger: Ledger, keys: list[ApiKey], at_once: int
     rounds: list[tuple[Figures, Figures]] = []
     for number in range(ROUNDS):
         asks = [
-            Ask(f"req_{at_once:08x}{number:08x}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500)
+            Ask(f"req_{at_once:04x}{len(keys):04x}{number:08x}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500)
             for n in range(CALLS)
         ]
         holds, admitting = await timed(store, [ledger.admit(ask) for ask in asks], at_once)

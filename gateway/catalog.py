@@ -1,7 +1,8 @@
 """What is served: models with their targets, groups and prices, as one immutable catalogue built from the settings.
 
-`Catalog.build(settings)` makes it; a reload builds a new one and swaps it whole, so a running call keeps the model, the
-price and the limits it was admitted with. Sharp edge: names and aliases are one namespace, and aliases resolve here only.
+`Catalog.build(settings)` makes it; a reload builds a new one and swaps it whole, so a running call keeps the model,
+the price and the limits it was admitted with. Sharp edge: names and aliases are one namespace, and aliases resolve
+here only.
 """
 
 from __future__ import annotations

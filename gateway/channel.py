@@ -36,9 +36,7 @@ class Channel(asyncio.Protocol):
         self._buffer = bytearray()
 
     @classmethod
-    async def open(
-        cls, sock: socket.socket, receive: Callable[[Message], None], closed: Callable[[], None]
-    ) -> Channel:
+    async def open(cls, sock: socket.socket, receive: Callable[[Message], None], closed: Callable[[], None]) -> Channel:
         """A channel over a connected socket, which it owns from here on."""
         sock.setblocking(False)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(receive, closed), sock=sock)

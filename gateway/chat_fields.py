@@ -1,7 +1,8 @@
 """What happens to chat request fields that a target cannot honour (wire contract 1.1, field classes).
 
-Semantic fields refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch. The
-dropped names go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`; None means everything.
+Semantic fields refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch.
+The dropped names go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`; None means
+everything.
 """
 
 from __future__ import annotations

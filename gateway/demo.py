@@ -1,4 +1,4 @@
-"""What `gateway serve --demo` says once it runs: an account, a key, a ready curl, and what to put in the place of the fake."""
+"""What `gateway serve --demo` says once it runs: a key, a ready curl, and how to put a real model in its place."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Try it:
       -H "Authorization: Bearer {key}" -H "Content-Type: application/json" \\
       -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
 
-The model "{model}" is a stand-in that needs no network. For a real one, copy conf/gateway.toml to gateway.toml, name your
-provider under [providers.openai] and your models under [models."…"], and run: gateway serve
+The model "{model}" is a stand-in that needs no network. For a real one, copy conf/gateway.toml to gateway.toml, name
+your provider under [providers.openai] and your models under [models."…"], and run: gateway serve
 """
 
 

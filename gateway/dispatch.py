@@ -24,6 +24,7 @@ class Fitted(Protocol):
     @property
     def candidate(self) -> Candidate: ...
 
+
 MAX_ATTEMPTS = 3  # the first one and at most two more
 
 

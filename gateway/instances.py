@@ -33,12 +33,14 @@ def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type
     plugin = settings.providers[name].plugin
     provider = plugins.providers.get(plugin)
     if provider is None:
-        place = f'providers.{name}.plugin'
-        raise SettingsFault([Fault(settings.file, place, f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}")])
+        message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
+        raise SettingsFault([Fault(settings.file, f"providers.{name}.plugin", message)])
     return provider, settings.provider_options(name, provider.Options)
 
 
-async def build_providers(names: Iterable[str], settings: Settings, *, plugins: Plugins, upstream: Upstream) -> Instances:
+async def build_providers(
+    names: Iterable[str], settings: Settings, *, plugins: Plugins, upstream: Upstream
+) -> Instances:
     """Make and start every provider in `names` that can be."""
     made = Instances({}, {})
     for name in names:

@@ -6,6 +6,7 @@ when it returns: the next admission reads the state; running streams hear of it 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from base64 import b32encode
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from gateway.money import MAX_AMOUNT, format_amount
 SECRET_BYTES = 32  # 256 bits
 MAX_LIMIT = 1_000_000_000
 MAX_NAME = 100
+AT_ONCE = 500  # reads in flight
 
 
 class KeyRecord(Struct, frozen=True):
@@ -125,12 +127,14 @@ class Keys:
             if not await self._links.link(slot(account)).call("EXISTS", slot(account)):
                 raise Refused(f"no account {account!r}")
             accounts = [account]
-        records: list[KeyRecord] = []
-        for owner in accounts:
-            ids = await self._links.link(slot(owner)).call("SMEMBERS", f"{slot(owner)}:ks")
-            found = [await self._read(owner, kid.decode()) for kid in ids]
-            records += sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
-        return records
+        return [record for owner in accounts for record in await self._of(owner)]
+
+    async def _of(self, account: str) -> list[KeyRecord]:
+        ids = [kid.decode() for kid in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")]
+        found: list[KeyRecord | None] = []
+        for start in range(0, len(ids), AT_ONCE):
+            found += await asyncio.gather(*(self._read(account, kid) for kid in ids[start : start + AT_ONCE]))
+        return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
 
     async def revoke(self, key_id: str) -> KeyRecord:
         """End a key, for good and at once; revoking it again changes nothing."""

@@ -1,8 +1,8 @@
 """Logging: one access line per request as JSON or text, and lines for operators; nothing secret ever reaches either.
 
-`configure()` sets up the process, `AccessLog` writes the requests. `Redactor` is the last fence: it hides anything shaped like a key or a bearer credential
-in whatever passes, tracebacks included. Sharp edge: fields come from the gateway's own records; caller-supplied text is
-only ever the client request id, which is validated before.
+`configure()` sets up the process, `AccessLog` writes the requests. `Redactor` is the last fence: it hides anything
+shaped like a key or a bearer credential in whatever passes, tracebacks included. Sharp edge: fields come from the
+gateway's own records; caller-supplied text is only ever the client request id, which is validated before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import msgspec
 
 gateway_log = logging.getLogger("gateway")
 
-_SECRET = re.compile(r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+", re.I)
+_SECRET = re.compile(
+    r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
+    re.IGNORECASE,
+)
 
 
 def redact(text: str) -> str:
@@ -121,4 +124,3 @@ class PluginLog:
     def not_loaded(self, plugin: str, reason: str) -> None:
         """A plugin is out of service."""
         gateway_log.error("plugin %s is not loaded: %s", plugin, reason)
-

@@ -1,9 +1,9 @@
 """Every Prometheus metric, and how workers count without cost.
 
-A worker counts into plain dicts (an observation costs 0.4 µs; prometheus-client's own multiprocess values cost 3.1 µs) and
-sends what changed to the supervisor, which adds it up and serves the side port. Totals therefore survive a killed worker,
-and nothing is written to disk. `METRICS` is the documented table. Sharp edge: labels come from the catalogue and the error
-tree, never from callers; an unknown model is counted as "unknown".
+A worker counts into plain dicts (an observation costs 0.4 µs; prometheus-client's own multiprocess values cost 3.1
+µs) and sends what changed to the supervisor, which adds it up and serves the side port. Totals therefore survive a
+killed worker, and nothing is written to disk. `METRICS` is the documented table. Sharp edge: labels come from the
+catalogue and the error tree, never from callers; an unknown model is counted as "unknown".
 """
 
 from __future__ import annotations
@@ -55,10 +55,18 @@ METRICS = (
         FIRST_TOKEN,
     ),
     MetricSpec(
-        "gateway_inter_chunk_seconds", "histogram", "Mean gap between a stream's chunks", ("model", "provider"), INTER_CHUNK
+        "gateway_inter_chunk_seconds",
+        "histogram",
+        "Mean gap between a stream's chunks",
+        ("model", "provider"),
+        INTER_CHUNK,
     ),
     MetricSpec(
-        "gateway_overhead_seconds", "histogram", "Time of a request that was not the upstream's", ("endpoint",), OVERHEAD
+        "gateway_overhead_seconds",
+        "histogram",
+        "Time of a request that was not the upstream's",
+        ("endpoint",),
+        OVERHEAD,
     ),
     MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
     MetricSpec("gateway_cost", "counter", "Charged to balances, in currency units", ("model",)),

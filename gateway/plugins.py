@@ -150,4 +150,3 @@ def _version(point: EntryPoint) -> str:
 
 def _source(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.value
-

@@ -67,12 +67,12 @@ class Price(Struct, frozen=True, kw_only=True):
         """The price those settings describe, defaults filled in; none at all is free."""
         if settings is None:
             return cls()
-        amounts = dict(settings.amounts())
+        amounts = settings.amounts()
         tiers = sorted(settings.tiers, key=lambda tier: tier.above_input_tokens)
         multipliers = {name: factor.as_integer_ratio() for name, factor in settings.service_tier_multiplier.items()}
-        return cls(
-            **_complete(amounts),
-            tiers=tuple(Tier(tier.above_input_tokens, cls(**_complete({**amounts, **tier.amounts()}))) for tier in tiers),
+        return structs.replace(
+            _complete(amounts),
+            tiers=tuple(Tier(tier.above_input_tokens, _complete({**amounts, **tier.amounts()})) for tier in tiers),
             service_tier_multiplier=multipliers,
         )
 
@@ -120,9 +120,9 @@ class Price(Struct, frozen=True, kw_only=True):
         return not self.tiers and not any(value for value in amounts if isinstance(value, int))
 
 
-def _complete(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Amounts with every default filled in."""
+def _complete(amounts: Mapping[str, int]) -> Price:
+    """A price of those amounts, with every default filled in."""
     whole = {name: int(amount) for name, amount in amounts.items()}
     for name, source in DEFAULTS:
         whole.setdefault(name, whole.get(source, 0))
-    return whole
+    return structs.replace(Price(), **whole)

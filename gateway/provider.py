@@ -10,8 +10,9 @@ method::
             yield ChatChunk.text(request.messages[-1].content)
             yield ChatChunk.finish("stop")
 
-Providers translate. They raise the `Upstream*` errors, whose class says whether another target may be tried; they never
-retry, never touch the store and never count money. Sharp edge: an instance serves many calls at once, on one event loop.
+Providers translate. They raise the `Upstream*` errors, whose class says whether another target may be tried; they
+never retry, never touch the store and never count money. Sharp edge: an instance serves many calls at once, on one
+event loop.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Target(Struct, frozen=True):
     model: str  # the upstream's name
     public_model: str = ""  # the name callers use
     timeouts: Timeouts = Timeouts()
-    max_tokens_field: str = ""  # "max_tokens" or "max_completion_tokens": rename to this; "" leaves the caller's spelling
+    max_tokens_field: str = ""  # rename the output limit to "max_tokens" or "max_completion_tokens"; "" leaves it
 
 
 class Provider:

@@ -1,9 +1,9 @@
 """An event stream on its way to one client: back-pressure, keep-alive comments, an honest end.
 
-`EventStream` holds the status back until there is something to send, because only an uncommitted answer can still become a
-true HTTP error. `Pulse` is the one timer all streams of a worker share: it commits an answer that stays silent too long and
-sends comments into idle ones, which also finds out clients that left without a word. Sharp edge: `fail` cuts the connection
-without a terminator on purpose; a clean end means a complete answer.
+`EventStream` holds the status back until there is something to send, because only an uncommitted answer can still
+become a true HTTP error. `Pulse` is the one timer all streams of a worker share: it commits an answer that stays
+silent too long and sends comments into idle ones, which also finds out clients that left without a word. Sharp edge:
+`fail` cuts the connection without a terminator on purpose; a clean end means a complete answer.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ class Candidate(Struct, frozen=True):
 class Router:
     """Orders the targets of a model."""
 
-    def __init__(self, catalog: Catalog, providers: Mapping[str, Provider], *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, providers: Mapping[str, Provider], *, rng: random.Random | None = None
+    ) -> None:
         self.catalog = catalog
         self.providers = providers
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing

@@ -19,7 +19,7 @@ HIDDEN = "***"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-class SecretFault(ValueError):  # noqa: N818 - a fault of the set-up, as StoreFault is
+class SecretFault(ValueError):
     """A reference that is malformed or leads nowhere; the message names the variable or file, never a value."""
 
 

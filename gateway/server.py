@@ -1,8 +1,9 @@
 """The composition root: builds one `Gateway` object out of settings, and is the only place that knows every part.
 
-`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application over
-it. `serve()` is what `gateway serve` calls: the supervisor with its workers. Sharp edge: `reload` swaps the catalogue and
-the router whole, so calls in flight keep what they were admitted with, and replaced providers live on until those end.
+`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application
+over it. `serve()` is what `gateway serve` calls: the supervisor with its workers. Sharp edge: `reload` swaps the
+catalogue and the router whole, so calls in flight keep what they were admitted with, and replaced providers live on
+until those end.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Gateway:
     async def _use_providers(self, settings: Settings, *, previous: Settings | None = None) -> None:
         """Keep the instances whose settings did not change, make the others, retire what is gone."""
         wanted, before = settings.providers, previous.providers if previous else {}
-        kept = {name: old for name, old in self.providers.items() if name in wanted and before.get(name) == wanted[name]}
+        kept = {
+            name: old for name, old in self.providers.items() if name in wanted and before.get(name) == wanted[name]
+        }
         fresh = [name for name in wanted if name not in kept]
         made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
         for name, provider in self.providers.items():

@@ -1,7 +1,8 @@
 """The one place where a finished call becomes money: usage to cost, cost to the ledger, and the record everyone reads.
 
-`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never waits:
-the ledger writes in the background, shielded from whatever happens to the request, and `drain()` waits for the last one.
+`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never
+waits: the ledger writes in the background, shielded from whatever happens to the request, and `drain()` waits for the
+last one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class Settlement:
             else:
                 await self.ledger.void(call.hold)
         except GatewayError as error:
-            gateway_log.error("%s: settlement of %d nano failed: %s", call.request_id, record.cost, error.detail or error)
+            gateway_log.error(
+                "%s: settlement of %d nano failed: %s", call.request_id, record.cost, error.detail or error
+            )
 
     async def drain(self) -> None:
         """Wait until every settlement so far has been written."""

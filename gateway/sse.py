@@ -49,7 +49,7 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes, in order; UpstreamInvalidResponse for a line or event over 8 MiB."""
-        if self._after_cr or b"\r" in chunk:
+        if chunk and (self._after_cr or b"\r" in chunk):
             chunk = self._unify_line_ends(chunk)
         if self._rest or not self._started:
             if self._started and b"\n" not in chunk:
@@ -127,7 +127,10 @@ def _usual_events(chunk: bytes) -> list[Event] | None:
     """The events of a chunk that holds whole one-line data events and nothing else, or None."""
     if not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")):
         return None
+    if chunk.find(b"\n") == len(chunk) - 2:
+        data = chunk[6:-2]
+        return [] if not data or data.isspace() else [Event(data)]
     parts = chunk[6:-2].split(b"\n\ndata: ")
     if chunk.count(b"\n") != 2 * len(parts):
         return None  # a comment, another field, or data over several lines hides in between
-    return [Event(part) for part in parts if part]
+    return [Event(part) for part in parts if part and not part.isspace()]

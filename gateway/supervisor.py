@@ -1,8 +1,9 @@
 """The process `gateway serve` is: it owns the sockets, the store, the side port and the workers, and serves no request.
 
-It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so connections
-that queued there wait for the new one instead of failing. SIGTERM and SIGINT drain; SIGHUP reloads. Sharp edge: if this
-process is killed outright, its workers drain by themselves and the embedded store ends with it; the next start goes on.
+It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so
+connections that queued there wait for the new one instead of failing. SIGTERM and SIGINT drain; SIGHUP reloads. Sharp
+edge: if this process is killed outright, its workers drain by themselves and the embedded store ends with it; the
+next start goes on.
 """
 
 from __future__ import annotations

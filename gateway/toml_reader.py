@@ -47,7 +47,7 @@ class FromToml(Struct, frozen=True):
     read: Callable[[Any], Any]
 
 
-class SettingsFault(Exception):  # noqa: N818 - a fault of the set-up, as StoreFault is
+class SettingsFault(Exception):
     """A configuration that cannot be used, with every fault found in it; `str()` has one fault per line."""
 
     def __init__(self, faults: list[Fault]) -> None:

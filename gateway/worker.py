@@ -1,7 +1,8 @@
 """One serving process: `python -m gateway.worker SPEC`, started and watched by the supervisor.
 
-It builds a `Gateway`, serves on the listening socket it inherited, and reports its counts. It drains and exits on SIGTERM,
-and just so when the channel to its supervisor closes: a worker never outlives the process that would restart its peers.
+It builds a `Gateway`, serves on the listening socket it inherited, and reports its counts. It drains and exits on
+SIGTERM, and just so when the channel to its supervisor closes: a worker never outlives the process that would restart
+its peers.
 """
 
 from __future__ import annotations

@@ -39,17 +39,17 @@ MAX_WAIT = 86_400.0  # seconds; a Retry-After beyond a day is a mistake
 # Order matters where one text matches twice: an overflow is often also called an invalid request.
 _CONTEXT = re.compile(
     r"context[ _]length|context[ _]window|maximum context|prompt is too long|input is too long|too many (input )?tokens"
-    r"|exceeds? the (maximum|max|available) (number of )?(input )?tokens|string_above_max_context|longer than the model",
+    r"|exceeds? the (maximum|max|available) (number of )?(input )?tokens|longer than the model",
     re.IGNORECASE,
 )
 _FILTER = re.compile(
-    r"content[ _]?filter|content[ _]management|content[ _]policy|responsible[ _]?ai|moderation[ _]blocked|requires moderation"
-    r"|safety system|flagged",
+    r"content[ _]?filter|content[ _]management|content[ _]policy|responsible[ _]?ai|moderation[ _]blocked"
+    r"|requires moderation|safety system|flagged",
     re.IGNORECASE,
 )
 _CREDIT = re.compile(
-    r"insufficient[ _](quota|funds|balance|credits?)|credit[ _]balance|out of credits|billing|exceeded your current quota"
-    r"|payment required|spend[ _]limit",
+    r"insufficient[ _](quota|funds|balance|credits?)|credit[ _]balance|out of credits|billing|payment required"
+    r"|exceeded your current quota|spend[ _]limit",
     re.IGNORECASE,
 )
 _OVERLOAD = re.compile(r"overload|over capacity|no capacity|at capacity|too busy|high demand", re.IGNORECASE)
@@ -82,7 +82,7 @@ class Complaint(Struct, frozen=True):
 
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
-    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out of it."""
+    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out."""
     if answer.status == 200:
         return
     try:
@@ -92,9 +92,7 @@ async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
     raise error_of_answer(answer.status, answer.headers, body, hidden)
 
 
-def error_of_answer(
-    status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()
-) -> GatewayError:
+def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
     """The typed error for an answer that is no success."""
     for text in hidden:
         body = body.replace(text.encode(), b"[removed]")
@@ -146,7 +144,10 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
         return error
     if status == 402 or (status in {400, 403, 429} and _CREDIT.search(words)):
         return UpstreamOverloaded(
-            "The model provider is not available", code="service_unavailable", retry_after=retry_after or 1.0, detail=detail
+            "The model provider is not available",
+            code="service_unavailable",
+            retry_after=retry_after or 1.0,
+            detail=detail,
         )
     if status in {400, 422}:
         return UpstreamRejected(clean(complaint.message) or None, param=complaint.param, detail=detail)

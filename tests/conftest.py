@@ -1,11 +1,12 @@
 """What all tests share: a real store, a gateway on the project's own transport, an account with a key.
 
-`async def` tests run on pytest-tornado's loop without a marker. `http_server` replaces pytest-tornado's fixture of the same
-name, so that `http_client` and `base_url` reach the gateway through the transport that serves in production.
+`async def` tests run on pytest-tornado's loop without a marker. `http_server` replaces pytest-tornado's fixture of
+the same name, so that `http_client` and `base_url` reach the gateway through the transport that serves in production.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,6 +35,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.gen_test)
+
+
+@pytest.fixture
+def io_loop() -> Iterator[IOLoop]:
+    """pytest-tornado's fixture without its leak: a bare IOLoop() makes a second loop and forgets it."""
+    loop = asyncio.new_event_loop()
+    io_loop = IOLoop(asyncio_loop=loop, make_current=False)
+    asyncio.set_event_loop(loop)
+    yield io_loop
+    asyncio.set_event_loop(None)
+    io_loop.close(all_fds=True)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def until(probe: Callable[[], T | None | Awaitable[T | None]], *, within: float = 5.0) -> T:
+async def until(probe: Callable[[], T | Awaitable[T | None] | None], *, within: float = 5.0) -> T:
     """The first truthy value of `probe`, asked every few milliseconds."""
     deadline = time.monotonic() + within
     while True:

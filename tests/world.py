@@ -63,7 +63,7 @@ class World:
         for leases in (f"{name}:cc:{hold.key.id}", f"{name}:cc"):
             await self.store.client.zadd(leases, {hold.rid: 1}, xx=True)
 
-    async def dump(self) -> dict[bytes, bytes]:
+    async def dump(self) -> dict[bytes, bytes | None]:
         """Every key of the store and its serialised value."""
         names = sorted([name async for name in self.store.client.scan_iter()])
         return {name: await self.store.client.dump(name) for name in names}
@@ -72,7 +72,12 @@ class World:
         """Everything the store holds, readable, for a search."""
         parts: list[Any] = []
         client = self.store.client
-        readers = {b"hash": client.hgetall, b"set": client.smembers, b"string": client.get, b"stream": client.xrange}
+        readers: dict[bytes, Any] = {
+            b"hash": client.hgetall,
+            b"set": client.smembers,
+            b"string": client.get,
+            b"stream": client.xrange,
+        }
         async for name in client.scan_iter():
             kind = await client.type(name)
             parts += [name, await readers[kind](name) if kind in readers else await client.zrange(name, 0, -1)]

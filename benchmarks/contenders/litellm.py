@@ -1,4 +1,4 @@
-"""LiteLLM's proxy, without a database: no keys and no budgets, which is its fastest form.
+"""LiteLLM's proxy, without a database: one master key, no accounts and no budgets, which is its fastest form.
 
 It lives in a virtual environment of its own (`pip install 'litellm[proxy]'`); --litellm or $BENCH_LITELLM says where
 its `litellm` program is.
@@ -6,6 +6,7 @@ its `litellm` program is.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,9 @@ class LiteLLM(Contender):
         options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
         command = [self._program, *options, "--num_workers", str(place.workers)]
         log = place.folder / "litellm.log"
-        with running(command, log=log, cores=place.cores.contender, env=ENVIRONMENT) as process:
-            server = Running(port=port, pids=(process.pid,))
+        key = f"sk-{secrets.token_hex(32)}"  # it does not start without one
+        env = {**ENVIRONMENT, "LITELLM_MASTER_KEY": key}
+        with running(command, log=log, cores=place.cores.contender, env=env) as process:
+            server = Running(port=port, pids=(process.pid,), headers={"Authorization": f"Bearer {key}"})
             await_ready(self.name, server, process)
             yield server

@@ -57,7 +57,9 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 
     def price(self, request: ChatRequest, model: Model) -> Terms[ChatRequest]:
         _check_output_limit(request, model)
-        self.fitted = fit(request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params)
+        self.fitted = fit(
+            request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params
+        )
         prompt = chat_prompt(request, factor=model.token_factor)
         reserve = model.reserve_output(request.max_output) * request.choices
         return Terms(
@@ -188,9 +190,7 @@ def _check_output_limit(request: ChatRequest, model: Model) -> None:
 
 def _estimated(call: Call, units: int) -> Usage:
     """The bill without upstream usage: the prompt's estimate and what was delivered."""
-    return Usage(
-        in_text=call.prompt.in_text, out_text=tokens_of(units, factor=call.model.token_factor), estimated=True
-    )
+    return Usage(in_text=call.prompt.in_text, out_text=tokens_of(units, factor=call.model.token_factor), estimated=True)
 
 
 def _public(usage: Usage) -> CompletionUsage:

@@ -1,8 +1,8 @@
 """The one walk every model endpoint takes: authenticated, resolved, reserved, opened, relayed, settled exactly once.
 
-An endpoint subclasses `InferenceHandler` and fills in what differs: how its body is read, what it may cost at worst, and how
-its answer is served. Sharp edges: a request refused before admission holds nothing; after admission `settle` runs whatever
-happens; a client that leaves cancels the walk, and with it the upstream call.
+An endpoint subclasses `InferenceHandler` and fills in what differs: how its body is read, what it may cost at worst,
+and how its answer is served. Sharp edges: a request refused before admission holds nothing; after admission `settle`
+runs whatever happens; a client that leaves cancels the walk, and with it the upstream call.
 """
 
 from __future__ import annotations

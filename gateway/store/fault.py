@@ -5,7 +5,7 @@ Not part of the GatewayError tree: no caller ever meets it. A store that is set 
 """
 
 
-class StoreFault(Exception):  # noqa: N818  # an error is what a caller meets; this is a fault of the set-up
+class StoreFault(Exception):  # an error is what a caller meets; this is a fault of the set-up
     """The operator has to act; the message is one line and holds no secret."""
 
 

@@ -103,7 +103,9 @@ def _check_declaration(provider: type[Provider]) -> None:
     assert capabilities_of(provider), f"{name} has no capability; extend gateway.Chat or another"
     assert issubclass(provider.Options, msgspec.Struct), f"{name}.Options is not a msgspec.Struct"
     config = provider.Options.__struct_config__
-    assert config.forbid_unknown_fields, f"{name}.Options must set forbid_unknown_fields, or typing errors pass unnoticed"
+    assert config.forbid_unknown_fields, (
+        f"{name}.Options must set forbid_unknown_fields, or typing errors pass unnoticed"
+    )
 
 
 def _options(provider: type[Provider], options: Mapping[str, Any], address: str) -> Any:
@@ -121,5 +123,3 @@ def _placed(value: Any, address: str) -> Any:
 
 def _keep_secret(kind: type, value: Any) -> Any:
     return value if isinstance(value, Secret) else secret_hook(kind, value)
-
-

@@ -7,9 +7,9 @@
         …                                  # point a provider at upstream.base_url
         assert upstream.seen[0].json["model"] == "m"
 
-Unscripted requests get what `answer` makes of them, by default OpenAI's chat dialect; pass another function for another
-dialect. `seen` is the truth that bills and disconnect times are compared with. Sharp edge: `frames` counts frames handed
-to the kernel, so the peer may have received fewer.
+Unscripted requests get what `answer` makes of them, by default OpenAI's chat dialect; pass another function for
+another dialect. `seen` is the truth that bills and disconnect times are compared with. Sharp edge: `frames` counts
+frames handed to the kernel, so the peer may have received fewer.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class Reply(Struct, kw_only=True):
     def stream(cls, documents: list[Any], *, done: bool = True, interval: float = 0.0) -> Reply:
         """One data event per document, bytes taken as they are, and OpenAI's end marker."""
         frames = [item if isinstance(item, bytes) else encode_data(msgspec.json.encode(item)) for item in documents]
-        return cls(
-            headers={"Content-Type": "text/event-stream"}, frames=frames + [DONE] * done, interval=interval
-        )
+        return cls(headers={"Content-Type": "text/event-stream"}, frames=frames + [DONE] * done, interval=interval)
 
     @classmethod
     def silence(cls) -> Reply:
@@ -132,15 +130,22 @@ class FakeUpstream:
             await self._runner.cleanup()
             self._runner = None
 
+    async def wait_started(self, position: int = -1, *, frames: int = 0, within: float = 5.0) -> Seen:
+        """The request at `position` of the log, once so many frames of its answer are written."""
+        return await self._wait(position, lambda seen: seen.frames >= frames, f"not written {frames} frames", within)
+
     async def wait_ended(self, position: int = -1, *, within: float = 5.0) -> Seen:
         """The request at `position` of the log, once its answer has ended one way or the other."""
+        return await self._wait(position, lambda seen: seen.outcome != "open", "not ended", within)
+
+    async def _wait(self, position: int, ready: Callable[[Seen], bool], missed: str, within: float) -> Seen:
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             with contextlib.suppress(IndexError):
-                if self.seen[position].outcome != "open":
+                if ready(self.seen[position]):
                     return self.seen[position]
             await asyncio.sleep(0.002)
-        raise AssertionError(f"the answer had not ended within {within} s")
+        raise AssertionError(f"the upstream's answer had {missed} within {within} s")
 
     async def __aenter__(self) -> FakeUpstream:
         await self.start()

@@ -181,9 +181,7 @@ async def cancelling_closes_the_upstream(subject: Subject) -> None:
             subject.fake.enqueue(reply)
         before = len(subject.fake.seen)
         task = asyncio.ensure_future(subject.stream(question()))
-        while len(subject.fake.seen) == before or (reply is None and not subject.fake.seen[-1].frames):
-            await asyncio.sleep(0.002)
-        await asyncio.sleep(0.02)
+        await subject.fake.wait_started(before, frames=2 if reply is None else 0)
 
         async def cancel(task: asyncio.Future[list[ChatChunk]] = task) -> None:
             task.cancel()

@@ -40,7 +40,9 @@ class Multipart:
         content_type: str = "application/octet-stream",
     ) -> Multipart:
         """Add a file, whole or as the chunks in which it arrives."""
-        head = f'form-data; name="{_quoted(name)}"; filename="{_quoted(filename)}"\r\nContent-Type: {_line(content_type)}'
+        head = (
+            f'form-data; name="{_quoted(name)}"; filename="{_quoted(filename)}"\r\nContent-Type: {_line(content_type)}'
+        )
         self._parts.append((head.encode(), content))
         return self
 

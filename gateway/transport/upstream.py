@@ -42,9 +42,7 @@ Body = bytes | AsyncIterator[bytes] | Multipart | None
 class Upstream:
     """A pool of connections to every upstream; one per process."""
 
-    def __init__(
-        self, *, keepalive: float = 15.0, trust_env: bool = False, tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, *, keepalive: float = 15.0, trust_env: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self._keepalive = keepalive  # seconds that an idle connection is kept
         self._trust_env = trust_env  # obey HTTPS_PROXY and friends
         self._tls = tls

@@ -40,7 +40,6 @@ from .chunks import ChunkReader, read_completion
 from .request import chat_body
 
 
-
 class OpenAIProvider(Provider, Chat):
     """One OpenAI-compatible server and one credential."""
 

@@ -1,7 +1,7 @@
 """The slow path: a chunk or completion that is not quite OpenAI's, rewritten so that the typed decoders take it.
 
-`repaired(data, "delta")` or `(data, "message")` returns JSON holding only known keys with possible values: content given
-as a list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as text become
+`repaired(data, "delta")` or `(data, "message")` returns JSON holding only known keys with possible values: content as a
+list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as text become
 numbers, and what cannot be understood is left out. Sharp edge: the result may still be refused; then it is no answer.
 """
 

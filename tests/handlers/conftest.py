@@ -65,7 +65,9 @@ class Client:
         """One request on a connection of its own."""
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, URL(self.base_url + path, encoded=True), headers=headers or self.headers, **options) as response,
+            session.request(
+                method, URL(self.base_url + path, encoded=True), headers=headers or self.headers, **options
+            ) as response,
         ):
             yield response
 

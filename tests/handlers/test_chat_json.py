@@ -33,9 +33,7 @@ def completion(message: dict[str, Any] | None = None, **fields: Any) -> dict[str
     }
 
 
-async def test_answer_carries_the_gateways_id_and_the_public_model_name(
-    client: Client, upstream: FakeUpstream
-) -> None:
+async def test_answer_carries_the_gateways_id_and_the_public_model_name(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.json(completion()))
     response, answer = await client.chat()
     assert response.status == 200
@@ -102,9 +100,7 @@ async def test_charge_is_the_upstreams_usage_at_the_models_price(
     assert account.held == 0
 
 
-async def test_missing_usage_is_estimated_and_marked(
-    client: Client, upstream: FakeUpstream, ledger: Ledger
-) -> None:
+async def test_missing_usage_is_estimated_and_marked(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(Reply.json(completion(usage=None)))
     response, answer = await client.chat()
     assert response.headers["x-gateway-estimated"] == "true"

@@ -137,9 +137,7 @@ async def test_stream_falls_over_to_the_next_target_unseen(client: Client, upstr
 async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts
 ) -> None:
-    upstream.enqueue(
-        Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="silence")
-    )
+    upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="silence"))
     document = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     request_id = ""
     async with client.request("POST", "/v1/chat/completions", json=document) as response:
@@ -215,9 +213,7 @@ async def test_reasoning_text_stays_apart_from_content(client: Client, upstream:
     assert text_of(text) == "Four"
 
 
-async def test_choices_open_in_order_whatever_the_upstream_sends_first(
-    client: Client, upstream: FakeUpstream
-) -> None:
+async def test_choices_open_in_order_whatever_the_upstream_sends_first(client: Client, upstream: FakeUpstream) -> None:
     def part(index: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         return {**chunk(), "choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
 

@@ -126,6 +126,20 @@ async def test_concurrency_of_the_key_is_freed_at_settlement(world):
         await w.admit(key)
 
 
+async def test_asks_of_one_tick_count_for_each_other_s_concurrency(world):
+    async with world(default=GroupLimits(concurrency=3)) as w:
+        one, two = await w.caller(concurrency=1), await w.caller()
+        asks = [w.admit(one), w.admit(one), w.admit(two), w.admit(two), w.admit(two)]
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        assert [isinstance(answer, errors.ConcurrencyLimited) for answer in answers] == [
+            False,
+            True,
+            False,
+            False,
+            True,
+        ]
+
+
 async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
     async with world(default=GroupLimits(concurrency=2)) as w:
         one, two, other = await w.caller(), await w.caller(), await w.caller("umbra")
@@ -134,7 +148,10 @@ async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
         await refused(w, errors.ConcurrencyLimited, w.admit(one))
         await w.admit(other)
         await w.expire(hold)
-        await w.admit(one)
+        third = await w.admit(one)
+        await refused(w, errors.ConcurrencyLimited, w.admit(two))
+        await w.ledger.settle(third, Outcome(0))
+        await w.admit(two)
 
 
 async def test_hundred_concurrent_asks_on_a_balance_for_ten_admit_ten(world):

@@ -94,6 +94,18 @@ async def test_void_releases_everything_and_writes_no_line(world):
         await w.proved()
 
 
+async def test_void_after_a_reclaim_gives_nothing_back(world):
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 5000)
+        hold.used = 300
+        await w.ledger.beat([hold])
+        await w.expire(hold)
+        await w.ledger.reclaim("acme")
+        answer = await w.ledger.void(hold)
+        assert (answer.status, answer.amount, answer.balance) == ("duplicate", 300, 9700)
+        await w.proved()
+
+
 @pytest.mark.parametrize("absurd", [-1, 10**18, -(10**18)])
 async def test_absurd_amount_is_clamped_to_the_hold_and_marked(world, absurd):
     async with world() as w:

@@ -86,8 +86,6 @@ async def test_json_answer_is_read_whole_and_the_connection_is_used_again() -> N
         assert fake.seen[0].headers["a"] == "b" and "cookie" not in fake.seen[0].headers
 
 
-
-
 async def test_finished_answers_share_one_connection() -> None:
     opened = 0
 
@@ -391,7 +389,9 @@ async def test_multipart_streams_files_and_survives_hostile_names() -> None:
         for _ in range(3):
             yield b"RIFF" * 1000
 
-    form = Multipart().field("model", "whisper").file("file", audio(), filename='a"\r\nX: y.wav', content_type="audio/wav")
+    form = (
+        Multipart().field("model", "whisper").file("file", audio(), filename='a"\r\nX: y.wav', content_type="audio/wav")
+    )
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply())
         async with await link.send("POST", fake.url, body=form):

@@ -1,6 +1,7 @@
 -- GCRA as a meter: `level` units are in use and drain at `limit` per minute; the burst is the limit itself.
--- Stored as "level stamp" rather than as the one arrival time stamp + level * 60 s / limit: a double near 1.8e15 µs
--- keeps only quarters of a microsecond, while these two parts stay exact, so a burst of n is n for any limit.
+-- Stored as "level stamp limit" rather than as the one arrival time stamp + level * 60 s / limit: a double near 1.8e15 µs
+-- keeps only quarters of a microsecond, while these parts stay exact, so a burst of n is n for any limit. When a limit is
+-- changed the level is rescaled, so that the arrival time stays what it was.
 
 local MINUTE = 60000000  -- µs
 local SLACK = 1e-6       -- units; covers the rounding of one drain, far below one request or token
@@ -8,9 +9,10 @@ local SLACK = 1e-6       -- units; covers the rounding of one drain, far below o
 local function open_bucket(name, limit, stored, now)
   local level = 0
   if stored then
-    local gap = string.find(stored, ' ', 1, true)
-    local idle = now - tonumber(string.sub(stored, gap + 1))
-    level = tonumber(string.sub(stored, 1, gap - 1))
+    local units, stamp, before = string.match(stored, '^(%S+) (%S+) (%S+)$')
+    level = tonumber(units)
+    if tonumber(before) ~= limit then level = level * limit / tonumber(before) end
+    local idle = now - tonumber(stamp)
     if idle > 0 then level = level - idle * limit / MINUTE end
     if level < 0 then level = 0 end
   end
@@ -41,7 +43,7 @@ end
 local function save_bucket(bucket, now)  -- expires by itself once it is empty
   if not bucket or not bucket.dirty then return end
   local left = math.ceil(bucket.level * 60000 / bucket.limit) + 1
-  redis.call('SET', bucket.name, string.format('%.9f %.0f', bucket.level, now), 'PX', left)
+  redis.call('SET', bucket.name, string.format('%.9f %.0f %d', bucket.level, now, bucket.limit), 'PX', left)
 end
 
 local function room(bucket)

@@ -48,8 +48,7 @@ local function charge(rid, kid, kind, amount, meta)
 end
 
 local function amend(rid, kid, amount, before, meta)  -- the marker then holds the whole truth
-  local off = string.format('%.0f', tonumber(amount) - tonumber(before))  -- exact: both are in 0 … -2^53
-  if off == '-0' then off = '0' end
+  local off = string.format('%.0f', tonumber(amount) - tonumber(before))  -- exact: both are in 0 … -2^53, and x - x is 0, not -0
   local id
   bal, id = write_line(A, rid, 'adj', off, meta)
   spend(A, kid, off)

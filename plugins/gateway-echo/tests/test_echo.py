@@ -2,9 +2,8 @@
 
 from importlib.metadata import entry_points
 
-from gateway_echo import EchoProvider
-
 from gateway.testing import ask, check_provider, collect
+from gateway_echo import EchoProvider
 
 
 def test_provider_conforms() -> None:

@@ -1,0 +1,53 @@
+"""What the operator sees when something goes wrong."""
+
+from __future__ import annotations
+
+import click
+import pytest
+import redis.exceptions
+from click.testing import CliRunner
+
+from gateway.accounts import Refused
+from gateway.cli.root import Root, explained
+from gateway.errors import StoreUnavailable
+from gateway.secret import SecretFault
+from gateway.store import StoreFault
+from gateway.toml_reader import Fault, SettingsFault
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (Refused("no account 'a'"), "no account 'a'"),
+        (StoreFault("no server found"), "no server found"),
+        (SecretFault("environment variable A is not set"), "environment variable A is not set"),
+        (SettingsFault([Fault("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
+        (StoreUnavailable(detail="connect"), "The service is temporarily unavailable (connect)"),
+        (redis.exceptions.ResponseError("boo"), "the store failed: ResponseError: boo"),
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
+    ],
+)
+def test_expected_errors_are_told_in_one_line(error: Exception, line: str) -> None:
+    assert explained(error) == line
+
+
+def test_bug_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise KeyError("lost")
+
+    root = Root("gateway", commands={"broken": "Break."}, help="")
+    monkeypatch.setattr(root, "get_command", lambda ctx, name: click.Command(name, callback=broken))
+    result = CliRunner().invoke(root, ["broken"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("gateway: internal error at ")
+    assert "test_root.py:" in result.stderr
+    assert result.stderr.endswith("KeyError: 'lost'\n")
+
+
+def test_several_faults_are_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty() -> None:
+        raise SettingsFault([Fault("f", "a", "x"), Fault("f", "b", "y")])
+
+    root = Root("gateway", commands={"faulty": "Find faults."}, help="")
+    monkeypatch.setattr(root, "get_command", lambda ctx, name: click.Command(name, callback=faulty))
+    assert CliRunner().invoke(root, ["faulty"]).stderr == "gateway: f: a: x\ngateway: f: b: y\n"
