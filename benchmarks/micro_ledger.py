@@ -46,9 +46,9 @@ async def timed(store: Store, calls: list[Coroutine[Any, Any, Any]], at_once: in
 async def measure(store: Store, ledger: Ledger, keys: list[ApiKey], at_once: int) -> str:
     rounds: list[tuple[Figures, Figures]] = []
     for number in range(ROUNDS):
+        run = f"req_{at_once:04x}{len(keys):04x}{number:08x}"
         asks = [
-            Ask(f"req_{at_once:04x}{len(keys):04x}{number:08x}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500)
-            for n in range(CALLS)
+            Ask(f"{run}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500) for n in range(CALLS)
         ]
         holds, admitting = await timed(store, [ledger.admit(ask) for ask in asks], at_once)
         _, settling = await timed(store, [ledger.settle(hold, OUTCOME) for hold in holds], at_once)

@@ -59,14 +59,15 @@ def run_scenario(scenario: Scenario, contenders: list[Contender], plan: Plan) ->
 
 def _turn(scenario: Scenario, contender: Contender, number: int, plan: Plan) -> Iterator[Sample]:
     """One contender's part of one round: every point in one process, or a process for each."""
-    points = list(scenario.points)
-    for batch in [[point] for point in points] if scenario.fresh else [points]:
+    for batch in [[point] for point in scenario.points] if scenario.fresh else [list(scenario.points)]:
+        left = list(batch)
         try:
             with _started(scenario, contender, batch[0].workers, plan) as (server, place):
-                for point in batch:
-                    yield _sample(scenario, point, contender, number, measure(point, server, place, plan))
-        except BenchFault as fault:
-            for point in batch:
+                while left:
+                    taken = measure(left[0], server, place, plan)
+                    yield _sample(scenario, left.pop(0), contender, number, taken)
+        except BenchFault as fault:  # the other contenders go on
+            for point in left:
                 yield Sample(
                     scenario=scenario.name, point=point.name, contender=contender.name, round=number, faults=str(fault)
                 )

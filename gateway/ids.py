@@ -24,5 +24,10 @@ def tool_call_id() -> str:
     return "call_" + _base62(24)
 
 
+def padding() -> str:
+    """0 to 31 characters that hide a chunk's length from whoever watches the wire."""
+    return _base62(31)[: os.urandom(1)[0] & 31]
+
+
 def _base62(length: int) -> str:
     return urlsafe_b64encode(os.urandom(24)).translate(_BASE62)[:length].decode()

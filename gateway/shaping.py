@@ -10,10 +10,10 @@ that is not whole.
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.ids import tool_call_id
+from gateway.ids import padding, tool_call_id
 from gateway.schemas.chat_response import (
     FINISH_REASONS,
     ChatChunk,
@@ -45,7 +45,7 @@ class Shape(msgspec.Struct, frozen=True):
     created: int  # Unix seconds
     model: str  # the public name
     include_usage: bool = False
-    obfuscation: bool = True  # keep the upstream's padding on delta chunks
+    obfuscation: str = "upstream"  # padding of delta chunks: the upstream's own, "on" where it sent none, "off"
     legacy_functions: bool = False  # answer with function_call, as the request was written
     service_tier: bool = False
 
@@ -125,8 +125,14 @@ class ChatShaper:
             chunk.service_tier,
             None if shape.include_usage else UNSET,
             UNSET,
-            chunk.obfuscation if shape.obfuscation else UNSET,
+            self._padding(chunk),
         )
+
+    def _padding(self, chunk: ChatChunk) -> str | UnsetType:
+        kind = self.shape.obfuscation
+        if kind == "upstream" or (kind == "on" and chunk.obfuscation is not UNSET):
+            return chunk.obfuscation
+        return padding() if kind == "on" else UNSET
 
     def _moderation(self, chunk: ChatChunk) -> bytes:
         if chunk.moderation is UNSET:

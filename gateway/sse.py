@@ -35,8 +35,8 @@ class Event(Struct, frozen=True, gc=False):
 class EventParser:
     """An incremental parser; one per stream.
 
-    Frames of the usual form `data: {…}` LF LF never reach a loop over lines: 0.35 µs a frame of 300 bytes when several
-    arrive together and 1.0 µs when one arrives alone, against 2.2 µs line by line.
+    Frames of the usual form `data: {…}` LF LF never reach a loop over lines: 0.4 µs a frame of 300 bytes when several
+    arrive together and 0.9 µs when one arrives alone, against 1.6 µs line by line.
     """
 
     def __init__(self) -> None:

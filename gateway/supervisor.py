@@ -9,11 +9,12 @@ next start goes on.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from pathlib import Path
 
-from gateway.auth import PepperFault, load_pepper, read_pepper
+from gateway.auth import PepperFault, pepper_of
 from gateway.demo import announce
 from gateway.errors import StoreUnavailable
 from gateway.log import configure, gateway_log
@@ -59,7 +60,7 @@ class Supervisor:
         side: SidePort | None = None
         watching: list[asyncio.Task[None]] = []
         try:
-            pepper = self._pepper()
+            pepper = pepper_of(self.settings)
             watching.append(asyncio.create_task(self._watch_store(await self._open_store())))
             server, metrics = self.settings.server, self.settings.metrics
             sockets = bind_all(server.host, server.port, server.workers)
@@ -82,12 +83,6 @@ class Supervisor:
 
     # Starting --------------------------------------------------------------------------------------------------------
 
-    def _pepper(self) -> bytes:
-        secret = self.settings.pepper
-        if secret is not None:
-            return read_pepper(secret.reveal(), source=secret.reference)
-        return load_pepper(self.settings.data_dir)
-
     async def _open_store(self) -> EmbeddedServer | None:
         if not self.store_url:
             self.embedded = EmbeddedServer(self.settings.data_dir)
@@ -106,7 +101,7 @@ class Supervisor:
             await embedded.watch(self._store_event)
 
     def _store_event(self, event: StoreEvent) -> None:
-        gateway_log.error("%s", event.detail)
+        gateway_log.log(logging.WARNING if event.kind == "restarted" else logging.ERROR, "%s", event.detail)
         if event.kind == "restarted":
             self.metrics.inc("gateway_store_restarts")
 
@@ -144,7 +139,7 @@ class Supervisor:
         if self.config_path is None:
             return
         try:
-            load(self.config_path)
+            load(self.config_path, demo=self.demo)
         except (SettingsFault, OSError) as fault:
             gateway_log.error("reload refused, the old configuration stays: %s", fault)
             return

@@ -120,9 +120,9 @@ class Worker:
 
 def settings_of(spec: WorkerSpec) -> Settings:
     """The settings a worker serves by, read anew."""
-    if spec.demo or spec.config_path is None:
+    if spec.config_path is None:
         return demo_settings(spec.data_dir)
-    return load(Path(spec.config_path))
+    return load(Path(spec.config_path), demo=spec.demo)
 
 
 def server_limits(settings: Settings) -> ServerLimits:
@@ -133,6 +133,7 @@ def server_limits(settings: Settings) -> ServerLimits:
         max_body_bytes=server.max_json_body,
         header_timeout=server.header_timeout,
         idle_timeout=server.idle_timeout,
+        body_idle_timeout=server.body_timeout,
         write_timeout=server.write_timeout,
     )
 

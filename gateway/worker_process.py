@@ -60,6 +60,10 @@ class WorkerProcess:
         """The process that serves now."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
+    def stopping(self) -> bool:
+        """Whether it has been told to end."""
+        return self._stopping
+
     async def first_ready(self) -> None:
         """Until it has served for the first time, or failed to."""
         await self._first.wait()
@@ -67,10 +71,10 @@ class WorkerProcess:
     async def keep_alive(self) -> None:
         """Start it, and start it again, until told to stop."""
         pause = MIN_PAUSE
-        while not self._stopping:
+        while not self.stopping():
             started = time.monotonic()
             code = await self._live()
-            if self._stopping:
+            if self.stopping():
                 return
             self.failed = not self._first.is_set()
             self._first.set()

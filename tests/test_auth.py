@@ -1,6 +1,7 @@
 """Who calls: the shape of credentials, the pepper, what is remembered and what never is."""
 
 import asyncio
+import hmac
 import stat
 from datetime import UTC, datetime
 
@@ -165,4 +166,9 @@ def test_short_pepper_is_refused():
 def test_each_purpose_has_a_key_of_its_own():
     assert derive(PEPPER, "one") != derive(PEPPER, "two")
     assert Fingerprint(PEPPER)("sk-a") != Fingerprint(PEPPER)("sk-b")
-    assert len(Fingerprint(PEPPER)("sk-a")) == 64
+
+
+def test_fingerprint_is_the_hmac():
+    expected = hmac.new(derive(PEPPER, "api-key"), b"sk-abc", "sha256").hexdigest()
+    fingerprint = Fingerprint(PEPPER)
+    assert [fingerprint("sk-abc") for _ in range(2)] == [expected] * 2

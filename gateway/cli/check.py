@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from gateway.auth import pepper_of
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
-from gateway.cli.session import Session, pepper, run
+from gateway.cli.session import Session, run
 from gateway.instances import check_options
 from gateway.plugins import Plugins, load_plugins
 from gateway.provider import capabilities_of
@@ -114,7 +115,7 @@ def _check_store(settings: Settings, findings: Findings) -> None:
     try:
         findings.warnings += run(settings, work)
         key = "pepper"
-        pepper(settings)
+        pepper_of(settings)
     except Exception as error:
         # The command's edge: whatever a store can do wrong is a finding, beside the others.
         findings.fault(explained(error), "store", key)

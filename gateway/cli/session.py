@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.accounts import Accounts
-from gateway.auth import load_pepper, read_pepper
+from gateway.auth import pepper_of
 from gateway.keys import Keys
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
@@ -53,15 +53,7 @@ class Session:
     @cached_property
     def keys(self) -> Keys:
         """Who may call."""
-        return Keys(self.store, pepper(self.settings))
-
-
-def pepper(settings: Settings) -> bytes:
-    """The pepper the settings name, or the one in data_dir, made at its first use."""
-    secret = settings.pepper
-    if secret is None:
-        return load_pepper(settings.data_dir)
-    return read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})")
+        return Keys(self.store, pepper_of(self.settings))
 
 
 @asynccontextmanager

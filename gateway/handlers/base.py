@@ -157,6 +157,8 @@ class BaseHandler(HTTPMessageDelegate):
         else:
             gateway_log.error("%s failed in %s", self.request_id, type(self).__name__, exc_info=exception)
             error = errors.InternalError()
+        if self.gateway.settings.server.legacy_quota_code and isinstance(error, errors.QuotaExhausted):
+            error.code = "insufficient_quota"  # what clients written before the finer codes test for
         self.outcome, self.detail = error.code or "error", error.detail or ""
         if self.status:
             self.exchange.abort()  # the answer had begun, and must not look whole

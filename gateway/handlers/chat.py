@@ -10,7 +10,7 @@ from gateway.call import Call
 from gateway.catalog import Model
 from gateway.chat_fields import Fitted, fit
 from gateway.dispatch import Opened
-from gateway.errors import GatewayError, OutOfRange
+from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.estimate import chat_prompt, with_safety
 from gateway.handlers.inference import InferenceHandler, Terms
 from gateway.ids import completion_id
@@ -56,11 +56,12 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         return bool(request.stream)
 
     def price(self, request: ChatRequest, model: Model) -> Terms[ChatRequest]:
+        prompt = chat_prompt(request, factor=model.token_factor)
         _check_output_limit(request, model)
+        _check_window(request, model, prompt.tokens)
         self.fitted = fit(
             request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params
         )
-        prompt = chat_prompt(request, factor=model.token_factor)
         reserve = model.reserve_output(request.max_output) * request.choices
         return Terms(
             request,
@@ -83,7 +84,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             int(time.time()),
             call.model.name,
             include_usage=request.wants_usage,
-            obfuscation=request.wants_obfuscation,
+            obfuscation=self.gateway.settings.server.obfuscation if request.wants_obfuscation else "off",
             legacy_functions=request.legacy_functions,
         )
         waited = time.monotonic()
@@ -108,7 +109,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             answer.usage = _public(self.estimated)
         body = complete(answer, shape)
         self.answer = answer
-        self._name_dropped(call)
+        self._describe(call)
         self.settle(call)
         self.finish_bytes(body)
 
@@ -119,7 +120,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         stream = self.stream = EventStream(self, self.gateway.pulse)
         try:
             opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
-            self._name_dropped(call)
+            self._describe(call)
             self.shaper = ChatShaper(shape)
             await self._relay(call, opened, self.shaper, stream)
         finally:
@@ -145,11 +146,16 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         self.settle(call)
         stream.finish(last)
 
-    def _name_dropped(self, call: Call) -> None:
+    def _describe(self, call: Call) -> None:
+        """Headers that say who served, and what it was not told."""
         served = call.attempts[-1]
         dropped = next(fitted.dropped for fitted in self.fitted if fitted.candidate is served)
-        if dropped and not self.headers_sent():
+        if dropped:
             self.set_header("x-gateway-dropped-params", ",".join(dropped))
+        if self.gateway.settings.server.debug_headers:
+            self.set_header("x-gateway-model", served.model.name)
+            self.set_header("x-gateway-provider", served.target.provider)
+            self.set_header("x-gateway-attempts", str(len(call.attempts)))
 
     def headers_sent(self) -> bool:
         return self.stream is not None and self.stream.committed
@@ -185,6 +191,16 @@ def _check_output_limit(request: ChatRequest, model: Model) -> None:
             f"max_tokens is too large: {wanted}. This model supports at most {limit} completion tokens.",
             code="integer_above_max_value",
             param="max_tokens" if request.max_tokens is not None else "max_completion_tokens",
+        )
+
+
+def _check_window(request: ChatRequest, model: Model, estimate: int) -> None:
+    """Refuse what cannot fit; within a factor of two an estimate proves nothing, and the upstream decides."""
+    window = model.context_window
+    if window is not None and estimate // 2 + (request.max_output or 0) > window:
+        raise ContextLengthExceeded(
+            f"The messages and the requested output exceed this model's context length of {window} tokens.",
+            param="messages",
         )
 
 

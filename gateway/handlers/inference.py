@@ -40,6 +40,10 @@ R = TypeVar("R")
 SMALL_BODY = 65_536
 
 
+#: Seconds that an upstream is read on after its client left, under the disconnect policy "drain".
+DRAIN_WITHIN = 60.0
+
+
 class Terms(Generic[R]):
     """What a decoded request means for money."""
 
@@ -195,7 +199,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             call.outcome, call.status = "client_closed", 499
             self.outcome = call.outcome
         try:
-            usage = self.usage(call)
+            usage = None if self.client_gone and call.model.disconnect == "void" else self.usage(call)
         except Exception as error:
             # In the settle path a bug in counting must not lose the bill: the prompt's estimate is charged instead.
             gateway_log.error("%s: usage failed", self.request_id, exc_info=error)
@@ -206,7 +210,11 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """The client left: stop the walk, which closes the upstream."""
         self.client_gone = True
         if self._walking and self.task is not None:
-            self.task.cancel()
+            if self.call is not None and self.call.model.disconnect == "drain":
+                # The operator wants the upstream's own count: read on to it, but not for ever.
+                asyncio.get_running_loop().call_later(DRAIN_WITHIN, self.task.cancel)
+            else:
+                self.task.cancel()
         elif self.call is None:
             super().on_connection_close()
 

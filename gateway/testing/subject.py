@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamError
 from gateway.provider import Chat, Provider, Target
 from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.chat_response import FINISH_REASONS, UNSET, ChatChunk, CompletionUsage
+from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
 from gateway.secret import Secret
 from gateway.testing.fake_upstream import FakeUpstream
 from gateway.transport.upstream import Upstream

@@ -80,7 +80,7 @@ async def statuses_become_typed_errors(subject: Subject) -> None:
             assert_upstream_error(error, subject.secrets)
             assert isinstance(error, kind), f"{name}: status {status} gave {type(error).__name__}, not {kind.__name__}"
             if status == 429:
-                assert cast(GatewayError, error).retry_after == 7, f"{name}: Retry-After was not honoured"
+                assert error.retry_after == 7, f"{name}: Retry-After was not honoured"
 
 
 async def broken_error_bodies_do_no_harm(subject: Subject) -> None:

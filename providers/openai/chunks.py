@@ -9,7 +9,7 @@ gateway encodes what it gets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -134,9 +134,9 @@ class ChunkReader:
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing, such as Azure's prelude."""
-        chunk = _decode(_chunk_decoder, event.data, "delta")
-        if event.name == "error" and chunk.error is UNSET:
-            raise error_of_document(msgspec.json.decode(event.data), self._hidden)
+        chunk: WireChunk = _decode(_chunk_decoder, event.data, "delta")
+        if event.name == "error" or chunk.object == "error":
+            _raise_as_error(event.data, self._hidden)
         if chunk.error is not UNSET or chunk.x_groq is not UNSET:
             _raise_error(chunk, self._hidden)
         if chunk.usage is not UNSET:
@@ -190,7 +190,9 @@ class ChunkReader:
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The completion in a JSON body; an error that rides in it is raised."""
-    answer = _decode(_completion_decoder, body, "message")
+    answer: WireCompletion = _decode(_completion_decoder, body, "message")
+    if answer.object == "error":
+        _raise_as_error(body, hidden)
     if answer.error is not UNSET or answer.x_groq is not UNSET:
         _raise_error(answer, hidden)
     if not answer.choices:
@@ -256,6 +258,12 @@ def _raise_error(answer: WireChunk | WireCompletion, hidden: Sequence[str]) -> N
     if isinstance(groq.get("usage"), dict):
         answer.usage = groq["usage"]
     answer.error = answer.x_groq = UNSET
+
+
+def _raise_as_error(data: bytes, hidden: Sequence[str]) -> NoReturn:
+    """Raise for a document that calls itself an error, with or without an `error` inside."""
+    document = msgspec.json.decode(data)
+    raise error_of_document(document.get("error") or document, hidden)
 
 
 def _merge_reasoning(message: WireDelta | WireMessage) -> None:

@@ -45,7 +45,8 @@ end
 
 local keys = {}
 local function open_key(kid)
-  local k = redis.call('HMGET', A .. ':k:' .. kid, 'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held')
+  local k = redis.call('HMGET', A .. ':k:' .. kid,
+                       'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held')
   local key = { state = k[1], exp = k[2], rpm = tonumber(k[3] or '0'), tpm = tonumber(k[4] or '0'),
                 conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and tonumber(k[7]),
                 spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0') }
@@ -112,7 +113,8 @@ local function write_hold(rid, kid, key, amount, tokens, note)
   end
   local n = #records
   records[n + 1], expiries[n + 1] = rid, expires
-  records[n + 2] = string.format('0 %s %s %d %d %s %s %.0f %s', amount, tokens, key.tpm, limits.tpm, flags, kid, now, note)
+  records[n + 2] = string.format('0 %s %d %d %d %s %s %.0f %s',
+                                 amount, tokens, key.tpm, limits.tpm, flags, kid, now, note)
   expiries[n + 2] = rid
 end
 

@@ -27,17 +27,11 @@ local holds = redis.call('HMGET', A .. ':rv', unpack(rids))
 local settled = redis.call('MGET', unpack(marks))
 local gone, done = {}, {}
 
-local function correct_tokens(hold, tokens)
-  local off = tokens - hold.tokens
-  if off == 0 then return end
-  local wanted = {}
-  if hold.ktpm > 0 then wanted[1], wanted[2] = A .. ':tpm:' .. hold.kid, hold.ktpm end
-  if hold.atpm > 0 then wanted[#wanted + 1], wanted[#wanted + 2] = A .. ':tpm', hold.atpm end
-  if #wanted == 0 then return end
-  for _, bucket in ipairs(open_buckets(wanted, now)) do
-    pour(bucket, off)
-    save_bucket(bucket, now)
-  end
+local buckets = {}
+local function correct_tokens(name, limit, off)  -- one read and one write per bucket and batch
+  if limit == 0 or off == 0 then return end
+  if not buckets[name] then buckets[name] = open_bucket(name, limit, redis.call('GET', name), now) end
+  pour(buckets[name], off)
 end
 
 local function charge(rid, kid, kind, amount, meta)
@@ -48,7 +42,8 @@ local function charge(rid, kid, kind, amount, meta)
 end
 
 local function amend(rid, kid, amount, before, meta)  -- the marker then holds the whole truth
-  local off = string.format('%.0f', tonumber(amount) - tonumber(before))  -- exact: both are in 0 … -2^53, and x - x is 0, not -0
+  -- Exact in doubles: both lie between 0 and -2^53; and x - x is 0, not -0.
+  local off = string.format('%.0f', tonumber(amount) - tonumber(before))
   local id
   bal, id = write_line(A, rid, 'adj', off, meta)
   spend(A, kid, off)
@@ -77,7 +72,8 @@ local function settle(i, rid, kid, kind, amount, tokens, at, force, meta)
   local hold = read_hold(holds[i])
   release(A, rid, hold)
   gone[#gone + 1] = rid
-  correct_tokens(hold, tokens)
+  correct_tokens(A .. ':tpm:' .. hold.kid, hold.ktpm, tokens - hold.tokens)
+  correct_tokens(A .. ':tpm', hold.atpm, tokens - hold.tokens)
   if kind == 'void' then
     mark(A, rid, 'void', '0', '-')
   else
@@ -94,6 +90,7 @@ for i = 1, count do
   local n = #answer
   answer[n + 1], answer[n + 2], answer[n + 3] = code, amount, bal
 end
+for _, bucket in pairs(buckets) do save_bucket(bucket, now) end
 if #gone > 0 then
   redis.call('HDEL', A .. ':rv', unpack(gone))
   redis.call('ZREM', A .. ':rx', unpack(gone))
