@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b32encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -129,7 +129,7 @@ class Keys:
             accounts = [account]
         return [record for owner in accounts for record in await self._of(owner)]
 
-    async def _of(self, account: str) -> list[KeyRecord]:
+    async def _of(self, account: str) -> Sequence[KeyRecord]:
         ids = [kid.decode() for kid in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")]
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):

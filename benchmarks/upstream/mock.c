@@ -318,10 +318,9 @@ static bool wants_stream(const char *body, size_t length) {
 static bool respond(Connection *c, const char *head, const char *body, size_t length) {
     c->id = ++next_id;
     if (strncmp(head, "GET ", 4) == 0) return answer(c, "200 OK", "{\"object\":\"list\",\"data\":[]}");
-    const char *path_end = strchr(head + 5, ' ');
     static const char tail[] = "/chat/completions";
-    if (strncmp(head, "POST ", 5) != 0 || !path_end || path_end - head < (ptrdiff_t)sizeof tail ||
-        memcmp(path_end - (sizeof tail - 1), tail, sizeof tail - 1) != 0)
+    const char *path_end = strncmp(head, "POST ", 5) == 0 ? strchr(head + 5, ' ') : NULL;
+    if (!path_end || path_end - head < (ptrdiff_t)sizeof tail || memcmp(path_end - (sizeof tail - 1), tail, sizeof tail - 1) != 0)
         return answer(c, "404 Not Found", "{\"error\":{\"message\":\"the mock serves chat completions only\"}}");
     read_model(c, body, length);
     return wants_stream(body, length) ? answer_stream(c) : answer_json(c);

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.transport.http_exchange import Exchange
 
 JSON = "application/json"
-METHODS = ("GET", "HEAD", "POST")
+METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _encoder = msgspec.json.Encoder()
 
@@ -98,9 +98,8 @@ class BaseHandler(HTTPMessageDelegate):
 
     async def _answer(self) -> None:
         try:
-            if self.method not in self.allowed_methods():
-                await self.refuse_method()
-            await getattr(self, self.method.lower())()
+            answer = getattr(self, METHODS.get(self.method, ""), self.refuse_method)
+            await answer()
         except Exception as error:
             # The handler's edge: whatever is raised becomes an answer.
             self.refuse(error)
@@ -120,7 +119,7 @@ class BaseHandler(HTTPMessageDelegate):
     @classmethod
     def allowed_methods(cls) -> list[str]:
         """The methods this handler implements, for `Allow`."""
-        return [name for name in METHODS if hasattr(cls, name.lower())]
+        return [method for method, name in METHODS.items() if hasattr(cls, name)]
 
     async def refuse_method(self) -> None:
         """Any method an endpoint does not have."""

@@ -52,6 +52,8 @@ class Admission:
 
     async def admit(self, ask: Ask) -> Hold:
         """A hold, or the error that says why not; a refusal has used up nothing."""
+        if ask.hold < 0 or ask.tokens < 0:
+            raise errors.InternalError(detail=f"{ask.rid} asks for {ask.hold} nano and {ask.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
         self._batches.put(ask.key.account, (ask, future))
         return await future

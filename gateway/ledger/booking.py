@@ -115,7 +115,7 @@ class Booking:
             self._confirm(item)
             if not item.future.done():
                 status = "void" if item.entry.kind == "void" and code == 0 else STATUS[code]
-                item.future.set_result(Settled(status, -amount, balance))
+                item.future.set_result(Settled(status, -amount, int(balance)))
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         away = isinstance(error, StoreUnavailable)

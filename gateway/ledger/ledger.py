@@ -12,6 +12,7 @@ settlement that finds the store away raises StoreUnavailable; with one it answer
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
@@ -116,10 +117,14 @@ class Ledger:
         by_account: dict[str, list[Hold]] = {}
         for hold in holds:
             by_account.setdefault(hold.key.account, []).append(hold)
+        parts = [
+            self._beat(account, running[start : start + BEATS])
+            for account, running in by_account.items()
+            for start in range(0, len(running), BEATS)
+        ]
         answers: dict[str, Beat] = {}
-        for account, running in by_account.items():
-            for start in range(0, len(running), BEATS):
-                answers.update(await self._beat(account, running[start : start + BEATS]))
+        for part in await asyncio.gather(*parts):  # one write for all accounts
+            answers.update(part)
         return answers
 
     async def _beat(self, account: str, holds: list[Hold]) -> dict[str, Beat]:

@@ -263,6 +263,12 @@ async def test_largest_amounts_stay_exact(world):
         await w.proved()
 
 
+@pytest.mark.parametrize("wish", [{"hold": -1}, {"tokens": -1}])
+async def test_negative_wishes_never_reach_the_store(world, wish):
+    async with world() as w:
+        await refused(w, errors.InternalError, w.admit(await w.caller(), **wish))
+
+
 async def test_unsendable_argument_fails_its_ask_instead_of_hanging(world):
     async with world() as w:
         key = await w.caller()

@@ -124,6 +124,16 @@ async def test_charge_above_the_hold_is_booked_in_full(world):
         await w.proved()
 
 
+async def test_balance_far_below_zero_stays_exact_and_can_be_mended(world):
+    async with world() as w:
+        key = await w.caller(balance=7)
+        holds = [await w.admit(key, 0) for _ in range(3)]
+        settled = [await w.ledger.settle(hold, Outcome(9_000_000 * UNIT - 1)) for hold in holds]
+        assert settled[-1].balance == 7 - 3 * (9_000_000 * UNIT - 1)
+        assert (await w.accounts.credit("acme", 1)).balance == 8 - 3 * (9_000_000 * UNIT - 1)
+        await w.proved()
+
+
 async def test_settlement_of_an_unknown_account_is_an_error(world):
     async with world() as w:
         hold = await w.admit(await w.caller())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -173,6 +174,21 @@ async def test_idle_connection_that_the_server_closed_is_not_used_again() -> Non
                 assert await answer.read() == b"ok"
             await asyncio.sleep(0.06)
     assert requests == 3
+
+
+async def test_connect_timeout() -> None:
+    with socket.socket() as full, contextlib.ExitStack() as fillers:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # a backlog that is full leaves further SYNs unanswered
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        started = time.monotonic()
+        async with upstream() as link:
+            with pytest.raises(UpstreamTimeout):
+                await link.send("GET", f"http://127.0.0.1:{full.getsockname()[1]}", timeouts=Timeouts(connect=0.2))
+    assert time.monotonic() - started < 1
 
 
 async def test_first_byte_timeout() -> None:

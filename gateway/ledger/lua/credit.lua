@@ -14,7 +14,7 @@ if before then
   return { CLASH, string.match(before, ' (.*)$'), bal }
 end
 local after = tonumber(bal) + tonumber(amount)
-if after > most or after < -most then return { CAP, amount, bal } end
+if after > most or (after < -most and after < tonumber(bal)) then return { CAP, amount, bal } end
 write_line(A, operation, kind, amount, meta)
 redis.call('HSET', A .. ':op', operation, kind .. ' ' .. amount)
 return { OK, amount, redis.call('HGET', A, 'bal') }

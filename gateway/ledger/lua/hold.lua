@@ -25,10 +25,11 @@ local function release(A, rid, hold)  -- frees money and leases, but not the rec
 end
 
 local function write_line(A, rid, kind, amount, meta)  -- changes the balance and says so, in one place only
-  local bal = redis.call('HINCRBY', A, 'bal', amount)
+  redis.call('HINCRBY', A, 'bal', amount)
+  local bal = redis.call('HGET', A, 'bal')  -- as text: far below zero the number HINCRBY answers is not exact in Lua
   local n = redis.call('HINCRBY', A, 'seq', 1)
   local id = redis.call('XADD', A .. ':lg', '*', 'n', n, 'rid', rid, 'kind', kind, 'amount', amount,
-                        'bal', string.format('%.0f', bal), 'meta', meta)
+                        'bal', bal, 'meta', meta)
   return bal, id
 end
 

@@ -3,7 +3,7 @@
 -- ARGV: per call: rid kid kind amount tokens at force meta
 --       kind use | void; amount: what the balance changes by, so "-5" for a charge; tokens: the true count, which
 --       corrects the token limit; at: Redis time (µs) of the admission; force 1: the caller has searched the ledger
--- Returns NOACCT, or per call three integers: code, amount, balance. Codes: OK; DUP already settled, with the stored
+-- Returns NOACCT, or per call code, amount, balance (as text). Codes: OK; DUP already settled, with the stored
 -- amount; LATE the hold was gone and the charge is made all the same (late truth beats lost truth); AMENDED the hold had
 -- been reclaimed and only the difference is charged; OLD nothing done: the marker may have expired, look into the ledger.
 
@@ -15,9 +15,8 @@ local A, count = KEYS[1], #ARGV / WIDTH
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local known = redis.call('HGET', A, 'bal')
-if not known then return { NOACCT } end
-local bal = tonumber(known)
+local bal = redis.call('HGET', A, 'bal')
+if not bal then return { NOACCT } end
 local rids, marks = {}, {}
 for i = 1, count do
   rids[i] = ARGV[(i - 1) * WIDTH + 1]
