@@ -1,4 +1,5 @@
-"""For plugin authors: a conformance kit for providers, and a provider's server that can be scripted to misbehave.
+"""For plugin authors: a conformance kit for providers, a provider's server that can be scripted to misbehave, and a
+running gateway.
 
 ::
 
@@ -12,5 +13,15 @@ Sharp edge: `check_provider` runs an event loop of its own, so call it from a pl
 
 from gateway.testing.conformance import ask, check_provider, collect
 from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen
+from gateway.testing.running import RunningGateway, running_gateway
 
-__all__ = ["FakeUpstream", "Reply", "Seen", "ask", "check_provider", "collect"]
+__all__ = [
+    "FakeUpstream",
+    "Reply",
+    "RunningGateway",
+    "Seen",
+    "ask",
+    "check_provider",
+    "collect",
+    "running_gateway",
+]

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gateway import errors
 from gateway.accounts import Refused
@@ -49,6 +49,7 @@ class Agreement(RuleBasedStateMachine):
     """One account in the real store and in the model; every rule compares the two."""
 
     opening: Any  # set by the test: the `world` fixture
+    taken: list[int]  # set by the test: how many steps all runs together have taken
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,6 +73,10 @@ class Agreement(RuleBasedStateMachine):
         finally:
             self.run(self.context.__aexit__(None, None, None))
             self.loop.close()
+
+    @invariant()
+    def count(self) -> None:
+        self.taken[0] += 1
 
     # What the model knows --------------------------------------------------------------------------------------------
 
@@ -275,14 +280,17 @@ class Agreement(RuleBasedStateMachine):
 
 
 def test_ledger_agrees_with_the_model(world):
-    machine = type("Machine", (Agreement,), {"opening": staticmethod(world)})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=max(1, STEPS // PER_RUN),
-            stateful_step_count=PER_RUN,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    taken = [0]
+    machine = type("Machine", (Agreement,), {"opening": staticmethod(world), "taken": taken})
+    while taken[0] < STEPS:  # a run may be shorter than PER_RUN
+        left = STEPS - taken[0]
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=max(1, left // PER_RUN),
+                stateful_step_count=PER_RUN,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,146 @@
+"""A real gateway as a process of its own: `gateway serve` on free ports of the loopback, with an account and a key.
+
+::
+
+    with running_gateway('[providers.fake]\\nplugin = "fake"\\n[models.m]\\nprovider = "fake"\\nfree = true') as gateway:
+        client = OpenAI(base_url=gateway.base_url, api_key=gateway.api_key)
+
+Sharp edge: it runs the `gateway` that this interpreter has installed, plugins included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway.accounts import Accounts
+from gateway.auth import pepper_of
+from gateway.keys import Keys
+from gateway.ledger import Ledger
+from gateway.money import NANO
+from gateway.settings import load
+from gateway.store import EmbeddedServer, Store
+
+START_WITHIN = 30.0  # seconds
+STOP_WITHIN = 40.0
+ACCOUNT = "test"
+BALANCE = 1000 * NANO
+
+PORTS = """
+[server]
+port = {port}
+workers = {workers}
+drain_timeout = 5.0
+
+[metrics]
+port = {side_port}
+
+[store]
+data_dir = "{data_dir}"
+
+"""
+
+
+class RunningGateway:
+    """Where it serves, with which key, and how it is doing."""
+
+    def __init__(self, folder: Path, port: int, side_port: int) -> None:
+        self.folder = folder
+        self.config = folder / "gateway.toml"
+        self.log = folder / "gateway.log"
+        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self.side_url = f"http://127.0.0.1:{side_port}"
+        self.api_key = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        assert self.process is not None
+        return self.process.pid
+
+    def is_ready(self) -> bool:
+        """Whether `/readyz` says so."""
+        try:
+            with urllib.request.urlopen(f"{self.side_url}/readyz", timeout=1.0) as answer:  # noqa: S310 - our own port
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def start(self) -> None:
+        """Start the process and wait until it is ready; RuntimeError carries its log."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        deadline = time.monotonic() + START_WITHIN
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the gateway did not start:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self) -> int:
+        """End it by SIGTERM; its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(STOP_WITHIN)
+
+    def create_key(self) -> None:
+        """Make the account and the key; from a thread, so that it works beside a running event loop too."""
+        thread = threading.Thread(target=lambda: asyncio.run(self._create_key()))
+        thread.start()
+        thread.join()
+
+    async def _create_key(self) -> None:
+        settings = load(self.config)
+        async with EmbeddedServer.attach_or_start(settings.data_dir) as address:
+            store = await Store.open(address, timeout=5.0)
+            try:
+                ledger = Ledger(store, {})
+                await Accounts(store, ledger).create(ACCOUNT, group="default", balance=BALANCE)
+                self.api_key = (await Keys(store, pepper_of(settings)).create(ACCOUNT, name="test")).text
+            finally:
+                await store.close()
+
+
+@contextmanager
+def running_gateway(config: str, *, workers: int = 1) -> Iterator[RunningGateway]:
+    """Serve `config`, a TOML text without [server], [metrics] and [store]; data and logs go with the context."""
+    with tempfile.TemporaryDirectory(prefix="gateway-") as name:
+        folder = Path(name)
+        port, side_port = free_ports(2)
+        gateway = RunningGateway(folder, port, side_port)
+        ports = PORTS.format(port=port, side_port=side_port, workers=workers, data_dir=folder / "data")
+        gateway.config.write_text(ports + config, encoding="utf-8")
+        try:
+            gateway.start()
+            gateway.create_key()
+            yield gateway
+        finally:
+            if gateway.process is not None and gateway.process.poll() is None:
+                gateway.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody uses at the moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
