@@ -10,7 +10,7 @@ that is not whole.
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.ids import padding, tool_call_id
@@ -47,7 +47,8 @@ class Shape(msgspec.Struct, frozen=True):
     include_usage: bool = False
     obfuscation: str = "upstream"  # padding of delta chunks: the upstream's own, "on" where it sent none, "off"
     legacy_functions: bool = False  # answer with function_call, as the request was written
-    service_tier: bool = False
+    service_tier: str | None = None  # what the caller asked, for upstreams that do not say what they used
+    metadata: Raw | UnsetType = UNSET  # of the request, echoed on a whole answer
 
 
 class ChatShaper:
@@ -122,7 +123,7 @@ class ChatShaper:
             shape.model,
             choices,
             chunk.system_fingerprint,
-            chunk.service_tier,
+            service_tier(chunk.service_tier, shape.service_tier),
             None if shape.include_usage else UNSET,
             UNSET,
             self._padding(chunk),
@@ -281,11 +282,20 @@ def finish_reason(reason: str, *, called: bool, spoke: bool, legacy: bool = Fals
     return reason
 
 
+def service_tier(used: str | UnsetType | None, asked: str | None) -> str | UnsetType:
+    """The tier an answer names: the one used, or if nobody says, the one asked in the words of an answer."""
+    if used is not UNSET and used is not None:
+        return used
+    return UNSET if asked is None else {"auto": "default", "fast": "priority"}.get(asked, asked)
+
+
 def complete(answer: ChatCompletion, shape: Shape) -> bytes:
     """The JSON document of a whole answer; UpstreamInvalidResponse when it holds no finished choice."""
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="no choices")
     answer.id, answer.object, answer.created, answer.model = shape.id, "chat.completion", shape.created, shape.model
+    answer.service_tier = service_tier(answer.service_tier, shape.service_tier)
+    answer.metadata = shape.metadata
     if len(answer.choices) > 1:
         answer.choices.sort(key=lambda choice: choice.index)
     for position, choice in enumerate(answer.choices):

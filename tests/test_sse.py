@@ -91,3 +91,8 @@ def test_how_a_stream_is_cut_up_makes_no_difference(parts: list[tuple[bytes, byt
 def test_no_bytes_make_the_parser_fail(pieces: list[bytes]) -> None:
     for event in events_of(*pieces):
         assert event.data.strip()
+
+
+def test_empty_piece_between_the_halves_of_a_crlf_makes_no_third_line_end() -> None:
+    """What aiohttp never sends, but hypothesis did."""
+    assert data_of(b"data: 1\r", b"", b"\ndata: 2\r\n\r\n") == [b"1\n2"]

@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from gateway.call import Call
 from gateway.catalog import Model
 from gateway.chat_fields import Fitted, fit
@@ -86,6 +88,8 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             include_usage=request.wants_usage,
             obfuscation=self.gateway.settings.server.obfuscation if request.wants_obfuscation else "off",
             legacy_functions=request.legacy_functions,
+            service_tier=request.service_tier,
+            metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
         )
         waited = time.monotonic()
         try:

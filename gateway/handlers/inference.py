@@ -8,6 +8,7 @@ runs whatever happens; a client that leaves cancels the walk, and with it the up
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -156,6 +157,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """Reserve the worst case: key, permission, limits and balance are decided in one atomic step."""
         assert self.key is not None
         model, worst = terms.model, terms.worst_case
+        asked = time.monotonic()
         hold = await self.gateway.ledger.admit(
             Ask(
                 rid=self.request_id,
@@ -166,6 +168,9 @@ class InferenceHandler(KeyedHandler, Generic[R]):
                 tokens=worst.tokens_in + worst.tokens_out,
             )
         )
+        metrics = self.gateway.metrics
+        metrics.store_round_trip(time.monotonic() - asked)
+        metrics.add("gateway_in_flight", (self.endpoint,), 1.0)
         if hold.rates is not None:
             for name, value in hold.rates.headers().items():
                 self.set_header(name, value)
@@ -204,6 +209,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             # In the settle path a bug in counting must not lose the bill: the prompt's estimate is charged instead.
             gateway_log.error("%s: usage failed", self.request_id, exc_info=error)
             usage = call.prompt
+        self.gateway.metrics.add("gateway_in_flight", (self.endpoint,), -1.0)
         self.record = self.gateway.settlement.settle(call, usage)
 
     def on_connection_close(self) -> None:

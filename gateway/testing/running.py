@@ -2,7 +2,7 @@
 
 ::
 
-    with running_gateway('[providers.fake]\\nplugin = "fake"\\n[models.m]\\nprovider = "fake"\\nfree = true') as gateway:
+    with running_gateway(TOML_OF_PROVIDERS_AND_MODELS) as gateway:
         client = OpenAI(base_url=gateway.base_url, api_key=gateway.api_key)
 
 Sharp edge: it runs the `gateway` that this interpreter has installed, plugins included.

@@ -40,7 +40,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "m1": model,
                 "org/m:1": model,
                 "secret": {**model, "groups": ["inner"]},
-                "capped": {**model, "max_output_tokens": 100},
+                "capped": {**model, "max_output_tokens": 100, "context_window": 1000},
                 "two": {
                     "targets": [{"provider": "up", "model": "first"}, {"provider": "up", "model": "second"}],
                     "price": {"input": 1, "output": 2},

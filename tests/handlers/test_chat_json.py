@@ -11,7 +11,9 @@ import pytest
 
 from gateway.accounts import Accounts
 from gateway.ledger import Ledger
+from gateway.metrics import Delta, Totals
 from gateway.money import NANO
+from gateway.server import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.polling import until
 
@@ -214,3 +216,39 @@ async def test_gzip_body_is_understood_and_a_bomb_is_not(client: Client, upstrea
 async def _idle(accounts: Accounts) -> Any:
     account = await accounts.show("acme")
     return account if account.held == 0 else None
+
+
+async def test_metadata_is_echoed_and_the_tier_asked_is_named(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(Reply.json(completion()))
+    _, answer = await client.chat(metadata={"run": "7"}, store=True, service_tier="fast")
+    assert answer["metadata"] == {"run": "7"}
+    assert answer["service_tier"] == "priority"
+
+
+async def test_context_that_cannot_fit_is_refused(client: Client, upstream: FakeUpstream) -> None:
+    response, answer = await client.chat(model="capped", messages=[{"role": "user", "content": "word " * 2000}])
+    assert response.status == 400
+    assert answer["error"]["code"] == "context_length_exceeded"
+    assert not upstream.seen
+
+
+async def test_requests_in_flight_are_counted_while_they_run(
+    client: Client, upstream: FakeUpstream, gateway: Gateway
+) -> None:
+    slow = Reply.json(completion())
+    slow.delay = 0.3
+    upstream.enqueue(slow)
+    totals = Totals()
+
+    def in_flight() -> str:
+        totals.merge(gateway.metrics.drain() or Delta(), source="w")
+        text = totals.text()[0].decode()
+        return next((line for line in text.splitlines() if line.startswith('gateway_in_flight{endpoint="chat"}')), "")
+
+    task = asyncio.create_task(client.chat())
+    await until(lambda: in_flight().endswith(" 1.0"))
+    await task
+    await until(lambda: in_flight().endswith(" 0.0"))
+    text = totals.text()[0].decode()
+    assert 'gateway_requests_total{endpoint="chat",model="m1",outcome="ok",provider="up"} 1.0' in text
+    assert "gateway_store_seconds_count 1.0" in text
