@@ -23,6 +23,7 @@ from gateway.provider import Provider
 from gateway.relay import Pulse
 from gateway.routes import Application
 from gateway.routing import Router
+from gateway.running import Running
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.store import Store
@@ -50,6 +51,7 @@ class Gateway:
         self.providers: dict[str, Provider] = {}
         self.router = Router(self.catalog, self.providers)
         self.dispatcher = Dispatcher(self.metrics, self.log)
+        self.running = Running(self.ledger, store)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
         server = settings.server
         self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
@@ -62,6 +64,7 @@ class Gateway:
         gateway = cls(settings, store, plugins, pepper=pepper)
         await gateway._use_providers(settings)
         plugins.call_strict("startup", gateway=gateway)
+        gateway.running.start()
         return gateway
 
     def application(self) -> Application:
@@ -110,6 +113,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has drained."""
+        await self.running.close()
         await self.settlement.drain()
         self.access_log.flush()
         self.plugins.call_each("shutdown", gateway=self)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from gateway.allowance import Allowance
 from gateway.call import Call
 from gateway.catalog import Model
 from gateway.chat_fields import Fitted, fit
@@ -47,6 +48,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         self.estimated: Usage | None = None
         self.fitted: list[Fitted] = []
         self.body_size = 0
+        self.bounded = False  # the caller set an output limit, so the hold covers the worst
 
     # Terms -----------------------------------------------------------------------------------------------------------
 
@@ -64,6 +66,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         self.fitted = fit(
             request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params
         )
+        self.bounded = request.max_output is not None
         reserve = model.reserve_output(request.max_output) * request.choices
         return Terms(
             request,
@@ -133,9 +136,12 @@ class ChatHandler(InferenceHandler[ChatRequest]):
     async def _relay(self, call: Call, opened: Opened[ChatChunk], shaper: ChatShaper, stream: EventStream) -> None:
         chunk: ChatChunk | None = opened.first
         rest = opened.rest
+        allowance = Allowance(call, self.gateway.ledger, bounded=self.bounded)
         try:
             while chunk is not None:
                 frames = shaper.feed(chunk)
+                if shaper.delivered_units >= allowance.until:
+                    await allowance.extend(shaper.delivered_units)
                 if frames:
                     call.chunks += 1
                     if call.first_token is None and shaper.content_started:

@@ -65,6 +65,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         self.call: Call | None = None
         self.record: CallRecord | None = None
         self.client_gone = False
+        self.cut_by: GatewayError | None = None  # why the gateway itself ended a call that was running
         self._walking = False
 
     # Reading ---------------------------------------------------------------------------------------------------------
@@ -118,7 +119,9 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             if not self.client_gone:
                 await self.serve(call, terms.request)
         except asyncio.CancelledError:
-            if not self.client_gone:
+            if self.cut_by is not None:
+                self.end(call, self.cut_by)
+            elif not self.client_gone:
                 raise
         except GatewayError as error:
             self.end(call, error)
@@ -174,6 +177,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         if hold.rates is not None:
             for name, value in hold.rates.headers().items():
                 self.set_header(name, value)
+        self.gateway.running.add(self.request_id, self)
         return Call(
             self.request_id,
             endpoint=self.endpoint,
@@ -209,6 +213,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             # In the settle path a bug in counting must not lose the bill: the prompt's estimate is charged instead.
             gateway_log.error("%s: usage failed", self.request_id, exc_info=error)
             usage = call.prompt
+        self.gateway.running.discard(self.request_id)
         self.gateway.metrics.add("gateway_in_flight", (self.endpoint,), -1.0)
         self.record = self.gateway.settlement.settle(call, usage)
 
@@ -223,6 +228,18 @@ class InferenceHandler(KeyedHandler, Generic[R]):
                 self.task.cancel()
         elif self.call is None:
             super().on_connection_close()
+
+    def cut(self, error: GatewayError) -> None:
+        """End a running call from outside: the upstream is closed, the client is told, the delivered is billed."""
+        if self._walking and self.task is not None and self.cut_by is None:
+            self.cut_by = error
+            self.task.cancel()
+
+    def cost_so_far(self) -> int:
+        """What the call has cost up to now, in nano units; 0 before anything was delivered."""
+        call = self.call
+        usage = self.usage(call) if call is not None else None
+        return call.model.price.cost(usage) if call is not None and usage is not None else 0
 
     def ended(self) -> None:
         # An answer may be finished before its call is settled; the access line wants both.

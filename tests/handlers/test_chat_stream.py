@@ -250,3 +250,83 @@ def _frames(items: list[dict[str, Any]]) -> list[bytes]:
 async def _idle(accounts: Accounts) -> Any:
     account = await accounts.show("acme")
     return account if account.held == 0 else None
+
+
+async def test_running_stream_of_a_revoked_key_is_cut_within_a_second_and_billed(
+    client: Client, upstream: FakeUpstream, keys: Any, api_key: Any, ledger: Ledger
+) -> None:
+    upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="silence"))
+    task = asyncio.create_task(client.stream())
+    await until(lambda: upstream.seen and upstream.seen[0].frames == 3)
+    loop = asyncio.get_running_loop()
+    revoked = loop.time()
+    await keys.revoke(api_key.id)
+    response, text, _ = await task
+    assert loop.time() - revoked < 1.0
+    assert documents(text)[-1]["error"]["code"] == "invalid_api_key"
+    assert "[DONE]" not in text
+    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    assert line.meta["usage"]["out_text"] == 2
+    assert (await upstream.wait_ended()).outcome == "left"
+
+
+async def test_beat_checkpoints_what_a_stream_has_cost(
+    client: Client, upstream: FakeUpstream, gateway: Gateway
+) -> None:
+    upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="silence"))
+    task = asyncio.create_task(client.stream())
+    await until(lambda: upstream.seen and upstream.seen[0].frames == 3)
+
+    async def used() -> int:
+        await gateway.running.beat()
+        return next((walk.call.hold.used for walk in gateway.running._walks.values() if walk.call), 0)
+
+    assert await until(used) > 0
+    task.cancel()
+
+
+async def test_stream_that_outgrows_its_hold_gets_more_while_there_is_money(
+    client: Client, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    words = [chunk({"content": "word " * 400}) for _ in range(30)]  # 15,000 tokens, 1,024 of them reserved
+    upstream.enqueue(Reply.stream([*words, chunk(finish="stop")]))
+    _, text, failure = await client.stream()
+    assert failure is None
+    assert text.endswith("data: [DONE]\n\n")
+    account = await until(lambda: _idle(accounts))
+    assert account.balance < 10 * NANO - 29 * 1000 * NANO // 1_000_000
+
+
+async def test_stream_is_cut_when_the_balance_is_used_up_and_costs_no_more_than_one_chunk_beyond(
+    client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Any
+) -> None:
+    await accounts.create("small", balance=NANO // 200)  # 0.005: 2,500 tokens of output
+    key = await keys.create("small", name="k")
+    client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
+    words = [chunk({"content": "word " * 80}) for _ in range(100)]  # 100 tokens each
+    upstream.enqueue(Reply.stream([*words, chunk(finish="stop")]))
+    _, text, _ = await client.stream()
+    error = documents(text)[-1]["error"]
+    assert error["type"] == "insufficient_quota"
+    assert "[DONE]" not in text
+
+    async def settled() -> Any:
+        account = await accounts.show("small")
+        return account if account.held == 0 else None
+
+    account = await until(settled)
+    assert -100 * 2 * NANO // 1_000_000 <= account.balance < NANO // 1000
+
+
+async def test_stream_within_the_callers_own_limit_never_asks_for_more(
+    client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Any
+) -> None:
+    await accounts.create("exact", balance=NANO // 100)
+    key = await keys.create("exact", name="k")
+    client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
+    words = [chunk({"content": "word " * 80}) for _ in range(40)]
+    usage = {"prompt_tokens": 10, "completion_tokens": 4000, "total_tokens": 4010}
+    upstream.enqueue(Reply.stream([*words, chunk(finish="stop"), {**chunk(), "choices": [], "usage": usage}]))
+    _, text, failure = await client.stream(max_tokens=4000)
+    assert failure is None
+    assert text.endswith("data: [DONE]\n\n")

@@ -1,0 +1,118 @@
+"""The calls a worker is serving: their leases are renewed, what they used is checkpointed, and revoked ones are cut.
+
+Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far, so that a killed
+worker's calls are charged for what they had delivered. A revocation is heard at once on a channel; a beat that finds
+the key revoked is the net beneath it. Sharp edge: `Running` only looks and cuts; settling stays with the walk that
+owns the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+import redis.exceptions
+
+from gateway.accounts import CHANGED
+from gateway.call import Call
+from gateway.errors import GatewayError, InvalidApiKey
+from gateway.ledger import Ledger
+from gateway.log import gateway_log
+from gateway.store import Store
+
+BEAT_EVERY = 5.0  # seconds; a lease lasts 60
+RECLAIM_EVERY = 12  # beats between looks for holds that nobody renews any more
+LISTEN_AGAIN = 1.0  # seconds after the channel broke
+
+
+class Walk(Protocol):
+    """A handler that is serving a call."""
+
+    call: Call | None
+
+    def cost_so_far(self) -> int:
+        """What the call has cost up to now, in nano units."""
+
+    def cut(self, error: GatewayError) -> None:
+        """End it with that error."""
+
+
+class Running:
+    """The calls of one worker, by request id."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._walks: dict[str, Walk] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to beat and to listen."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._beat_forever()), loop.create_task(self._listen_forever())]
+
+    async def close(self) -> None:
+        """Stop both."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def add(self, request_id: str, walk: Walk) -> None:
+        """A call was admitted."""
+        self._walks[request_id] = walk
+
+    def discard(self, request_id: str) -> None:
+        """It was settled."""
+        self._walks.pop(request_id, None)
+
+    async def beat(self) -> None:
+        """Renew every hold, store what each call used, cut those whose key was revoked."""
+        holds = []
+        for walk in self._walks.values():
+            if walk.call is not None:
+                walk.call.hold.used = walk.cost_so_far()
+                holds.append(walk.call.hold)
+        for request_id, answer in (await self._ledger.beat(holds)).items():
+            if answer == "revoked":
+                self._cut(request_id)
+
+    def revoked(self, account: str, key: str) -> None:
+        """Cut the calls of a key, or of every key of the account for `*`."""
+        for request_id, walk in list(self._walks.items()):
+            call = walk.call
+            if call is not None and call.key.account == account and key in ("*", call.key.id):
+                self._cut(request_id)
+
+    def _cut(self, request_id: str) -> None:
+        walk = self._walks.get(request_id)
+        if walk is not None:
+            walk.cut(InvalidApiKey())
+
+    async def _beat_forever(self) -> None:
+        beats = 0
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            beats += 1
+            try:
+                await self.beat()
+                if beats % RECLAIM_EVERY == 0:
+                    await self._ledger.reclaim()
+            except GatewayError as error:
+                gateway_log.warning("beat failed: %s", error.detail or error)
+
+    async def _listen_forever(self) -> None:
+        while True:
+            with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                await self._listen()
+            await asyncio.sleep(LISTEN_AGAIN)  # beats notice revocations meanwhile
+
+    async def _listen(self) -> None:
+        async with self._store.client.pubsub() as channel:
+            await channel.subscribe(CHANGED)
+            while True:
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
+                if message is not None:
+                    account, _, key = message["data"].decode().partition(":")
+                    self.revoked(account, key)
