@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from gateway.errors import UpstreamTruncated
@@ -50,7 +52,7 @@ class _ChoiceFold:
         self.texts: dict[str, list[str]] = {}
         self.calls: dict[int, _CallFold] = {}
         self.raws: dict[str, Raw] = {}
-        self.logprobs: Raw | None = None
+        self.logprobs: list[Any] = []
 
     def add(self, part: ChunkChoice) -> None:
         delta = part.delta
@@ -63,7 +65,8 @@ class _ChoiceFold:
                 position = fragment.index if fragment.index is not UNSET else max(len(self.calls) - 1, 0)
                 self.calls.setdefault(position, _CallFold()).add(fragment)
         self._keep_last(delta)
-        self.logprobs = part.logprobs or self.logprobs
+        if part.logprobs:
+            self.logprobs.append(part.logprobs)
         self.finish_reason = part.finish_reason or self.finish_reason
 
     def _keep_last(self, delta: Delta) -> None:
@@ -82,11 +85,22 @@ class _ChoiceFold:
             message.content = message.content or None
         for name, value in self.raws.items():
             setattr(message, name, value)
-        return Choice(index=index, message=message, logprobs=self.logprobs, finish_reason=self.finish_reason)
+        return Choice(index=index, message=message, logprobs=_joined(self.logprobs), finish_reason=self.finish_reason)
 
     def _text(self, name: str) -> str | None:
         parts = self.texts.get(name)
         return "".join(parts) if parts is not None else None
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Log probabilities of a whole choice: the lists of its chunks, one after the other."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    joined: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, items in msgspec.convert(part, dict[str, list[Any] | None]).items():
+            joined.setdefault(name, []).extend(items or [])
+    return joined
 
 
 class _CallFold:

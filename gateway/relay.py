@@ -12,12 +12,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError
-from gateway.shaping import frame
+from gateway.sse import COMMENT_KEEPALIVE, encode_data
 
 if TYPE_CHECKING:
     from gateway.handlers.base import BaseHandler
-
-KEEP_ALIVE = b": keep-alive\n\n"
 
 SSE_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -94,7 +92,7 @@ class EventStream:
     def fail(self, error: GatewayError) -> None:
         """Write one error frame and cut the connection, so that nobody takes the answer for whole."""
         self.close()
-        self.send(frame(error.body()))
+        self.send(encode_data(error.body()))
         self._exchange.abort()
 
     def close(self) -> None:
@@ -105,4 +103,4 @@ class EventStream:
         """A second has passed."""
         limit = pulse.keep_alive if self.committed else pulse.commit_after
         if now - self._last_write >= limit:
-            self.send(KEEP_ALIVE)
+            self.send(COMMENT_KEEPALIVE)

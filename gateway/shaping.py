@@ -26,16 +26,10 @@ from gateway.schemas.chat_response import (
     ToolCall,
     ToolCallDelta,
 )
+from gateway.sse import DONE, encode_data
 from gateway.usage import text_units
 
-DONE = b"data: [DONE]\n\n"
-
 _encoder = msgspec.json.Encoder()
-
-
-def frame(payload: bytes) -> bytes:
-    """One data-only event."""
-    return b"data: %b\n\n" % payload
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -83,7 +77,7 @@ class ChatShaper:
             return DONE
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
         last.usage = self.usage or CompletionUsage()
-        return frame(_encoder.encode(last)) + DONE
+        return encode_data(_encoder.encode(last)) + DONE
 
     def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceShaper:
         """The shaper of choice `index`; every choice before it is opened first, or SDK helpers fail."""
@@ -111,7 +105,7 @@ class ChatShaper:
 
     def _encode(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         out = self._stamp(chunk, [part])
-        return frame(_encoder.encode(out))
+        return encode_data(_encoder.encode(out))
 
     def _stamp(self, chunk: ChatChunk, choices: list[ChunkChoice]) -> ChatChunk:
         shape = self.shape
@@ -140,7 +134,7 @@ class ChatShaper:
             return b""  # usage alone, or the empty prelude some hosts send
         out = self._stamp(chunk, [])
         out.moderation = chunk.moderation
-        return frame(_encoder.encode(out))
+        return encode_data(_encoder.encode(out))
 
 
 class _ChoiceShaper:

@@ -95,7 +95,7 @@ class ChunkChoice(Struct):
 
     index: int = 0
     delta: Delta = field(default_factory=Delta)
-    logprobs: Raw | None = None
+    logprobs: Any = None  # as the upstream gave it; null until known
     finish_reason: str | None = None
 
 
@@ -176,7 +176,7 @@ class Choice(Struct):
 
     index: int = 0
     message: ChatMessage = field(default_factory=ChatMessage)
-    logprobs: Raw | None = None
+    logprobs: Any = None  # as the upstream gave it; null until known
     finish_reason: str | None = None
 
 
