@@ -1,15 +1,13 @@
 """The composition root: builds one `Gateway` object out of settings, and is the only place that knows every part.
 
 `Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application
-over it. `serve()` is what `gateway serve` calls: the supervisor with its workers. Sharp edge: `reload` swaps the
-catalogue and the router whole, so calls in flight keep what they were admitted with, and replaced providers live on
-until those end.
+over it. Sharp edge: `reload` swaps the catalogue and the router whole, so calls in flight keep what they were
+admitted with, and replaced providers live on until those end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
@@ -121,10 +119,3 @@ class Gateway:
             await self._close_provider(provider)
         await self.upstream.close()
         await self.store.close()
-
-
-def serve(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
-    """Run the gateway until SIGTERM; the process exit code."""
-    from gateway.supervisor import run  # the supervisor starts workers, which import this module
-
-    return run(settings, config_path=config_path, demo=demo)

@@ -83,19 +83,26 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The document in `path`, with exact decimals for floats; SettingsFault when there is none to be had."""
+    """The document in `path`; SettingsFault when there is none to be had."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
+    return parse_toml(raw, file=str(path))
+
+
+def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
+    """The document that the bytes of `file` hold, with exact decimals for floats."""
     try:
         # Decimal keeps 0.1 what the operator wrote; as a double it would be 0.1000000000000000055.
-        return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
+        return tomllib.loads(raw.decode(), parse_float=Decimal)
     except UnicodeDecodeError:
         message = "is not UTF-8 text"
     except RecursionError:
         message = "is nested too deeply"
     except ValueError as error:  # TOMLDecodeError, and int()'s refusal of numbers with thousands of digits
         message = f"is not valid TOML: {error}"
-    raise SettingsFault([Fault(str(path), "", message)])
+    raise SettingsFault([Fault(file, "", message)])
 
 
 class TomlReader:

@@ -107,16 +107,16 @@ def test_check_finds_a_pepper_that_is_none(terminal: Terminal, monkeypatch: pyte
     assert "store.pepper: store.pepper (env:SHORT_PEPPER) is too short" in terminal.run("check").stderr
 
 
-def test_serve_hands_the_settings_to_the_server(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_hands_the_settings_to_the_supervisor(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Settings, Any, bool]] = []
 
-    def serve(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
+    def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
         calls.append((settings, config_path, demo))
         return 3
 
-    server = ModuleType("gateway.server")
-    server.serve = serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gateway.server", server)
+    supervisor = ModuleType("gateway.supervisor")
+    supervisor.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gateway.supervisor", supervisor)
     assert terminal.run("serve").exit_code == 3
     assert terminal.run("serve", "--demo").exit_code == 3
     assert terminal.run("serve", "--demo", "--config", str(terminal.config)).exit_code == 3

@@ -1,0 +1,111 @@
+"""Imports point one way: what may know whom, checked over the syntax trees of the code itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gateway
+
+ROOT = Path(__file__).parent.parent
+
+# From the top down. A part may import what stands below it, never what stands beside or above it.
+LAYERS = [
+    {"__main__"},
+    {"cli"},
+    {"supervisor"},
+    {"worker_process"},
+    {"worker"},
+    {"server"},
+    {"routes"},
+    {"handlers"},
+    {"allowance", "running", "settlement"},
+    {"call", "chat_fields", "dispatch", "demo", "testing"},
+    {"routing", "keys"},
+    {"auth", "catalog", "accounts"},
+    {"ledger", "store", "instances"},
+    {"metrics", "plugins", "transport"},
+    {"provider", "settings", "price", "receipt", "estimate", "shaping"},
+    {"usage", "fold", "relay", "settings_check"},
+    {"sse", "schemas", "toml_reader"},
+    {"errors", "log", "money", "ids", "secret", "hookspecs", "version", "channel", "sockets", "sideport"},
+]
+RANK = {part: rank for rank, layer in enumerate(reversed(LAYERS)) for part in layer}
+# What a plugin may import beside the names of `gateway` itself.
+PUBLIC = {"errors", "schemas", "sse", "testing"}
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
+
+
+def imported(path: Path, *, typing_too: bool = False) -> Iterator[tuple[str, str]]:
+    """Every import of a file, inside functions too, as (module, name); those for type checkers on demand."""
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif typing_too or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            pending += ast.iter_child_nodes(node)
+
+
+def part_of(module: str, name: str) -> str:
+    """The part of the gateway an import leads to; empty for its front door."""
+    steps = [*module.split("."), name]
+    home = ROOT / "gateway" / name
+    return steps[1] if len(steps) > 2 or home.is_dir() or home.with_suffix(".py").exists() else ""
+
+
+@pytest.mark.parametrize("path", sources("gateway"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_part_imports_only_what_lies_below_it(path: Path) -> None:
+    own = path.relative_to(ROOT / "gateway").with_suffix("").parts[0]
+    for module, name in imported(path):
+        if module.split(".")[0] == "gateway":
+            part = part_of(module, name)
+            assert part == own or RANK[part] < RANK[own], f"{own} imports {module}.{name}"
+
+
+def test_engine_never_imports_a_provider() -> None:
+    for path in sources("gateway"):
+        for module, _ in imported(path, typing_too=True):
+            assert module.split(".")[0] not in {"gateway_providers", "providers"}, path
+
+
+def test_hook_specifications_import_nothing_of_ours() -> None:
+    assert {module for module, _ in imported(ROOT / "gateway" / "hookspecs.py")} == {"__future__", "pluggy", "typing"}
+
+
+@pytest.mark.parametrize("path", sources("providers", "plugins"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_providers_and_plugins_use_public_names_only(path: Path) -> None:
+    for module, name in imported(path, typing_too=True):
+        if module.split(".")[0] != "gateway":
+            continue
+        if part := part_of(module, name):
+            assert part in PUBLIC, f"{module}.{name}"
+            assert not name.startswith("_"), f"{module}.{name}"
+        else:
+            assert name in gateway.__all__, name
+
+
+def test_folder_of_the_providers_is_no_package_of_that_name() -> None:
+    """A top-level `providers` would collide with anybody's; installed, it is `gateway_providers`."""
+    for path in sources("providers"):
+        relative = path.relative_to(ROOT / "providers").with_suffix("").parts
+        importlib.import_module(".".join(("gateway_providers", *(part for part in relative if part != "__init__"))))
+    assert "providers" not in sys.modules
+    assert not any(name.startswith("providers.") for name in sys.modules)
+
+
+def test_front_door_opens_without_the_house() -> None:
+    """`import gateway` is on the way of every command: it must not bring Tornado or aiohttp along."""
+    code = "import sys, gateway; print(sorted({'aiohttp', 'tornado', 'redis', 'msgspec'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

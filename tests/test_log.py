@@ -1,0 +1,70 @@
+"""Logs: one line per request, and no credential in any of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+
+import pytest
+
+from gateway.log import AccessLine, AccessLog, configure, redact
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("key sk-abcDEF123_- refused", "abcDEF123_-"),
+        ("Authorization: Bearer abc.def", "abc.def"),
+        ("header Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ('{"api_key": "topsecret"}', "topsecret"),
+        ("api-key=topsecret&x=1", "topsecret"),
+        ("password: hunter2", "hunter2"),
+    ],
+)
+def test_whatever_looks_like_a_credential_is_hidden(text: str, secret: str) -> None:
+    assert secret not in redact(text)
+    assert "***" in redact(text)
+
+
+def test_tracebacks_are_redacted_too() -> None:
+    stream = io.StringIO()
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        configure("info", stream=stream)
+        try:
+            raise ValueError("sk-in-a-traceback")
+        except ValueError:
+            logging.getLogger("gateway").exception("failed")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert "in-a-traceback" not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+
+
+async def test_access_lines_are_json_written_in_batches() -> None:
+    reader, writer = os.pipe()
+    log = AccessLog(fd=writer)
+    for number in range(3):
+        log.write(AccessLine(str(number), "GET", "/", 200, 1.5, detail="Bearer abc" if number else ""))
+    log.flush()
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        documents = [json.loads(line) for line in lines]
+    assert [document["request_id"] for document in documents] == ["0", "1", "2"]
+    assert documents[1]["detail"] == "Bearer ***"
+    assert documents[0]["at"].endswith("Z")
+    assert "tokens_in" not in documents[0]
+
+
+async def test_a_log_that_nobody_reads_does_not_stop_the_gateway() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = AccessLog(fd=writer)
+    log.write(AccessLine("1", "GET", "/", 200, 1.0))
+    log.flush()
+    os.close(writer)
+    assert log.enabled
