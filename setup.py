@@ -30,7 +30,7 @@ setup(
     ],
     package_dir={"gateway_providers": "providers"},
     package_data={
-        "gateway": ["py.typed", "ledger/lua/*.lua"],
+        "gateway": ["py.typed", "ledger/lua/*.lua", "prices/*.toml"],
         "gateway_providers": ["py.typed"],
     },
     install_requires=[

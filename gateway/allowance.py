@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 
+from msgspec import structs
+
 from gateway.call import Call
 from gateway.errors import BalanceExhausted, BudgetExceeded, StoreUnavailable
 from gateway.ledger import Ledger
-from gateway.usage import Usage, tokens_of
+from gateway.usage import Usage
 
 UNITS_PER_TOKEN = 4
+PER_MILLION = 1_000_000
 
 
 class Allowance:
@@ -23,33 +26,32 @@ class Allowance:
     def __init__(self, call: Call, ledger: Ledger, *, bounded: bool) -> None:
         self._call = call
         self._ledger = ledger
-        # A caller's own output limit was held in full, and a free model costs nothing: neither ever asks.
-        self._idle = bounded or not call.model.price.output
-        self.until = math.inf if self._idle else self._units(0.8)
+        self._prompt = call.cost(call.prompt)
+        self._per_million = call.cost(structs.replace(call.prompt, out_text=PER_MILLION)) - self._prompt
+        # Shares of the hold at which to ask for more, and at which to end. An output limit was held in full, so the
+        # upstream ends by itself; only one that keeps no limits is stopped, at twice what its answer may cost.
+        self._ask, self._end = (2.0, 2.0) if bounded else (0.8, 1.0)
+        self.until = self._units(self._ask)
 
     def _units(self, share: float) -> float:
         """Units of output at which the call has used that share of its hold."""
+        if not self._per_million:
+            return math.inf
         call = self._call
-        price = call.model.price.at(call.prompt.tokens_in)
-        left = call.hold.amount * share - price.cost(call.prompt)
-        return max(0.0, left * 1_000_000 / price.output * UNITS_PER_TOKEN / call.model.token_factor)
+        tokens = (call.hold.amount * share - self._prompt) * PER_MILLION / self._per_million
+        return max(0.0, tokens * UNITS_PER_TOKEN / call.model.token_factor)
 
     async def extend(self, units: int) -> None:
         """Hold more for a stream that has delivered `units`; raises what the caller is to be told when it must end."""
         call = self._call
-        more = Usage(requests=0, out_text=call.model.default_reserve_output)
+        more = call.cost(Usage(requests=0, out_text=call.model.default_reserve_output))
         try:
-            await self._ledger.extend(call.hold, max(1, call.model.price.cost(more)))
+            await self._ledger.extend(call.hold, max(1, more))
         except (BalanceExhausted, BudgetExceeded):
-            if self._used(units) >= call.hold.amount:
+            if units >= self._units(self._end):
                 raise
-            self.until = self._units(1.0)
+            self.until = self._units(self._end)
         except StoreUnavailable:
             self.until = units + UNITS_PER_TOKEN * call.model.default_reserve_output  # an answer outlives the store
         else:
-            self.until = self._units(0.8)
-
-    def _used(self, units: int) -> int:
-        call = self._call
-        tokens = tokens_of(units, factor=call.model.token_factor)
-        return call.model.price.cost(Usage(in_text=call.prompt.in_text, out_text=tokens))
+            self.until = self._units(self._ask)

@@ -29,6 +29,7 @@ CACHE_SIZE = 100_000  # some 25 MB when full
 PEPPER_BYTES = 32
 
 OK, KEY, ACCOUNT = 0, 1, 2  # codes of confirm.lua
+SHOWS_COST = "cost"  # a mark behind the key's id, fixed when the key is made, so that workers may remember it
 
 
 class PepperFault(Exception):
@@ -40,6 +41,7 @@ class ApiKey(Struct, frozen=True):
 
     account: str
     id: str
+    shows_cost: bool = False  # answers tell what they cost
 
 
 class KeyView(Struct, frozen=True):
@@ -104,8 +106,8 @@ class Authenticator:
         found = await self._links.link(name).call("GET", name)
         if found is None:
             raise InvalidApiKey
-        account, _, kid = found.decode().partition(":")
-        key = ApiKey(account, kid)
+        account, kid, *marks = found.decode().split(":")
+        key = ApiKey(account, kid, SHOWS_COST in marks)
         if len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
         self._known[fingerprint] = key

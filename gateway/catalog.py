@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from gateway.ledger import GroupLimits
-from gateway.price import Price
+from gateway.price import Price, price_on
 from gateway.provider import Target, Timeouts
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Model(Struct, frozen=True, kw_only=True):
     targets: tuple[WeightedTarget, ...]
     fallbacks: tuple[str, ...]
     groups: frozenset[str]
-    price: Price
+    prices: tuple[Price, ...]  # in the order of their dates
     record: ModelRecord
     endpoints: frozenset[str]
     unsupported_params: frozenset[str]
@@ -57,9 +57,16 @@ class Model(Struct, frozen=True, kw_only=True):
     default_reserve_output: int
     token_factor: float
     disconnect: str
+    hold: str  # "strict" or "clamp"
+
+    @property
+    def price(self) -> Price:
+        """The price that holds now; a call reads it once and keeps it, so that no change of date or file touches it."""
+        prices = self.prices
+        return prices[0] if len(prices) == 1 else price_on(prices, time.time())
 
     def reserve_output(self, requested: int | None) -> int:
-        """Output tokens to hold money for, given what the caller asked."""
+        """Output tokens to hold money for, given what the caller asked; without a limit, what can be extended later."""
         if requested is not None:
             return min(requested, self.max_output_tokens) if self.max_output_tokens else requested
         if self.max_output_tokens:
@@ -110,14 +117,13 @@ def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tu
 
 
 def _model(name: str, settings: ModelSettings, now: int) -> Model:
-    price = Price.of(settings.price)
     endpoints = tuple(settings.endpoints)
     return Model(
         name=name,
         targets=_targets(name, settings),
         fallbacks=tuple(settings.fallbacks),
         groups=frozenset(settings.groups),
-        price=price,
+        prices=tuple(map(Price.of, settings.price or (None,))),
         record=ModelRecord(
             id=name,
             object="model",
@@ -135,6 +141,7 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         default_reserve_output=settings.default_reserve_output,
         token_factor=settings.token_factor,
         disconnect=settings.disconnect,
+        hold=settings.hold,
     )
 
 

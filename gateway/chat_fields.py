@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from gateway.errors import UnsupportedParameter
 from gateway.provider import Chat
@@ -41,6 +41,15 @@ def fit(request: ChatRequest, candidates: list[Candidate], unknown_params: str) 
     if not fitted and refusal is not None:
         raise refusal
     return fitted
+
+
+def with_output_limit(fitted: Fitted, tokens: int) -> Fitted:
+    """The same with at most that many tokens of output, in the caller's spelling if there is one."""
+    request = fitted.request
+    given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
+    limits = dict.fromkeys(given or ["max_tokens"], tokens)
+    fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
+    return structs.replace(fitted, request=structs.replace(request, fields=fields, **limits))
 
 
 def _fit_one(request: ChatRequest, candidate: Candidate, unknown_params: str) -> Fitted:

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.settings import Settings, demo_settings, parse
-from gateway.toml_reader import Fault, SettingsFault, parse_toml
+from gateway.toml_reader import parse_toml, read_file
 
 
 class Configuration(Struct, frozen=True):
@@ -26,10 +26,7 @@ class Configuration(Struct, frozen=True):
     @classmethod
     def read(cls, path: Path, *, demo: bool = False) -> Configuration:
         """What `path` holds now; SettingsFault when it cannot be read."""
-        try:
-            return cls(str(path), path.read_bytes(), demo)
-        except OSError as error:
-            raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
+        return cls(str(path), read_file(path), demo)
 
     @classmethod
     def of_demo(cls, data_dir: Path) -> Configuration:

@@ -6,10 +6,12 @@ Everything before that is invisible to the caller, so a failure still has a true
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from gateway.errors import GatewayError, InternalError, UpstreamError, UpstreamTruncated
+from gateway.foreign import is_theirs
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.routing import Candidate
@@ -36,6 +38,12 @@ class Opened(Generic[T]):
         self.first = first
         self.rest = rest
 
+    async def close(self) -> None:
+        """End the stream; generators can be closed, other iterators need not have a way."""
+        aclose = getattr(self.rest, "aclose", None)
+        if aclose is not None:
+            await aclose()
+
 
 class Dispatcher:
     """Tries candidates in order; counts attempts and upstream errors."""
@@ -54,9 +62,9 @@ class Dispatcher:
                 return await attempt(option)
             except GatewayError as error:
                 failure = self._judge(candidate, error)
-            except Exception as error:
+            except BaseException as error:
                 # A third-party provider may raise anything; it must not take the request walk down with it.
-                failure = self._judge(candidate, self._contain(candidate, error))
+                failure = self._judge(candidate, self.contain(candidate, error))
         raise failure or InternalError(detail="no candidates")
 
     async def open(
@@ -69,6 +77,8 @@ class Dispatcher:
 
         async def first_item(option: F) -> Opened[T]:
             stream = attempt(option)
+            if not hasattr(stream, "__anext__"):
+                raise _not_a_stream(stream)
             try:
                 first = await anext(stream)
             except StopAsyncIteration:
@@ -85,6 +95,16 @@ class Dispatcher:
             raise error
         return error
 
-    def _contain(self, candidate: Candidate, error: Exception) -> GatewayError:
+    def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
+        """A provider's own failure as an answer may tell it; the log names the provider."""
+        if not is_theirs(error):
+            raise error
         self.log.provider_failed(candidate.target.provider, error)
         return UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
+
+
+def _not_a_stream(found: object) -> TypeError:
+    """What to tell the author of a provider, most likely of a coroutine that yields nothing."""
+    if inspect.iscoroutine(found):
+        found.close()
+    return TypeError(f"a stream is an async generator, not a {type(found).__name__}")

@@ -10,7 +10,7 @@
     ├── NotFound 404 ───────────── UnknownURL · ModelNotFound
     ├── MethodNotAllowed 405
     ├── RequestTimeout 408
-    ├── Conflict 409
+    ├── Conflict 409 ───────────── AnswerLost
     ├── RequestTooLarge 413
     ├── UnsupportedContentType 415
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited · SlowDown
@@ -278,6 +278,16 @@ class Conflict(GatewayError):
 
     def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
         super().__init__(message, retry_after=retry_after)
+
+
+class AnswerLost(Conflict):
+    """The call that had this Idempotency-Key was charged, but its answer is not kept."""
+
+    default_message = "The answer to this Idempotency-Key is not kept"
+    should_retry = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message, retry_after=None)
 
 
 class RequestTooLarge(GatewayError):

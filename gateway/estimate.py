@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.media import audio_seconds, image_size
 from gateway.schemas.chat_request import ChatRequest
 from gateway.usage import text_units, tokens_of
 
@@ -21,32 +22,45 @@ PER_TOOL = 8
 TOOLS = 12
 IMAGE = 1100  # an image of unknown size
 LOW_DETAIL_IMAGE = 85
-AUDIO_BASE64_PER_TOKEN = 4267  # 10 tokens a second of 16-bit 16 kHz sound, in base64 characters
+PER_TILE = 170  # of 512 by 512 pixels, in high detail
+AUDIO_PER_SECOND = 10
+UNKNOWN_AUDIO_RATE = 8_000  # bytes a second of a sound whose header does not say: 64 kbit/s
 FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
+LOOKED_AT = 64  # media parts whose header is read; a body may hold half a million of them
 SAFETY = 5, 4  # held: estimate times 5/4
 
 
 class PromptEstimate(Struct, frozen=True):
-    """Tokens a prompt will have, and how many of its parts are media whose size is anyone's guess."""
+    """Tokens a prompt will have by kind, and how many of its parts are media whose true count may be far off."""
 
-    tokens: int
-    media: int
+    text: int
+    image: int = 0
+    audio: int = 0
+    media: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.text + self.image + self.audio
 
 
 def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
-    """The prompt of a chat request, text times the model family's factor."""
-    units, tokens, media = 0, AT_END, 0
+    """The prompt of a chat request, text times the model family's factor.
+
+    Four messages of 1 KB take 1.2 µs. The worst 32 MiB bodies found: 0.19 s for a million empty parts, which take
+    longer than that to decode, and 0.07 s for ten million CJK characters or for 240,000 images.
+    """
+    units, tokens = 0, AT_END
+    parts: _Parts | None = None
     for message in request.messages:
         tokens += PER_MESSAGE
         content = message.content
         if isinstance(content, str):
             units += text_units(content)
         elif content:
+            parts = parts or _Parts()
             for part in content:
-                more_units, more_tokens = _part(part)
-                units += more_units
-                tokens += more_tokens
-                media += more_tokens > 0
+                units += parts.add(part)
         if getattr(message, "name", None):
             tokens += PER_NAME
         for call in getattr(message, "tool_calls", None) or ():
@@ -58,29 +72,68 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
     schema = request.fields.get("response_format")
     if schema is not None:
         units += len(bytes(schema))
-    return PromptEstimate(tokens + tokens_of(units, factor=factor), media)
+    tokens += tokens_of(units, factor=factor)
+    if parts is None:
+        return PromptEstimate(tokens)
+    return PromptEstimate(tokens + parts.document, parts.image, parts.audio, parts.media)
+
+
+class _Parts:
+    """Adds up content parts."""
+
+    def __init__(self) -> None:
+        self.image = self.audio = self.document = self.media = 0
+
+    def add(self, part: Any) -> int:
+        """Count a part; quarter tokens of its text."""
+        text = getattr(part, "text", None) or getattr(part, "refusal", None)
+        if text:
+            return text_units(text)
+        image = getattr(part, "image_url", None)
+        audio = getattr(part, "input_audio", None)
+        file = getattr(part, "file", None)
+        if image is not None:
+            self.image += self._image(image)
+        elif audio is not None:
+            self.audio += self._audio(audio.data)
+        elif file is not None and getattr(file, "file_data", None):
+            self.document += len(file.file_data) // FILE_BASE64_PER_TOKEN + 1
+        else:
+            return 0
+        self.media += 1
+        return 0
+
+    def _image(self, image: Any) -> int:
+        if image.detail == "low":
+            return LOW_DETAIL_IMAGE
+        size = image_size(image.url) if self.media < LOOKED_AT else None
+        return IMAGE if size is None else image_tokens(*size)
+
+    def _audio(self, data: str) -> int:
+        seconds = audio_seconds(data) if self.media < LOOKED_AT else None
+        if seconds is None:
+            seconds = len(data) * 0.75 / UNKNOWN_AUDIO_RATE
+        return int(seconds * AUDIO_PER_SECOND) + 1
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Tokens of an image in high detail: fitted into 2048 by 2048, its short side into 768, then cut into tiles."""
+    longest = max(width, height)
+    if longest > 2048:
+        width, height = _scaled(width, 2048, longest), _scaled(height, 2048, longest)
+    shortest = min(width, height)
+    if shortest > 768:
+        width, height = _scaled(width, 768, shortest), _scaled(height, 768, shortest)
+    return LOW_DETAIL_IMAGE + PER_TILE * -(-width // 512) * -(-height // 512)
+
+
+def _scaled(side: int, to: int, of: int) -> int:
+    return max(1, side * to // of)
 
 
 def with_safety(tokens: int) -> int:
     """The tokens to hold money for."""
     return -(-tokens * SAFETY[0] // SAFETY[1])
-
-
-def _part(part: Any) -> tuple[int, int]:
-    """Quarter tokens of text, and whole tokens of media, in one content part."""
-    text = getattr(part, "text", None) or getattr(part, "refusal", None)
-    if text:
-        return text_units(text), 0
-    image = getattr(part, "image_url", None)
-    if image is not None:
-        return 0, LOW_DETAIL_IMAGE if getattr(image, "detail", None) == "low" else IMAGE
-    audio = getattr(part, "input_audio", None)
-    if audio is not None:
-        return 0, len(audio.data) // AUDIO_BASE64_PER_TOKEN + 1
-    file = getattr(part, "file", None)
-    if file is not None and getattr(file, "file_data", None):
-        return 0, len(file.file_data) // FILE_BASE64_PER_TOKEN + 1
-    return 0, 0
 
 
 def _call_units(call: Any) -> int:

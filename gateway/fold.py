@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from gateway.errors import UpstreamTruncated
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.foreign import TURN, give_way, is_cancelled
 from gateway.schemas.chat_response import (
     ChatChunk,
     ChatCompletion,
@@ -22,12 +23,20 @@ from gateway.schemas.chat_response import (
     ToolCallDelta,
 )
 
+MAX_CHUNKS = 2_000_000  # what nobody reads as it comes must end somewhere: more than any model writes
+
 
 async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
     """The answer that `chunks` spell out; UpstreamTruncated when a choice never finished or none came."""
     answer = ChatCompletion()
     choices: dict[int, _ChoiceFold] = {}
+    taken = 0
     async for chunk in chunks:
+        taken += 1
+        if not taken % TURN or is_cancelled():
+            await give_way()
+        if taken > MAX_CHUNKS:
+            raise UpstreamInvalidResponse(detail=f"an answer of more than {MAX_CHUNKS} chunks")
         if chunk.usage is not UNSET and chunk.usage is not None:
             answer.usage = chunk.usage
         if chunk.system_fingerprint:

@@ -6,14 +6,17 @@ models then answer 503 while everything else is served.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gateway.foreign import is_theirs
 from gateway.log import gateway_log
 from gateway.plugins import Plugins
 from gateway.provider import Provider
+from gateway.secret import HIDDEN, Secret, SecretFault
 from gateway.settings import Fault, Settings, SettingsFault
 from gateway.toml_reader import suggestion
 
@@ -44,14 +47,27 @@ async def build_providers(
     """Make and start every provider in `names` that can be."""
     made = Instances({}, {})
     for name in names:
+        options: Struct | None = None
         try:
             provider, options = check_options(name, settings, plugins)
             instance = provider(options, upstream)
             await instance.start()
-        except Exception as error:
+        except BaseException as error:
             # Third-party constructors and start-ups raise what they like; one must not stop the others.
-            made.faults[name] = str(error)
-            gateway_log.error("provider %s is out of service: %s", name, error)
+            if not is_theirs(error):
+                raise
+            fault = made.faults[name] = _without_secrets(str(error), options)
+            gateway_log.error("provider %s is out of service: %s", name, fault or type(error).__name__)
         else:
             made.instances[name] = instance
     return made
+
+
+def _without_secrets(text: str, options: Struct | None) -> str:
+    """`text` without what the provider's own secrets hold: a constructor's complaint may quote them."""
+    for name in options.__struct_fields__ if options is not None else ():
+        secret = getattr(options, name)
+        if isinstance(secret, Secret):
+            with contextlib.suppress(SecretFault):
+                text = text.replace(secret.reveal(), HIDDEN)
+    return text

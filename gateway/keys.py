@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.accounts import CHANGED, Refused, check_model, check_name, time_text
-from gateway.auth import Fingerprint
+from gateway.auth import SHOWS_COST, Fingerprint
 from gateway.ledger.ledger import ACCOUNTS
 from gateway.ledger.scripts import Links, slot
 from gateway.money import MAX_AMOUNT, format_amount
@@ -43,6 +43,7 @@ class KeyRecord(Struct, frozen=True):
     models: list[str] | None
     budget: int | None
     spent: int
+    show_cost: bool
 
     def json_form(self) -> dict[str, Any]:
         """As the command line prints it."""
@@ -60,6 +61,7 @@ class KeyRecord(Struct, frozen=True):
             "models": self.models,
             "budget": format_amount(self.budget) if self.budget is not None else None,
             "spent": format_amount(self.spent),
+            "show_cost": self.show_cost,
         }
 
 
@@ -97,8 +99,9 @@ class Keys:
         models: Iterable[str] | None = None,
         budget: int | None = None,
         expires: datetime | None = None,
+        show_cost: bool = False,
     ) -> NewKey:
-        """Make a key; its text is in the answer and nowhere else."""
+        """Make a key; its text is in the answer and nowhere else. `show_cost`: answers say what they cost."""
         check_name(account, "account")
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
@@ -109,12 +112,15 @@ class Keys:
         fields = _fields(
             name=name, rpm=rpm, tpm=tpm, concurrency=concurrency, models=models, budget=budget, expires=expires, now=now
         )
+        if show_cost:
+            fields += ("cost", 1)
         # The fingerprint comes last: a key that was only half made can never be used.
         await call("SADD", f"{slot(account)}:ks", kid)
         await call("HSET", f"{slot(account)}:k:{kid}", *fields, "last4", text[-4:])
         await self._links.link(f"ki:{kid}").call("SET", f"ki:{kid}", account)
         fingerprint = f"kh:{self._fingerprint(text)}"
-        await self._links.link(fingerprint).call("SET", fingerprint, f"{account}:{kid}")
+        owner = f"{account}:{kid}:{SHOWS_COST}" if show_cost else f"{account}:{kid}"
+        await self._links.link(fingerprint).call("SET", fingerprint, owner)
         return NewKey(text, kid, account, name)
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
@@ -173,6 +179,7 @@ class Keys:
             fields["models"].strip("\n").split("\n") if "models" in fields else None,
             _number(fields, "cap"),
             int(fields.get("spent", "0")),
+            "cost" in fields,
         )
 
 

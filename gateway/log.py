@@ -14,11 +14,15 @@ import os
 import re
 import sys
 import time
-from typing import TextIO
+import traceback
+from typing import Any, TextIO
 
 import msgspec
 
 gateway_log = logging.getLogger("gateway")
+
+LONGEST_ROUTE = len("/v1/audio/transcriptions")
+MAX_PATH = 200  # characters of a path that are logged
 
 _SECRET = re.compile(
     r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
@@ -32,16 +36,44 @@ def redact(text: str) -> str:
 
 
 class Redactor(logging.Formatter):
-    """A formatter whose output cannot carry credentials."""
+    """A formatter whose output cannot carry credentials, nor, unless `quote`, what exceptions say.
+
+    A plugin's exception may quote a caller's message or the operator's key, in no shape that a pattern knows.
+    """
+
+    def __init__(self, form: str, *, quote: bool = False) -> None:
+        super().__init__(form)
+        self._quote = quote
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
+
+    def formatException(self, ei: Any) -> str:
+        """Where it happened and what kind it was; `quote` adds the words."""
+        return super().formatException(ei) if self._quote else "\n".join(_places(ei[1]))
+
+
+def _places(error: BaseException | None) -> list[str]:
+    """A traceback without the exceptions' own words, the first cause first."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    lines: list[str] = []
+    for link in reversed(chain):
+        lines += [
+            "Traceback (most recent call last):",
+            *(text.rstrip() for text in traceback.format_tb(link.__traceback__)),
+        ]
+        lines.append(type(link).__name__)
+    return lines
 
 
 def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
     """Log to stderr in one line per event; called once per process."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Redactor("%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"))
+    form = "%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"
+    handler.setFormatter(Redactor(form, quote=level.lower() == "debug"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -88,6 +120,8 @@ class AccessLog:
     def write(self, line: AccessLine) -> None:
         """Queue one line for the next batch."""
         line.at = self._now()
+        if len(line.path) > LONGEST_ROUTE:  # the caller's own text
+            line.path = redact(line.path[:MAX_PATH])
         if line.detail:
             line.detail = redact(line.detail)
         if not self._lines:

@@ -16,6 +16,7 @@ import pluggy
 from msgspec import Struct
 
 from gateway import hookspecs
+from gateway.foreign import is_theirs
 from gateway.log import PluginLog
 from gateway.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.version import __version__
@@ -30,6 +31,13 @@ BUILTINS: Mapping[str, str] = {
     "openai": "gateway_providers.openai",
     "fake": "gateway_providers.fake",
 }
+
+
+class PluginRefused(Exception):
+    """A plugin's hook raised, which means: do not start."""
+
+    def __init__(self, plugin: str, hook: str, error: Exception) -> None:
+        super().__init__(f"plugin {plugin} refuses to start: {type(error).__name__} in {hook}: {error}")
 
 
 class PluginReport(Struct, kw_only=True):
@@ -62,8 +70,10 @@ class Plugins:
             self._hooks.register(module, name=report.name)
             self._hooks.check_pending()
             self._register_providers(report, module)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             # A plugin is other people's code: anything it raises while loading is its own failure only.
+            if not is_theirs(error):
+                raise
             self._fail(report, f"{type(error).__name__}: {error}")
 
     def _register_providers(self, report: PluginReport, module: Any) -> None:
@@ -106,8 +116,13 @@ class Plugins:
                 self.log.hook_failed(implementation.plugin_name, hook, error)
 
     def call_strict(self, hook: str, **arguments: Any) -> None:
-        """Call a hook that may refuse: what it raises goes through."""
-        getattr(self._hooks.hook, hook)(**arguments)
+        """Call a hook that may refuse; PluginRefused says which plugin did, and why."""
+        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
+            try:
+                implementation.function(*(arguments[name] for name in implementation.argnames))
+            except Exception as error:
+                # Third-party code: whatever it raises is its refusal, and the operator wants its name.
+                raise PluginRefused(implementation.plugin_name, hook, error) from error
 
     def has_hook(self, hook: str) -> bool:
         """Whether any plugin implements `hook`; lets the caller skip building its arguments."""

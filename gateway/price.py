@@ -1,14 +1,19 @@
 """What usage costs: prices per model as integers, and the one multiplication that turns tokens into money.
 
 Token prices are nano currency units (1e-9) per 1,000,000 tokens, the others nano per unit. `Price.cost(usage)` is exact
-integer arithmetic, rounded up once. Sharp edge: a bucket without a price of its own takes its text price, never zero.
+integer arithmetic, rounded up once. A price is never changed: a new one is a new object with a version of its own.
+Sharp edge: a bucket without a price of its own takes its text price, and an image of an unknown size the dearest one;
+neither is ever free by oversight.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, structs
 
 from gateway.usage import Usage
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.settings import PriceSettings
 
 PER_MILLION = 1_000_000
+ANY = "*"  # in per_image: every size, or quality, that is not named
 
 #: What a bucket without a price of its own is charged at.
 DEFAULTS = (
@@ -38,10 +44,11 @@ class Tier(Struct, frozen=True):
     price: Price
 
 
-class Price(Struct, frozen=True, kw_only=True):
+class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The price of one model, in nano units."""
 
     version: str = ""
+    effective_from: int = 0  # Unix seconds
     input: int = 0  # per million tokens, as all token prices below
     cached_input: int = 0
     cache_write: int = 0
@@ -59,8 +66,10 @@ class Price(Struct, frozen=True, kw_only=True):
     per_search_unit: int = 0
     per_web_search: int = 0
     minimum: int = 0
+    per_image: dict[str, dict[str, int]] = {}  # size → quality → amount
     tiers: tuple[Tier, ...] = ()
     service_tier_multiplier: dict[str, tuple[int, int]] = {}  # tier → numerator, denominator
+    held: Price | None = None  # the same with each bucket at the dearest rate its tokens may turn out to have
 
     @classmethod
     def of(cls, settings: PriceSettings | None) -> Price:
@@ -70,10 +79,18 @@ class Price(Struct, frozen=True, kw_only=True):
         amounts = settings.amounts()
         tiers = sorted(settings.tiers, key=lambda tier: tier.above_input_tokens)
         multipliers = {name: factor.as_integer_ratio() for name, factor in settings.service_tier_multiplier.items()}
-        return structs.replace(
+        price = structs.replace(
             _complete(amounts),
+            per_image=settings.per_image,
             tiers=tuple(Tier(tier.above_input_tokens, _complete({**amounts, **tier.amounts()})) for tier in tiers),
             service_tier_multiplier=multipliers,
+        )
+        date = settings.effective_from
+        return structs.replace(
+            price,
+            version=_digest(price) + (f"@{date}" if date else ""),
+            effective_from=int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) if date else 0,
+            held=_dearest(price),
         )
 
     def cost(self, usage: Usage, *, service_tier: str | None = None) -> int:
@@ -98,12 +115,39 @@ class Price(Struct, frozen=True, kw_only=True):
             + price.per_web_search * usage.web_searches
         )
         if usage.audio_seconds_in or usage.audio_seconds_out:
-            # Seconds come as floats; microseconds keep the sum in integers.
+            # Seconds come as floats; whole microseconds keep the sum in integers.
             million += round(usage.audio_seconds_in * PER_MILLION) * price.per_second_in
             million += round(usage.audio_seconds_out * PER_MILLION) * price.per_second_out
-        top, bottom = price.service_tier_multiplier.get(service_tier or "", (1, 1))
+        if usage.images is not None:
+            units += usage.images.count * self.image(usage.images.size, usage.images.quality)
+        top, bottom = self.service_tier_multiplier.get(service_tier or "", (1, 1))
         total = -(-(million + units * PER_MILLION) * top // (PER_MILLION * bottom))
         return max(total, price.minimum)
+
+    def worst(self, usage: Usage, *, service_tier: str | None = None) -> int:
+        """Nano units that `usage` may cost at most, whatever kind its tokens turn out to be: what is held."""
+        held = self.held or self
+        top, bottom = self.service_tier_multiplier.get(service_tier or "", (1, 1))
+        # A tier that is cheaper than usual may be asked for, but is not always granted.
+        return held.cost(usage, service_tier=service_tier if top > bottom else None)
+
+    def billed_tier(self, asked: str | None, used: str | None) -> str | None:
+        """The service tier to charge: the one used, unless nobody asked for one so dear."""
+        if not self.service_tier_multiplier or used is None or used == asked:
+            return asked
+        used_top, used_bottom = self.service_tier_multiplier.get(used, (1, 1))
+        top, bottom = self.service_tier_multiplier.get(asked or "", (1, 1))
+        if used_top <= used_bottom or used_top * bottom <= top * used_bottom:
+            return used
+        return asked if top >= bottom else None
+
+    def image(self, size: str, quality: str) -> int:
+        """Nano units of one image."""
+        for by_quality in (self.per_image.get(size), self.per_image.get(ANY)):
+            for name in (quality, ANY):
+                if by_quality is not None and name in by_quality:
+                    return by_quality[name]
+        return max((amount for table in self.per_image.values() for amount in table.values()), default=0)
 
     def at(self, input_tokens: int) -> Price:
         """The price that holds for a prompt of this length."""
@@ -113,11 +157,14 @@ class Price(Struct, frozen=True, kw_only=True):
                 chosen = tier.price
         return chosen
 
-    @property
-    def is_free(self) -> bool:
-        """No field of this price can make a call cost anything."""
-        amounts = (value for name, value in structs.asdict(self).items() if name not in {"tiers", "version"})
-        return not self.tiers and not any(value for value in amounts if isinstance(value, int))
+
+def price_on(prices: tuple[Price, ...], now: float) -> Price:
+    """The price that holds at `now`, in Unix seconds; before the first one, the first: never nothing."""
+    chosen = prices[0]
+    for price in prices:
+        if price.effective_from <= now:
+            chosen = price
+    return chosen
 
 
 def _complete(amounts: Mapping[str, int]) -> Price:
@@ -126,3 +173,24 @@ def _complete(amounts: Mapping[str, int]) -> Price:
     for name, source in DEFAULTS:
         whole.setdefault(name, whole.get(source, 0))
     return structs.replace(Price(), **whole)
+
+
+def _dearest(price: Price) -> Price:
+    """Prompt text may be cached, written to a cache or neither, and output may be reasoning: nobody knows before."""
+    text = max(price.input, price.cached_input, price.cache_write, price.cache_write_long)
+    output = max(price.output, price.reasoning)
+    return structs.replace(
+        price,
+        input=text,
+        image_input=max(price.image_input, text),
+        audio_input=max(price.audio_input, text),
+        output=output,
+        audio_output=max(price.audio_output, output),
+        image_output=max(price.image_output, output),
+        tiers=tuple(Tier(tier.above_input_tokens, _dearest(tier.price)) for tier in price.tiers),
+    )
+
+
+def _digest(price: Price) -> str:
+    """Equal amounts have equal digests, whichever file, worker or release they come from."""
+    return hashlib.sha256(msgspec.json.encode(price, order="sorted")).hexdigest()[:12]

@@ -16,6 +16,7 @@ from gateway.sse import COMMENT_KEEPALIVE, encode_data
 
 if TYPE_CHECKING:
     from gateway.handlers.base import BaseHandler
+    from gateway.idempotency import Claim
 
 SSE_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -57,8 +58,9 @@ class Pulse:
 class EventStream:
     """One SSE answer of one handler."""
 
-    def __init__(self, handler: BaseHandler, pulse: Pulse) -> None:
+    def __init__(self, handler: BaseHandler, pulse: Pulse, *, claim: Claim | None = None) -> None:
         self._handler = handler
+        self._claim = claim  # keeps what was sent, for a retry with the same Idempotency-Key
         self._exchange = handler.exchange
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
@@ -68,6 +70,11 @@ class EventStream:
 
     def send(self, frames: bytes) -> asyncio.Future[None] | None:
         """Write `frames`; the future, if any, is what to await before sending more."""
+        if self._claim is not None:
+            self._claim.keep(frames)
+        return self._write(frames)
+
+    def _write(self, frames: bytes) -> asyncio.Future[None] | None:
         self._last_write = self._loop.time()
         if not self.committed:
             return self._commit(frames)
@@ -87,6 +94,8 @@ class EventStream:
         """Write the last frames and end the answer as complete."""
         self.close()
         self.send(frames)
+        if self._claim is not None:
+            self._claim.complete(200, self._handler.answer_headers)
         self._exchange.finish()
 
     def fail(self, error: GatewayError) -> None:
@@ -103,4 +112,4 @@ class EventStream:
         """A second has passed."""
         limit = pulse.keep_alive if self.committed else pulse.commit_after
         if now - self._last_write >= limit:
-            self.send(COMMENT_KEEPALIVE)
+            self._write(COMMENT_KEEPALIVE)

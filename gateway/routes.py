@@ -15,6 +15,7 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 
+from gateway.handlers.account import BalanceHandler, ReceiptHandler
 from gateway.handlers.base import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.handlers.chat import ChatHandler
 from gateway.handlers.models import ModelHandler, ModelsHandler
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 PATHS: Mapping[str, type[BaseHandler]] = {
     "/v1/chat/completions": ChatHandler,
     "/v1/models": ModelsHandler,
+    "/v1/balance": BalanceHandler,
     "/": GreetingHandler,
 }
 
 #: Beginnings of paths, longest first; the handler gets the rest as its argument.
 PREFIXES: Mapping[str, type[BaseHandler]] = {
     "/v1/models/": ModelHandler,
+    "/v1/usage/": ReceiptHandler,
 }
 
 

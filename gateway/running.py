@@ -45,6 +45,8 @@ class Running:
         self._ledger = ledger
         self._store = store
         self._walks: dict[str, Walk] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -54,18 +56,38 @@ class Running:
 
     async def close(self) -> None:
         """Stop both."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        while pending := [task for task in self._tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            # Once is not enough: a cancellation that meets one of redis-py's own timeouts can be swallowed there.
+            await asyncio.wait(pending, timeout=0.5)
 
     def add(self, request_id: str, walk: Walk) -> None:
         """A call was admitted."""
         self._walks[request_id] = walk
+        self._empty.clear()
 
     def discard(self, request_id: str) -> None:
         """It was settled."""
         self._walks.pop(request_id, None)
+        if not self._walks:
+            self._empty.set()
+
+    async def all_settled(self, within: float) -> bool:
+        """Wait until no call runs; False when some still do after so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def cut_all(self, error: GatewayError) -> int:
+        """End every call with that error; how many there were."""
+        walks = list(self._walks.values())
+        for walk in walks:
+            walk.cut(error)
+        return len(walks)
 
     async def beat(self) -> None:
         """Renew every hold, store what each call used, cut those whose key was revoked."""
@@ -109,8 +131,7 @@ class Running:
             await asyncio.sleep(LISTEN_AGAIN)  # beats notice revocations meanwhile
 
     async def _listen(self) -> None:
-        async with self._store.client.pubsub() as channel:
-            await channel.subscribe(CHANGED)
+        async with self._store.channel(CHANGED) as channel:
             while True:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
                 if message is not None:

@@ -12,8 +12,9 @@ import asyncio
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
+from gateway.idempotency import Idempotency
 from gateway.instances import build_providers
-from gateway.ledger import Ledger
+from gateway.ledger import Journal, Ledger
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins import Plugins, load_plugins
@@ -34,7 +35,9 @@ RETIRE_AFTER = 3600.0
 class Gateway:
     """Everything one worker serves with."""
 
-    def __init__(self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes, journal: Journal | None = None
+    ) -> None:
         self.settings = settings
         self.store = store
         self.plugins = plugins
@@ -43,8 +46,14 @@ class Gateway:
         self.metrics.build_info()
         self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
+        self.idempotency = Idempotency(store)
         self.catalog = Catalog.build(settings)
-        self.ledger = Ledger(store, self.catalog.groups)
+        self.journal = journal
+        self.ledger = Ledger(store, self.catalog.groups, journal=journal)
+        if self.ledger.recovery is not None:
+            store.on_reconnect = self.ledger.recovery.reconnected
+        if journal is not None:
+            journal.store_is_whole = store.whole
         self.upstream = Upstream()
         self.providers: dict[str, Provider] = {}
         self.router = Router(self.catalog, self.providers)
@@ -56,10 +65,18 @@ class Gateway:
         self._retired: list[Provider] = []
 
     @classmethod
-    async def build(cls, settings: Settings, store: Store, *, pepper: bytes, plugins: Plugins | None = None) -> Gateway:
-        """A gateway ready to serve; a plugin's `startup` hook may refuse."""
+    async def build(
+        cls,
+        settings: Settings,
+        store: Store,
+        *,
+        pepper: bytes,
+        plugins: Plugins | None = None,
+        journal: Journal | None = None,
+    ) -> Gateway:
+        """A gateway ready to serve; a plugin's `startup` hook may refuse. Without a journal the store alone counts."""
         plugins = plugins or load_plugins(settings.plugins)
-        gateway = cls(settings, store, plugins, pepper=pepper)
+        gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
         await gateway._use_providers(settings)
         plugins.call_strict("startup", gateway=gateway)
         gateway.running.start()
@@ -113,9 +130,14 @@ class Gateway:
         """Write the last settlements and release everything; call it after the last request has drained."""
         await self.running.close()
         await self.settlement.drain()
+        await self.idempotency.drain()
         self.access_log.flush()
         self.plugins.call_each("shutdown", gateway=self)
         for provider in [*self.providers.values(), *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()
+        if self.ledger.recovery is not None:
+            await self.ledger.recovery.close()
         await self.store.close()
+        if self.journal is not None:
+            self.journal.close()

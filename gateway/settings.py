@@ -19,9 +19,10 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from msgspec import Meta, Struct, structs
 
 from gateway.money import parse_amount
+from gateway.price_table import public_price
 from gateway.secret import Secret
 from gateway.settings_check import check
-from gateway.toml_reader import Fault, FromToml, Key, SettingsFault, TomlReader, plain, read_toml
+from gateway.toml_reader import Fault, FromTables, FromToml, Key, SettingsFault, TomlReader, plain, read_toml
 
 S = TypeVar("S", bound=Struct)
 
@@ -113,6 +114,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     legacy_quota_code: bool = False
     obfuscation: Literal["upstream", "on", "off"] = "upstream"
     debug_headers: bool = False
+    cost_header: bool = False
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True):
@@ -189,6 +191,22 @@ class PriceSettings(AmountSettings, frozen=True, kw_only=True):
     effective_from: IsoDate | None = None
 
 
+def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
+    """One price, several by date, or the name of a public one."""
+    tables: list[tuple[object, Key]]
+    if isinstance(value, str):
+        tables = [(table, key) for table in public_price(value)]
+    elif isinstance(value, list):
+        tables = [(table, (*key, index)) for index, table in enumerate(value)]
+    else:
+        tables = [(value, key)]
+    prices = [reader.struct(PriceSettings, table, place) for table, place in tables]
+    return tuple(price for price in prices if price is not None) if all(prices) else None
+
+
+Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
+
+
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """[models."NAME"]: one public model."""
 
@@ -204,8 +222,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     context_window: Count | None = None
     max_output_tokens: Count | None = None
     default_reserve_output: Count = 1024
-    price: PriceSettings | None = None
+    price: Prices | None = None
     free: bool = False
+    hold: Literal["strict", "clamp"] = "strict"
     endpoints: tuple[Endpoint, ...] = ("chat",)
     unsupported_params: tuple[SamplingParam, ...] = ()
     max_tokens_field: Literal["", "max_tokens", "max_completion_tokens"] = ""

@@ -8,7 +8,8 @@ included, so that one fault does not bring others in its train.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,13 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}
     names = {**known, "models": {*known["models"], *aliases}}
+    today = datetime.now(UTC).date().isoformat()
+    _check_currencies(settings, reader)
     for name, model in settings.models.items():
         key: Key = ("models", name)
         _check_targets(model, reader, key, known=names)
         _check_names(model, reader, key, known=names)
-        _check_price(model, reader, key)
+        _check_prices(model, reader, key, today=today)
         if {name, *model.aliases} & set(model.fallbacks):
             reader.fault((*key, "fallbacks"), "a model cannot fall back on itself")
 
@@ -108,20 +111,49 @@ def _check_names(model: ModelSettings, reader: TomlReader, key: Key, *, known: K
             reader.fault((*key, "fallbacks", index), message)
 
 
-def _check_price(model: ModelSettings, reader: TomlReader, key: Key) -> None:
+def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
     place: Key = (*key, "price")
-    price = model.price
-    if price is None:
+    if not model.price:
         if not model.free:
             reader.fault(place, "missing: a model has a price, or says free = true")
         return
     if model.free:
         reader.fault(place, "a price and free = true exclude each other")
-    elif not _charges(price):
-        reader.fault(place, "every amount is zero; a model that costs nothing says free = true")
+        return
+    for index, price in enumerate(model.price):
+        _check_price(price, model, reader, place if len(model.price) == 1 else (*place, index))
+    _check_dates(model.price, reader, place, today=today)
+
+
+def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader, key: Key) -> None:
+    if not _charges(price):
+        reader.fault(key, "every amount is zero; a model that costs nothing says free = true")
     elif "chat" in model.endpoints:
-        _check_text_prices(price, reader, place)
-    _check_tiers(price, reader, place)
+        _check_text_prices(price, reader, key)
+    _check_tiers(price, reader, key)
+
+
+def _check_dates(prices: Sequence[PriceSettings], reader: TomlReader, key: Key, *, today: str) -> None:
+    """From today on there is a price on every day, and just one."""
+    dates = [price.effective_from or "" for price in prices]
+    if dates[0] > today:
+        reader.fault(key, f"missing until {dates[0]}: the price that holds now stands before it")
+    for index, (before, after) in enumerate(pairwise(dates), start=1):
+        if after <= before:
+            reader.fault((*key, index, "effective_from"), "prices stand in rising order of their dates")
+
+
+def _check_currencies(settings: Settings, reader: TomlReader) -> None:
+    """Balances have one currency, so prices have."""
+    seen: dict[str, str] = {}
+    for name, model in settings.models.items():
+        for price in model.price or ():
+            if price.currency:
+                seen.setdefault(price.currency, name)
+                if price.currency != next(iter(seen)):
+                    message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
+                    reader.fault(("models", name, "price", "currency"), message)
+                    break
 
 
 def _charges(price: PriceSettings) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from gateway.call import Call
 from gateway.errors import GatewayError
@@ -47,12 +48,11 @@ class Settlement:
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
         if usage is None:
             return None, 0
-        price = call.model.price
         if usage.tokens_in > call.ceiling_in or usage.tokens_out > call.ceiling_out:
             # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
             gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
             return call.worst_case, call.hold.amount
-        return usage, price.cost(usage, service_tier=call.service_tier)
+        return usage, call.cost(usage)
 
     async def _write(self, call: Call, record: CallRecord, *, charged: bool) -> None:
         try:
@@ -104,5 +104,5 @@ def _outcome(call: Call, record: CallRecord) -> Outcome:
     )
 
 
-def _counts(usage: Usage) -> dict[str, int]:
+def _counts(usage: Usage) -> dict[str, Any]:
     return {name: getattr(usage, name) for name in usage.__struct_fields__ if name not in {"estimated", "requests"}}

@@ -27,7 +27,7 @@ from gateway.schemas.chat_response import (
     ToolCallDelta,
 )
 from gateway.sse import DONE, encode_data
-from gateway.usage import text_units
+from gateway.usage import is_possible, text_units
 
 _encoder = msgspec.json.Encoder()
 
@@ -59,7 +59,7 @@ class ChatShaper:
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames that `chunk` amounts to; may be empty."""
         if chunk.usage is not UNSET and chunk.usage is not None:
-            self.usage = chunk.usage
+            self.usage = chunk.usage if is_possible(chunk.usage) else None
         if not chunk.choices:
             return self._moderation(chunk)
         frames: list[bytes] = []
@@ -68,6 +68,11 @@ class ChatShaper:
                 self._count(shaped.delta)
                 frames.append(self._encode(chunk, shaped))
         return b"".join(frames)
+
+    @property
+    def used_tier(self) -> str | UnsetType | None:
+        """The service tier the upstream named, in its last chunk."""
+        return self._last.service_tier
 
     def close(self) -> bytes:
         """The end of a whole stream; UpstreamTruncated if any choice is unfinished."""
@@ -97,6 +102,8 @@ class ChatShaper:
             units += text_units(delta.reasoning_content)
         if delta.tool_calls:
             units += sum(len(call.function.arguments or "") for call in delta.tool_calls if call.function)
+        if delta.function_call:
+            units += len(delta.function_call.arguments or "")
         if delta.refusal:
             units += text_units(delta.refusal)
         if units:
@@ -176,7 +183,7 @@ class _ChoiceShaper:
         if delta.tool_calls:
             delta.tool_calls = self.tools.number(delta.tool_calls)
         if self.shape.legacy_functions and delta.tool_calls:
-            delta.function_call, delta.tool_calls = _legacy(delta.tool_calls[0]), UNSET
+            delta.function_call, delta.tool_calls = _legacy(delta.tool_calls), UNSET
         if _says_something(delta) or part.logprobs is not None:
             self.spoke = True
             out.append(ChunkChoice(self.index, delta, part.logprobs, None))
@@ -260,9 +267,12 @@ def _says_something(delta: Delta) -> bool:
     )
 
 
-def _legacy(call: ToolCallDelta) -> FunctionCall:
-    function = call.function or FunctionCall()
-    return FunctionCall(name=function.name or UNSET, arguments=function.arguments or "")
+def _legacy(fragments: list[ToolCallDelta]) -> FunctionCall | UnsetType:
+    """What the fragments say about the first call, as `function_call`; that form has no words for further calls."""
+    first = [fragment.function or FunctionCall() for fragment in fragments if fragment.index == 0]
+    if not first:
+        return UNSET
+    return FunctionCall(name=first[0].name or UNSET, arguments="".join(call.arguments or "" for call in first))
 
 
 def finish_reason(reason: str, *, called: bool, spoke: bool, legacy: bool = False) -> str:

@@ -6,30 +6,47 @@ import socket
 
 
 def bind_all(host: str, port: int, count: int) -> list[socket.socket]:
-    """`count` bound sockets on one address; port 0 takes a free one for all. OSError names the address."""
+    """`count` bound sockets on one address; port 0 takes a free one for all. OSError names the address.
+
+    None of them listens yet: the kernel gives a socket its share of the connections from `listen` on.
+    """
     family, address = _resolve(host, port)
     sockets: list[socket.socket] = []
     try:
+        if count > 1 and port:
+            # Sockets that share a port let in every other that shares; only one that does not share finds it taken.
+            _bind(family, address, shared=False).close()
         for _ in range(count):
-            sock = _bind(family, address, shared=count > 1)
-            sockets.append(sock)
-            address = sock.getsockname()
+            sockets.append(_bind(family, address, shared=count > 1))
+            address = sockets[0].getsockname()
     except OSError as error:
         for sock in sockets:
             sock.close()
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     return sockets
+
+
+def bind_again(sock: socket.socket) -> socket.socket:
+    """A fresh socket on the address of one that shares its port; the old one is closed, with all that waits in it."""
+    fresh = _bind(sock.family, sock.getsockname(), shared=True)
+    sock.close()
+    return fresh
+
+
+def is_shared(sock: socket.socket) -> bool:
+    """Whether others may take its connections."""
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) != 0
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     return infos[0][0], infos[0][4]  # type: ignore[return-value]
 
 
-def _bind(family: socket.AddressFamily, address: tuple[str, int], *, shared: bool) -> socket.socket:
+def _bind(family: int, address: tuple[str, int], *, shared: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

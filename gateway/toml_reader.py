@@ -47,6 +47,12 @@ class FromToml(Struct, frozen=True):
     read: Callable[[Any], Any]
 
 
+class FromTables(Struct, frozen=True):
+    """Like FromToml, for a value with tables in it: the function gets reader and key too, and None means faults."""
+
+    read: Callable[[TomlReader, Any, Key], Any]
+
+
 class SettingsFault(Exception):
     """A configuration that cannot be used, with every fault found in it; `str()` has one fault per line."""
 
@@ -84,11 +90,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The document in `path`; SettingsFault when there is none to be had."""
+    return parse_toml(read_file(path), file=str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a configuration; SettingsFault when they cannot be read."""
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
-    return parse_toml(raw, file=str(path))
 
 
 def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
@@ -160,6 +170,8 @@ class TomlReader:
             for mark in getattr(kind, "__metadata__", ()):
                 if isinstance(mark, FromToml):
                     return mark.read(value)
+                if isinstance(mark, FromTables):
+                    return mark.read(self, value, key)
             if kind is Any:
                 return plain(value)
             if get_origin(kind) is Literal:

@@ -10,9 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+from gateway.schemas.chat_response import (
+    CacheWriteDetails,
+    CompletionTokensDetails,
+    CompletionUsage,
+    PromptTokensDetails,
+)
 
 MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
 
@@ -21,6 +26,14 @@ MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
 _NOT_TWO_BYTE = bytes(b for b in range(256) if not 0xC0 <= b <= 0xDF)
 _NOT_THREE_BYTE = bytes(b for b in range(256) if not 0xE0 <= b <= 0xEF)
 _NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)
+
+
+class Images(Struct, frozen=True):
+    """Images that were made, all of one size and quality."""
+
+    count: int
+    size: str = ""
+    quality: str = ""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -38,6 +51,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     out_reasoning: int = 0
     out_audio: int = 0
     out_image: int = 0
+    images: Images | None = None
     characters: int = 0
     audio_seconds_in: float = 0.0
     audio_seconds_out: float = 0.0
@@ -60,19 +74,22 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object, whose details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-        cached = min(prompt.cached_tokens, usage.prompt_tokens)
+        cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
         write = prompt.cache_write_tokens if prompt.cache_write_tokens is not UNSET else 0
+        details = prompt.cache_write_tokens_details
+        long = details.ttl_12h_tokens if details is not UNSET else 0
         image = prompt.image_tokens if prompt.image_tokens is not UNSET else 0
-        text = usage.prompt_tokens - cached
         write, text = _take(write, text)
+        long, short = _take(long, write)
         audio, text = _take(prompt.audio_tokens, text)
         image, text = _take(image, text)
-        reasoning, out = _take(completion.reasoning_tokens, usage.completion_tokens)
+        reasoning, out = _take(completion.reasoning_tokens, max(usage.completion_tokens, 0))
         audio_out, out = _take(completion.audio_tokens, out)
         return cls(
             in_text=text,
             in_cached=cached,
-            in_cache_write_short=write,
+            in_cache_write_short=short,
+            in_cache_write_long=long,
             in_audio=audio,
             in_image=image,
             out_text=out,
@@ -83,8 +100,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 def _take(wanted: int, available: int) -> tuple[int, int]:
-    """`wanted`, but no more than there is; and what is left."""
-    taken = min(wanted, available)
+    """`wanted`, but no less than nothing and no more than there is; and what is left."""
+    taken = max(0, min(wanted, available))
     return taken, available - taken
 
 
@@ -130,9 +147,17 @@ def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
     for name in ("cache_write_tokens", "image_tokens", "text_tokens"):
         if details_in.get(name) is not None:
             setattr(usage.prompt_tokens_details, name, min(_count(details_in, name), prompt))
+    usage.prompt_tokens_details.cache_write_tokens_details = _cache_writes(details_in)
     if details_out.get("text_tokens") is not None:
         usage.completion_tokens_details.text_tokens = _count(details_out, "text_tokens")
     return usage
+
+
+def _cache_writes(details: dict[str, Any]) -> CacheWriteDetails | UnsetType:
+    written = _details(details, "cache_write_tokens_details")
+    if not written:
+        return UNSET
+    return CacheWriteDetails(_count(written, "ttl_30m_tokens"), _count(written, "ttl_12h_tokens"))
 
 
 def _details(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -148,6 +173,26 @@ def _count(document: dict[str, Any], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_TOKENS:
         raise ValueError(name)
     return round(value)
+
+
+def is_possible(usage: object) -> bool:
+    """Whether this is a usage with counts that can be: a plugin may have put anything there."""
+    if not isinstance(usage, CompletionUsage):
+        return False
+    parts, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    counts = (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.total_tokens,
+        parts.cached_tokens,
+        parts.audio_tokens,
+        0 if parts.cache_write_tokens is UNSET else parts.cache_write_tokens,
+        0 if parts.image_tokens is UNSET else parts.image_tokens,
+        0 if parts.cache_write_tokens_details is UNSET else parts.cache_write_tokens_details.ttl_12h_tokens,
+        completion.reasoning_tokens,
+        completion.audio_tokens,
+    )
+    return all(type(count) is int and 0 <= count <= 2 * MAX_TOKENS for count in counts)
 
 
 def text_units(text: str) -> int:

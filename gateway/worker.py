@@ -1,110 +1,181 @@
 """One serving process: `python -m gateway.worker SPEC`, started and watched by the supervisor.
 
-It builds a `Gateway`, serves on the listening socket it inherited, and reports its counts. It drains and exits on
-SIGTERM, and just so when the channel to its supervisor closes: a worker never outlives the process that would restart
-its peers.
+It is briefed over its channel, builds a `Gateway`, serves on the listening socket it inherited, and reports its counts.
+SIGTERM drains it, and just so the end of the channel: a worker never outlives the process that would restart its
+peers. Sharp edge: SIGINT and SIGHUP are not for workers and do nothing here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
-from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from gateway import log
 from gateway.channel import Channel, Message
+from gateway.configuration import Configuration
+from gateway.errors import Draining
+from gateway.handlers.protocol_errors import ProtocolErrors
+from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
+from gateway.plugins import PluginRefused
 from gateway.server import Gateway
-from gateway.settings import Settings, SettingsFault, demo_settings, load
-from gateway.store import Store
+from gateway.settings import Settings, SettingsFault
+from gateway.store import Store, StoreFault
 from gateway.transport.http_server import HTTPServer, ServerLimits
 
 REPORT_EVERY = 1.0  # seconds between reports of counts
+CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
+SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
+ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
 
 
 class WorkerSpec(msgspec.Struct):
-    """What a worker is told on its command line."""
+    """What a worker is told on its command line: nothing that must stay secret."""
 
     number: int
     listen_fd: int
     channel_fd: int
     store_url: str
-    config_path: str | None
-    demo: bool
-    data_dir: str
+
+
+class Briefing(msgspec.Struct, array_like=True):
+    """What a worker is told first over its channel."""
+
+    pepper: bytes
+    configuration: Configuration
 
 
 class Worker:
     """The life of one worker."""
 
-    def __init__(self, spec: WorkerSpec, settings: Settings) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self.settings = settings
         self.draining = asyncio.Event()
+        self.hurry = asyncio.Event()  # drain no longer: cut what still runs
         self.gateway: Gateway | None = None
         self.channel: Channel | None = None
-        self._pepper: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
+        self._built = asyncio.Event()
+        self._reloading: set[asyncio.Task[None]] = set()
+        self._one_reload = asyncio.Lock()
 
     async def run(self) -> None:
         """Serve until told to stop."""
-        self.channel = await Channel.open(
-            socket.socket(fileno=self.spec.channel_fd), self._receive, self._supervisor_gone
-        )
+        self._heed_signals()
+        listener, channel = (socket.socket(fileno=fd) for fd in (self.spec.listen_fd, self.spec.channel_fd))
+        for sock in (listener, channel):
+            sock.set_inheritable(False)  # what a plugin starts must not hold our port open
+        self.channel = await Channel.open(channel, self._receive, self._supervisor_gone)
+        briefing = await self._briefing
+        if briefing is None:
+            return
+        settings = briefing.configuration.settings()
+        log.configure(settings.log.level)
+        self.gateway = await self._build(settings, briefing.pepper)
+        self._built.set()
+        await self._serve(self.gateway, listener)
+        self._report()
+        self.channel.close()
+
+    def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.draining.set)
-        loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C reaches the whole group; the supervisor decides
-        store = await Store.open(self.spec.store_url, timeout=self.settings.store.timeout, required=False)
-        self.gateway = await Gateway.build(self.settings, store, pepper=await self._pepper)
-        server = HTTPServer(self.gateway.application(), server_limits(self.settings))
-        await server.start(socket.socket(fileno=self.spec.listen_fd))
+        loop.add_signal_handler(signal.SIGTERM, self._drain_soon)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda: None)  # the supervisor decides what they mean
+
+    async def _build(self, settings: Settings, pepper: bytes) -> Gateway:
+        store = await Store.open(self.spec.store_url, timeout=settings.store.timeout, required=False)
+        journal = Journal(settings.data_dir / "journal")
+        return await Gateway.build(settings, store, pepper=pepper, journal=journal)
+
+    async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
+        server = HTTPServer(
+            gateway.application(), server_limits(gateway.settings), on_protocol_error=ProtocolErrors(gateway)
+        )
+        await server.start(listener)
         # What exists now lives as long as the process: −46 µs a request when the collector never walks it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
-        self.channel.send("ready")
+        self._tell("ready")
         reporting = asyncio.create_task(self._report_forever())
         await self.draining.wait()
-        await self._drain(server)
+        await self._drain(gateway, server)
         reporting.cancel()
-        self._report()
-        self.channel.close()
 
-    async def _drain(self, server: HTTPServer) -> None:
+    # Ending ----------------------------------------------------------------------------------------------------------
+
+    async def _drain(self, gateway: Gateway, server: HTTPServer) -> None:
+        """Let running requests finish, for as long as the settings allow; cut the rest, settle everything."""
         server.close_listener()
-        await server.drain(self.settings.server.drain_timeout)
-        assert self.gateway is not None
-        await self.gateway.close()
+        self._tell("leaving")
+        finished = asyncio.create_task(server.drain(gateway.settings.server.drain_timeout + CUT_WITHIN))
+        hurry = asyncio.create_task(self.hurry.wait())
+        await asyncio.wait(
+            {finished, hurry}, timeout=gateway.settings.server.drain_timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        hurry.cancel()
+        if not finished.done():
+            cut = gateway.running.cut_all(Draining())
+            gateway_log.warning("draining ends with %d requests cut, %d connections open", cut, server.connections)
+            await asyncio.wait({finished}, timeout=CUT_WITHIN)
+            await server.drain(0.0)
+        await finished
+        if not await gateway.running.all_settled(SETTLE_WITHIN):
+            gateway.running.cut_all(Draining())  # those whose client left, but whose upstream is read on
+            await gateway.running.all_settled(SETTLE_WITHIN)
+        await gateway.close()
 
-    def _receive(self, message: Message) -> None:
-        if message.name == "pepper":
-            self._pepper.set_result(message.payload)
-        elif message.name == "reload":
-            task = asyncio.ensure_future(self._reload())
-            task.add_done_callback(lambda _: None)
-        elif message.name == "report":
-            self._report()
-            if self.channel is not None:
-                self.channel.send("reported")
-
-    async def _reload(self) -> None:
-        try:
-            settings = settings_of(self.spec)
-        except SettingsFault as fault:
-            gateway_log.error("reload refused, the old configuration stays: %s", fault)
-            return
-        assert self.gateway is not None
-        await self.gateway.reload(settings)
+    def _drain_soon(self) -> None:
+        self.draining.set()
+        if not self._briefing.done():
+            self._briefing.set_result(None)
 
     def _supervisor_gone(self) -> None:
-        if not self.draining.is_set():
-            gateway_log.error("the supervisor is gone; draining")
-            self.draining.set()
+        if self.draining.is_set():
+            return
+        gateway_log.error("the supervisor is gone: draining")
+        self._drain_soon()
+        patience = self.gateway.settings.server.drain_timeout if self.gateway is not None else 0.0
+        # Nobody is left to kill a worker that hangs, in a plugin's shutdown for instance.
+        asyncio.get_running_loop().call_later(patience + CUT_WITHIN + 2 * SETTLE_WITHIN + ORPHAN_GRACE, _give_up)
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _receive(self, message: Message) -> None:
+        if message.name == "briefing" and not self._briefing.done():
+            self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=Briefing))
+        elif message.name == "reload":
+            task = asyncio.get_running_loop().create_task(self._reload(message.payload))
+            self._reloading.add(task)
+            task.add_done_callback(self._reloading.discard)
+        elif message.name == "report":
+            self._report()
+            self._tell("reported", message.payload)
+        elif message.name == "hurry":
+            self.hurry.set()
+
+    async def _reload(self, payload: bytes) -> None:
+        await self._built.wait()
+        assert self.gateway is not None
+        async with self._one_reload:
+            try:
+                await self.gateway.reload(msgspec.msgpack.decode(payload, type=Configuration).settings())
+            except Exception as error:
+                # Providers of third parties are made anew in there: whatever they do, this worker serves on as it was.
+                gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
+
+    def _tell(self, name: str, payload: bytes = b"") -> None:
+        if self.channel is not None:
+            self.channel.send(name, payload)
 
     async def _report_forever(self) -> None:
         while True:
@@ -112,17 +183,14 @@ class Worker:
             self._report()
 
     def _report(self) -> None:
-        if self.gateway is not None and self.channel is not None:
-            delta = self.gateway.metrics.drain()
-            if delta is not None:
-                self.channel.send("counts", encode_delta(delta))
+        delta = self.gateway.metrics.drain() if self.gateway is not None else None
+        if delta is not None:
+            self._tell("counts", encode_delta(delta))
 
 
-def settings_of(spec: WorkerSpec) -> Settings:
-    """The settings a worker serves by, read anew."""
-    if spec.config_path is None:
-        return demo_settings(spec.data_dir)
-    return load(Path(spec.config_path), demo=spec.demo)
+def _give_up() -> NoReturn:
+    gateway_log.error("draining does not end; giving up")
+    os._exit(1)
 
 
 def server_limits(settings: Settings) -> ServerLimits:
@@ -150,15 +218,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def main(argv: list[str]) -> int:
     """Entry of the worker process."""
     spec = msgspec.json.decode(argv[0], type=WorkerSpec)
-    settings = settings_of(spec)
-    log.configure(settings.log.level)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(spec, settings))
+    log.configure()
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run(spec))
+    except (SettingsFault, StoreFault, PluginRefused, OSError) as fault:
+        gateway_log.error("worker %d cannot serve: %s", spec.number, fault)
+        return 1
     return 0
 
 
-async def _serve(spec: WorkerSpec, settings: Settings) -> None:
-    await Worker(spec, settings).run()
+async def _run(spec: WorkerSpec) -> None:
+    await Worker(spec).run()
 
 
 if __name__ == "__main__":

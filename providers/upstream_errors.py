@@ -2,8 +2,8 @@
 
 `raise_for_status` reads a status and a body of any of the shapes in use, `error_of_document` an `error` that rides
 inside a 200 answer or an event stream. The class decides whether another target may be tried.
-Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of addresses and keys; an
-upstream's view of the operator's account stays in `detail`, for the log.
+Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of addresses and keys; of an
+upstream's view of the operator's account, status and code stay in `detail`, for the log.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def clean(text: str) -> str:
 
 def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> GatewayError:
     words = f"{complaint.code} {complaint.message}"
-    detail = clean(f"upstream status {status}: {words}")
+    # Its code and type only: the words of an upstream may quote the prompt, which no log may hold.
+    detail = clean(f"upstream status {status}: {complaint.code}").rstrip(": ")
     if status in {400, 403, 422} and (error := _about_the_request(complaint, words, detail)):
         return error
     if status == 402 or (status in {400, 403, 429} and _CREDIT.search(words)):

@@ -44,6 +44,7 @@ def io_loop() -> Iterator[IOLoop]:
     io_loop = IOLoop(asyncio_loop=loop, make_current=False)
     asyncio.set_event_loop(loop)
     yield io_loop
+    loop.run_until_complete(loop.shutdown_asyncgens())  # as asyncio.run would; clients leave generators behind
     asyncio.set_event_loop(None)
     io_loop.close(all_fds=True)
 

@@ -11,8 +11,9 @@ import pytest
 
 from gateway.accounts import Account
 from gateway.cli import cli
+from gateway.explain import Explanation, Rule
 from gateway.keys import KeyRecord
-from gateway.ledger import AuditReport, Mismatch
+from gateway.ledger import AuditReport, Compacted, Mismatch
 from gateway.plugins import PluginReport
 
 PAGE = (Path(__file__).parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -73,6 +74,8 @@ def test_each_command_and_option_has_help(name: str) -> None:
         ("gateway keys list", KeyRecord.__struct_fields__),
         ("gateway plugins", PluginReport.__struct_fields__),
         ("gateway audit", (*AuditReport.__struct_fields__, *Mismatch.__struct_fields__)),
+        ("gateway compact", Compacted.__struct_fields__),
+        ("gateway explain", (*Explanation.__struct_fields__, *Rule.__struct_fields__)),
     ],
 )
 def test_json_forms_on_the_page_have_the_records_fields(name: str, keys: tuple[str, ...]) -> None:

@@ -96,7 +96,7 @@ def test_configuration_file_is_sound_with_every_line_in_force() -> None:
     settings = parse(tomllib.loads(text, parse_float=Decimal), file="gateway.toml")
     price = settings.models["gpt-5-mini"].price
     assert price is not None
-    assert price.amounts().keys() == fields_of(tree.AmountSettings).keys()
+    assert price[0].amounts().keys() == fields_of(tree.AmountSettings).keys()
     assert settings.models["house-small"].free
 
 

@@ -50,6 +50,7 @@ async def test_record_tells_everything_but_the_secret(world):
             "models": ["m", "n"],
             "budget": "1.5",
             "spent": "0",
+            "show_cost": False,
         }
 
 

@@ -27,14 +27,14 @@ LAYERS = [
     {"handlers"},
     {"allowance", "running", "settlement"},
     {"call", "chat_fields", "dispatch", "demo", "testing"},
-    {"routing", "keys"},
+    {"routing", "keys", "idempotency", "explain"},
     {"auth", "catalog", "accounts"},
     {"ledger", "store", "instances"},
     {"metrics", "plugins", "transport"},
     {"provider", "settings", "price", "receipt", "estimate", "shaping"},
-    {"usage", "fold", "relay", "settings_check"},
+    {"usage", "fold", "relay", "settings_check", "price_table"},
     {"sse", "schemas", "toml_reader"},
-    {"errors", "log", "money", "ids", "secret", "hookspecs", "version", "channel", "sockets", "sideport"},
+    {"errors", "log", "money", "ids", "secret", "hookspecs", "version", "channel", "sockets", "sideport", "media"},
 ]
 RANK = {part: rank for rank, layer in enumerate(reversed(LAYERS)) for part in layer}
 # What a plugin may import beside the names of `gateway` itself.

@@ -85,7 +85,7 @@ def test_group_default_exists_without_being_named() -> None:
 def test_amounts_are_exact_nano_units() -> None:
     price = settings_of(GOOD).models["gpt-5-mini"].price
     assert price is not None
-    assert price.amounts() == {"input": 250_000_000, "cached_input": 25_000_000, "output": 2_000_000_001}
+    assert price[0].amounts() == {"input": 250_000_000, "cached_input": 25_000_000, "output": 2_000_000_001}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_amounts_are_exact_nano_units() -> None:
 def test_amount_may_be_float_integer_or_text(text: str, nano: int) -> None:
     price = settings_of(model(f'provider = "p"\nprice = {{ input = {text}, output = 1 }}')).models["m"].price
     assert price is not None
-    assert price.input == nano
+    assert price[0].input == nano
 
 
 def test_price_with_every_key_is_read() -> None:
@@ -113,10 +113,10 @@ def test_price_with_every_key_is_read() -> None:
         .price
     )
     assert price is not None
-    assert price.per_image == {"1024x1024": {"hd": 80_000_000}, "*": {"*": 40_000_000}}
-    assert [tier.above_input_tokens for tier in price.tiers] == [128_000, 200_000]
-    assert price.service_tier_multiplier["flex"].as_integer_ratio() == (1, 2)
-    assert price.effective_from == "2026-11-01"
+    assert price[0].per_image == {"1024x1024": {"hd": 80_000_000}, "*": {"*": 40_000_000}}
+    assert [tier.above_input_tokens for tier in price[0].tiers] == [128_000, 200_000]
+    assert price[0].service_tier_multiplier["flex"].as_integer_ratio() == (1, 2)
+    assert price[0].effective_from == "2026-11-01"
 
 
 def test_provider_options_keep_their_values_with_floats_as_floats() -> None:
@@ -276,6 +276,7 @@ FAULTS = [
     (model("provider = 'p'\nfree = true\ntoken_factor = 0"), "models.m.token_factor: expected float > 0.0"),
     (model("provider = 'p'\nfree = true\nendpoints = ['chatt']"), 'models.m.endpoints[0]: expected one of "chat"'),
     (model("provider = 'p'\nfree = true\ncontext_window = 0"), "models.m.context_window: expected int >= 1"),
+    (model("provider = 'p'\nfree = true\nhold = 'lax'"), 'models.m.hold: expected one of "strict", "clamp"'),
     ("[models.'gpt 5.1 ']\nprovider = 1", 'models."gpt 5.1 ".provider: expected str, got int'),
 ]
 

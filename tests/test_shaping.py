@@ -134,6 +134,17 @@ def test_legacy_requests_get_function_call() -> None:
     assert frames[-1]["choices"][0]["finish_reason"] == "function_call"
 
 
+def test_legacy_function_call_is_the_first_of_several_and_counts_as_delivered() -> None:
+    shaper = ChatShaper(msgspec.structs.replace(SHAPE, legacy_functions=True))
+    frames = shaper.feed(ChatChunk.tool_call(0, id="a", name="f", arguments='{"x":'))
+    frames += shaper.feed(ChatChunk.tool_call(1, id="b", name="g", arguments="{}"))
+    frames += shaper.feed(ChatChunk.tool_call(0, arguments="12345}"))
+    assert b'"g"' not in frames
+    assert b"tool_calls" not in frames
+    assert shaper.delivered_units == len('{"x":12345}')
+    assert shaper.content_started
+
+
 def test_usage_comes_last_and_zeroed_when_nobody_counted() -> None:
     shape = msgspec.structs.replace(SHAPE, include_usage=True)
     frames = play(

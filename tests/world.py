@@ -93,9 +93,9 @@ OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
 
 
 @asynccontextmanager
-async def open_world(socket: Path, **groups: GroupLimits) -> AsyncIterator[World]:
-    """A world on the store at `socket`, emptied first."""
-    store = await Store.open(socket, timeout=5.0)
+async def open_world(where: str | Path, **groups: GroupLimits) -> AsyncIterator[World]:
+    """A world on the store at a socket or a URL, emptied first."""
+    store = await Store.open(where, timeout=5.0)
     try:
         await store.client.flushall()
         yield World(store, groups)

@@ -18,6 +18,8 @@ COMMANDS = {
     "plugins": "What is loaded, what it can do, and why something is not.",
     "audit": "Hold the ledger against the balances.",
     "usage": "An account's ledger lines with tokens and cost.",
+    "compact": "Move old ledger lines into an archive file.",
+    "explain": "Whether a call would be admitted now, and which rules stand in its way.",
 }
 
 cli = Root(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import archive_option, configured, json_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
 
@@ -20,16 +21,19 @@ COLUMNS = ("account", "rule", "expected", "found")
 
 @click.command()
 @click.argument("account", required=False)
+@archive_option
 @json_option
 @configured
 @click.pass_context
-def command(ctx: click.Context, settings: Settings, account: str | None, as_json: bool) -> None:
+def command(
+    ctx: click.Context, settings: Settings, account: str | None, archives: tuple[Path, ...], as_json: bool
+) -> None:
     """Hold the ledger of ACCOUNT, or of all accounts, against the balances; exit status 1 at a mismatch."""
 
     async def work(session: Session) -> AuditReport:
         if account is not None:
             await session.accounts.show(account)
-        return await session.ledger.audit(account)
+        return await session.ledger.audit(account, archives=archives)
 
     report = run(settings, work)
     if as_json:

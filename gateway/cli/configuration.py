@@ -32,6 +32,14 @@ config_option = click.option(
 )
 demo_option = click.option("--demo", is_flag=True, help="Without a file: what `gateway serve --demo` runs on.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+archive_option = click.option(
+    "--archive",
+    "archives",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="A file that `gateway compact` wrote; repeat it for several, oldest first.",
+)
 
 
 def configured(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:

@@ -46,6 +46,7 @@ def command() -> None:
 @click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use.")
 @click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend in all.")
 @click.option("--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m.")
+@click.option("--show-cost", is_flag=True, help="Say in each answer's x-gateway-cost what it cost.")
 @json_option
 @configured
 def create(
@@ -58,6 +59,7 @@ def create(
     models: list[str] | None,
     budget: int | None,
     expires: datetime | None,
+    show_cost: bool,
     as_json: bool,
 ) -> None:
     """Make a key and print it, alone, once: nobody can show it again."""
@@ -73,6 +75,7 @@ def create(
             models=only,
             budget=budget,
             expires=expires,
+            show_cost=show_cost,
         ),
     )
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,11 +10,12 @@ import click
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
 from gateway.money import format_amount
+from gateway.price import Price, price_on
 
 if TYPE_CHECKING:
     from gateway.settings import ModelSettings, PriceSettings, Settings
 
-COLUMNS = ("id", "provider", "model", "groups", "price")
+COLUMNS = ("id", "provider", "model", "groups", "price", "price_version")
 
 
 @click.command()
@@ -40,16 +42,24 @@ def command(settings: Settings, as_json: bool) -> None:
 
 
 def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
-    """A model as JSON; `provider` and `model` are those of the first target."""
+    """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today."""
     places = [(target.provider, target.model or name, target.weight) for target in model.targets]
     places = places or [(model.provider, model.model or name, 1)]
     targets = [{"provider": provider, "model": upstream, "weight": weight} for provider, upstream, weight in places]
+    prices = tuple((Price.of(price), price) for price in model.price or ())
+    holds = price_on(tuple(price for price, _ in prices), time.time()) if prices else None
     return {
         "id": name,
         "provider": targets[0]["provider"],
         "model": targets[0]["model"],
         "groups": list(model.groups),
-        "price": price_form(model.price),
+        "price": next((price_form(settings) for price, settings in prices if price is holds), {}),
+        "price_version": holds.version if holds else "",
+        "later_prices": [
+            {**price_form(settings), "version": price.version}
+            for price, settings in prices
+            if holds and price.effective_from > holds.effective_from
+        ],
         "targets": targets,
         "fallbacks": list(model.fallbacks),
         "aliases": list(model.aliases),
@@ -57,10 +67,8 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
     }
 
 
-def price_form(price: PriceSettings | None) -> dict[str, Any]:
-    """A price as decimal texts; empty for a model that is free."""
-    if price is None:
-        return {}
+def price_form(price: PriceSettings) -> dict[str, Any]:
+    """A price as decimal texts."""
     form: dict[str, Any] = {name: format_amount(amount) for name, amount in price.amounts().items()}
     if price.per_image:
         form["per_image"] = {

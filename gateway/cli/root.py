@@ -65,11 +65,12 @@ def explained(error: Exception) -> str:
     from gateway.accounts import Refused
     from gateway.auth import PepperFault
     from gateway.errors import GatewayError
+    from gateway.ledger import ArchiveFault
     from gateway.secret import SecretFault
     from gateway.store import StoreFault
     from gateway.toml_reader import SettingsFault
 
-    if isinstance(error, (SettingsFault, StoreFault, Refused, SecretFault, PepperFault)):
+    if isinstance(error, (SettingsFault, StoreFault, Refused, SecretFault, PepperFault, ArchiveFault)):
         return str(error)
     if isinstance(error, GatewayError):
         return f"{error.message} ({error.detail})" if error.detail else error.message

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import archive_option, configured, json_option
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
@@ -33,14 +34,17 @@ COLUMNS = (
 @click.command()
 @click.argument("account")
 @click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
+@archive_option
 @json_option
 @configured
-def command(settings: Settings, account: str, since: datetime | None, as_json: bool) -> None:
+def command(
+    settings: Settings, account: str, since: datetime | None, archives: tuple[Path, ...], as_json: bool
+) -> None:
     """The ledger lines of ACCOUNT, oldest first; a charge is negative."""
 
     async def work(session: Session) -> list[dict[str, Any]]:
         await session.accounts.show(account)
-        return [line.json_form() async for line in session.ledger.lines(account, since=since)]
+        return [line.json_form() async for line in session.ledger.lines(account, since=since, archives=archives)]
 
     lines = run(settings, work)
     if as_json:

@@ -21,7 +21,7 @@ from gateway import errors
 from gateway.auth import ApiKey, KeyView, bearer
 from gateway.errors import GatewayError
 from gateway.ids import request_id
-from gateway.log import AccessLine, gateway_log
+from gateway.log import AccessLine, gateway_log, redact
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
@@ -31,6 +31,16 @@ JSON = "application/json"
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _encoder = msgspec.json.Encoder()
+
+
+def fixed_headers(request_id: str) -> dict[str, str]:
+    """What every answer carries."""
+    return {
+        "x-request-id": request_id,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "openai-version": "2020-10-01",
+    }
 
 
 class BaseHandler(HTTPMessageDelegate):
@@ -51,12 +61,7 @@ class BaseHandler(HTTPMessageDelegate):
         self.status = 0  # of the answer, once it was sent
         self.outcome = "ok"
         self.detail = ""
-        self.answer_headers = {
-            "x-request-id": self.request_id,
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "openai-version": "2020-10-01",
-        }
+        self.answer_headers = fixed_headers(self.request_id)
         self.task: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -69,6 +74,7 @@ class BaseHandler(HTTPMessageDelegate):
         assert isinstance(start_line, RequestStartLine)
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
+        self.exchange.refusal = self.refused
         client_id = headers.get("X-Client-Request-Id")
         if client_id is not None and _CLIENT_REQUEST_ID.fullmatch(client_id):
             self.answer_headers["X-Client-Request-Id"] = client_id
@@ -110,6 +116,13 @@ class BaseHandler(HTTPMessageDelegate):
             self.status, self.outcome = 499, "client_closed"
         self.ended()
 
+    def refused(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
+        """The transport refuses this request, its body most often: the answer's headers and body."""
+        self.status, self.outcome, self.detail = error.status, error.code or "error", error.detail or ""
+        self.answer_headers |= {"Content-Type": JSON, **error.headers()}
+        self.ended()
+        return self.answer_headers, error.body()
+
     # What endpoints fill in ------------------------------------------------------------------------------------------
 
     def prepare(self) -> Awaitable[None] | None:
@@ -135,9 +148,9 @@ class BaseHandler(HTTPMessageDelegate):
         """Answer with `document` as JSON."""
         self.finish_bytes(_encoder.encode(document))
 
-    def finish_bytes(self, body: bytes, *, status: int = 200) -> None:
-        """Answer with an encoded JSON document."""
-        self.answer_headers["Content-Type"] = JSON
+    def finish_bytes(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
+        """Answer with a whole body, an encoded JSON document unless it says otherwise."""
+        self.answer_headers["Content-Type"] = media_type
         self.answer_headers["Content-Length"] = str(len(body))
         self.tell_time()
         self.status = status
@@ -252,4 +265,4 @@ class UnknownKeyedPathHandler(KeyedHandler):
 
     async def prepared(self) -> None:
         await self.confirm()
-        raise errors.UnknownURL(f"Unknown request URL: {self.method} {self.path[:200]}")
+        raise errors.UnknownURL(redact(f"Unknown request URL: {self.method} {self.path[:200]}"))

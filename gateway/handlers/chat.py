@@ -6,15 +6,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from gateway.allowance import Allowance
 from gateway.call import Call
 from gateway.catalog import Model
-from gateway.chat_fields import Fitted, fit
+from gateway.chat_fields import Fitted, fit, with_output_limit
 from gateway.dispatch import Opened
 from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
-from gateway.estimate import chat_prompt, with_safety
+from gateway.estimate import PromptEstimate, chat_prompt, with_safety
+from gateway.foreign import TURN, give_way, is_cancelled
 from gateway.handlers.inference import InferenceHandler, Terms
 from gateway.ids import completion_id
 from gateway.provider import Chat
@@ -23,7 +24,7 @@ from gateway.routing import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 from gateway.shaping import ChatShaper, Shape, complete, delivered_units
-from gateway.usage import Usage, tokens_of
+from gateway.usage import Usage, is_possible, tokens_of
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 MEDIA_CEILING = 200_000
 #: Output that reasoning may add beyond what the caller's limit says.
 REASONING_CEILING = 1_000_000
+#: Tokens of output below which a call is refused rather than clamped: nobody wants half a sentence.
+LEAST_OUTPUT = 16
 
 
 class ChatHandler(InferenceHandler[ChatRequest]):
@@ -67,14 +70,40 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params
         )
         self.bounded = request.max_output is not None
-        reserve = model.reserve_output(request.max_output) * request.choices
+        reserve = longest = model.reserve_output(request.max_output)
+        if not (self.bounded or request.stream):
+            # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
+            longest = model.max_output_tokens or reserve
+            if model.hold == "clamp" and model.max_output_tokens is None:
+                self._limit_output(reserve)
         return Terms(
             request,
             model,
-            Usage(in_text=prompt.tokens, estimated=True),
-            Usage(in_text=with_safety(prompt.tokens), out_text=reserve, estimated=True),
+            Usage(in_text=prompt.text, in_image=prompt.image, in_audio=prompt.audio, estimated=True),
+            _worst(request, prompt, longest),
             self._ceiling(request, model, media=prompt.media),
+            service_tier=request.service_tier,
+            # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
+            tokens=with_safety(prompt.tokens) + reserve * request.choices,
         )
+
+    def lower(self, terms: Terms[ChatRequest], amount: int) -> Terms[ChatRequest] | None:
+        request, worst = terms.request, terms.worst_case
+        most = worst.tokens_out // request.choices
+
+        def output(tokens: int) -> Usage:
+            return _with_output(worst, tokens * request.choices)
+
+        tokens = terms.affordable(amount, output=output, most=most)
+        if tokens < min(LEAST_OUTPUT, most):
+            return None
+        self._limit_output(tokens)
+        return terms.lowered(output(tokens))
+
+    def _limit_output(self, tokens: int) -> None:
+        self.bounded = True
+        self.fitted = [with_output_limit(fitted, tokens) for fitted in self.fitted]
+        self.set_header("x-gateway-max-tokens", str(tokens))
 
     def _ceiling(self, request: ChatRequest, model: Model, *, media: int) -> tuple[int, int]:
         # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
@@ -110,21 +139,21 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         started = time.monotonic()
         answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts)
         call.upstream_waited = time.monotonic() - started
-        if answer.usage is None:
+        if answer.usage is None or not is_possible(answer.usage):
             self.set_header("x-gateway-estimated", "true")
             self.estimated = _estimated(call, delivered_units(answer))
             answer.usage = _public(self.estimated)
+        _bill_tier(call, answer.service_tier)
         body = complete(answer, shape)
         self.answer = answer
         self._describe(call)
-        self.settle(call)
-        self.finish_bytes(body)
+        self.deliver(call, body)
 
     async def _serve_stream(self, call: Call, shape: Shape) -> None:
         def attempt(fitted: Fitted) -> AsyncIterator[ChatChunk]:
             return _chat(fitted.candidate).stream_chat(fitted.request, fitted.candidate.target)
 
-        stream = self.stream = EventStream(self, self.gateway.pulse)
+        stream = self.stream = EventStream(self, self.gateway.pulse, claim=self.claim)
         try:
             opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
             self._describe(call)
@@ -137,6 +166,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         chunk: ChatChunk | None = opened.first
         rest = opened.rest
         allowance = Allowance(call, self.gateway.ledger, bounded=self.bounded)
+        taken = 0
         try:
             while chunk is not None:
                 frames = shaper.feed(chunk)
@@ -149,12 +179,28 @@ class ChatHandler(InferenceHandler[ChatRequest]):
                     slow = stream.send(frames)
                     if slow is not None:
                         await slow
+                taken += 1
+                if not taken % TURN or is_cancelled():
+                    await give_way()
                 chunk = await anext(rest, None)
             last = shaper.close()
+        except GatewayError:
+            raise
+        except BaseException as error:
+            # A third-party provider may raise anything, and yield anything that the shaper chokes on.
+            raise self.gateway.dispatcher.contain(opened.candidate, error) from error
         finally:
-            await rest.aclose()  # type: ignore[attr-defined]
+            _bill_tier(call, shaper.used_tier)
+            await self._close(opened)
         self.settle(call)
         stream.finish(last)
+
+    async def _close(self, opened: Opened[ChatChunk]) -> None:
+        try:
+            await opened.close()
+        except BaseException as error:
+            # Third-party clean-up: it cannot spoil an answer that is complete, nor hide why one is not.
+            self.gateway.dispatcher.contain(opened.candidate, error)
 
     def _describe(self, call: Call) -> None:
         """Headers that say who served, and what it was not told."""
@@ -214,9 +260,35 @@ def _check_window(request: ChatRequest, model: Model, estimate: int) -> None:
         )
 
 
+def _worst(request: ChatRequest, prompt: PromptEstimate, output: int) -> Usage:
+    """What may be used at most: the prompt's estimate with its margin, and `output` tokens for each choice."""
+    tokens = output * request.choices
+    speaks = "audio" in (request.modalities or ())
+    return Usage(
+        in_text=with_safety(prompt.text),
+        in_image=with_safety(prompt.image),
+        in_audio=with_safety(prompt.audio),
+        out_text=0 if speaks else tokens,
+        out_audio=tokens if speaks else 0,  # nobody knows how much of it is sound
+        estimated=True,
+    )
+
+
+def _with_output(usage: Usage, tokens: int) -> Usage:
+    """`usage` with that many tokens of output, of the kind it has."""
+    if usage.out_audio:
+        return structs.replace(usage, out_audio=tokens)
+    return structs.replace(usage, out_text=tokens)
+
+
+def _bill_tier(call: Call, used: object) -> None:
+    """Charge the service tier that the upstream says it used."""
+    call.service_tier = call.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
+
+
 def _estimated(call: Call, units: int) -> Usage:
     """The bill without upstream usage: the prompt's estimate and what was delivered."""
-    return Usage(in_text=call.prompt.in_text, out_text=tokens_of(units, factor=call.model.token_factor), estimated=True)
+    return structs.replace(call.prompt, out_text=tokens_of(units, factor=call.model.token_factor))
 
 
 def _public(usage: Usage) -> CompletionUsage:

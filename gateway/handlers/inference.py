@@ -2,7 +2,8 @@
 
 An endpoint subclasses `InferenceHandler` and fills in what differs: how its body is read, what it may cost at worst,
 and how its answer is served. Sharp edges: a request refused before admission holds nothing; after admission `settle`
-runs whatever happens; a client that leaves cancels the walk, and with it the upstream call.
+runs whatever happens; a client that leaves cancels the walk, and with it the upstream call, unless an Idempotency-Key
+says that it will come back for the answer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Awaitable
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gateway.call import Call
 from gateway.catalog import Model
 from gateway.errors import (
+    BadRequest,
+    BalanceExhausted,
+    BudgetExceeded,
+    Conflict,
     GatewayError,
     InternalError,
     InvalidJSON,
@@ -25,7 +32,8 @@ from gateway.errors import (
     UnsupportedContentType,
 )
 from gateway.handlers.base import JSON, KeyedHandler
-from gateway.ledger import Ask
+from gateway.idempotency import Answer, Claim, check_name, request_digest
+from gateway.ledger import Ask, Hold
 from gateway.log import AccessLine, gateway_log
 from gateway.money import format_amount
 from gateway.receipt import CallRecord
@@ -48,12 +56,40 @@ DRAIN_WITHIN = 60.0
 class Terms(Generic[R]):
     """What a decoded request means for money."""
 
-    def __init__(self, request: R, model: Model, prompt: Usage, worst_case: Usage, ceiling: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        request: R,
+        model: Model,
+        prompt: Usage,
+        worst_case: Usage,
+        ceiling: tuple[int, int],
+        *,
+        service_tier: str | None = None,
+        tokens: int | None = None,
+    ) -> None:
         self.request = request
         self.model = model
+        self.price = model.price  # frozen here: a change holds for the calls after this one
         self.prompt = prompt  # the prompt's estimate alone
         self.worst_case = worst_case  # what is held
         self.ceiling = ceiling  # tokens in and out beyond which a count is impossible
+        self.service_tier = service_tier  # as asked
+        self.tokens = worst_case.tokens_in + worst_case.tokens_out if tokens is None else tokens  # for the token limits
+
+    def lowered(self, worst_case: Usage) -> Terms[R]:
+        """These terms with a smaller worst case, at the same price."""
+        terms = copy(self)
+        terms.worst_case = worst_case
+        terms.tokens = min(self.tokens, worst_case.tokens_in + worst_case.tokens_out)
+        return terms
+
+    def affordable(self, amount: int, *, output: Callable[[int], Usage], most: int) -> int:
+        """The largest number up to `most` for which the worst case that `output` makes of it costs at most `amount`."""
+        return bisect_right(
+            range(1, most + 1),
+            amount,
+            key=lambda number: self.price.worst(output(number), service_tier=self.service_tier),
+        )
 
 
 class InferenceHandler(KeyedHandler, Generic[R]):
@@ -64,9 +100,11 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         self.body: list[bytes] = []
         self.call: Call | None = None
         self.record: CallRecord | None = None
+        self.claim: Claim | None = None  # on the caller's Idempotency-Key
         self.client_gone = False
         self.cut_by: GatewayError | None = None  # why the gateway itself ended a call that was running
         self._walking = False
+        self._idempotent: tuple[str, str] | None = None  # the Idempotency-Key and the digest of the request
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -113,7 +151,9 @@ class InferenceHandler(KeyedHandler, Generic[R]):
     async def post(self) -> None:
         """Walk once; whatever happens after admission, settle."""
         terms = await self.terms()
-        call = self.call = await self.admit(terms)
+        if self._idempotent is not None and not await self._claim(self._idempotent, terms.model):
+            return
+        call = self.call = await self._admit(terms)
         self._walking = True
         try:
             if not self.client_gone:
@@ -132,13 +172,19 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         finally:
             self._walking = False
             self.settle(call)
+            self._close_claim()
             self.ended()
 
     async def terms(self) -> Terms[R]:
         """Decode, resolve and price; a refusal is only spoken to a caller whose key and permission still hold."""
         model: Model | None = None
         try:
-            request = self.decode(self.read_body())
+            body = self.read_body()
+            name = self.headers.get("Idempotency-Key")
+            if name is not None:
+                media_type = self.headers.get("Content-Type", "")
+                self._idempotent = check_name(name), request_digest(self.path, body, media_type=media_type)
+            request = self.decode(body)
             model = self.find_model(request)
             return self.price(request, model)
         except GatewayError as error:
@@ -156,21 +202,71 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             raise ModelNotFound(param="model")
         raise ModelNotPermitted()
 
+    async def _claim(self, idempotent: tuple[str, str], model: Model) -> bool:
+        """Claim the Idempotency-Key; False when the call was made before and its answer has been repeated."""
+        assert self.key is not None
+        name, digest = idempotent
+        try:
+            found = await self.gateway.idempotency.claim(
+                self.key, name, digest=digest, request_id=self.request_id, model=model.name
+            )
+        except (BadRequest, Conflict):
+            await self._permit(model)
+            raise
+        if isinstance(found, Claim):
+            self.claim = found
+            return True
+        await self._permit(model)
+        self._replay(found)
+        return False
+
+    async def _permit(self, model: Model) -> None:
+        """What admission decides for a call that runs, for one that does not."""
+        view = await self.confirm()
+        if not view.permits(model.name, model.groups):
+            raise ModelNotPermitted()
+
+    def _replay(self, answer: Answer) -> None:
+        head = answer.head
+        self.answer_headers |= head.headers
+        self.set_header("Idempotent-Replayed", "true")
+        self.set_header("x-gateway-original-request", answer.request_id)
+        if head.whole and not head.headers["Content-Type"].startswith("text/event-stream"):
+            self.set_header("Content-Length", str(len(answer.body)))
+        self.tell_time()
+        self.outcome, self.status = "replayed", head.status
+        self.exchange.write_head(head.status, self.answer_headers, answer.body)
+        if head.whole:
+            self.exchange.finish()
+        else:
+            self.exchange.abort()
+        self.ended()
+
+    def _close_claim(self) -> None:
+        if self.claim is not None:
+            self.claim.close(self.answer_headers, charged=self.record is not None and self.record.cost > 0)
+
+    async def _admit(self, terms: Terms[R]) -> Call:
+        try:
+            return await self.admit(terms)
+        except BaseException:
+            self._close_claim()  # whoever was refused may try again
+            raise
+
     async def admit(self, terms: Terms[R]) -> Call:
         """Reserve the worst case: key, permission, limits and balance are decided in one atomic step."""
         assert self.key is not None
-        model, worst = terms.model, terms.worst_case
         asked = time.monotonic()
-        hold = await self.gateway.ledger.admit(
-            Ask(
-                rid=self.request_id,
-                key=self.key,
-                model=model.name,
-                model_groups=model.groups,
-                hold=model.price.cost(worst),
-                tokens=worst.tokens_in + worst.tokens_out,
-            )
-        )
+        try:
+            hold = await self._hold(terms)
+        except (BalanceExhausted, BudgetExceeded):
+            if terms.model.hold != "clamp":
+                raise
+            smaller = self.lower(terms, await self.gateway.ledger.spendable(self.key))
+            if smaller is None:
+                raise
+            terms = smaller
+            hold = await self._hold(terms)
         metrics = self.gateway.metrics
         metrics.store_round_trip(time.monotonic() - asked)
         metrics.add("gateway_in_flight", (self.endpoint,), 1.0)
@@ -182,13 +278,30 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             self.request_id,
             endpoint=self.endpoint,
             key=self.key,
-            model=model,
+            model=terms.model,
+            price=terms.price,
             hold=hold,
             prompt=terms.prompt,
-            worst_case=worst,
+            worst_case=terms.worst_case,
             ceiling=terms.ceiling,
             stream=self.wants_stream(terms.request),
+            service_tier=terms.service_tier,
             started=self.started,
+        )
+
+    async def _hold(self, terms: Terms[R]) -> Hold:
+        assert self.key is not None
+        model = terms.model
+        return await self.gateway.ledger.admit(
+            Ask(
+                rid=self.request_id,
+                key=self.key,
+                model=model.name,
+                model_groups=model.groups,
+                hold=terms.price.worst(terms.worst_case, service_tier=terms.service_tier),
+                tokens=terms.tokens,
+                price_version=terms.price.version,
+            )
         )
 
     def end(self, call: Call, error: GatewayError) -> None:
@@ -217,8 +330,23 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         self.gateway.metrics.add("gateway_in_flight", (self.endpoint,), -1.0)
         self.record = self.gateway.settlement.settle(call, usage)
 
+    def deliver(self, call: Call, body: bytes, *, media_type: str = JSON) -> None:
+        """Settle, then answer with a whole body: who has an answer has been charged for it."""
+        self.settle(call)
+        assert self.record is not None
+        if self.gateway.settings.server.cost_header or call.key.shows_cost:
+            self.set_header("x-gateway-cost", format_amount(self.record.cost))
+        self.answer_headers["Content-Type"] = media_type
+        if self.claim is not None:
+            self.claim.keep(body)
+            # The settlement leaves in a later step of the loop, so the store has the answer before the charge.
+            self.claim.complete(200, self.answer_headers)
+        self.finish_bytes(body, media_type=media_type)
+
     def on_connection_close(self) -> None:
         """The client left: stop the walk, which closes the upstream."""
+        if self._walking and self.claim is not None and self.claim.keeps:
+            return  # the answer is finished, kept and charged in full: a retry will ask for it
         self.client_gone = True
         if self._walking and self.task is not None:
             if self.call is not None and self.call.model.disconnect == "drain":
@@ -226,8 +354,8 @@ class InferenceHandler(KeyedHandler, Generic[R]):
                 asyncio.get_running_loop().call_later(DRAIN_WITHIN, self.task.cancel)
             else:
                 self.task.cancel()
-        elif self.call is None:
-            super().on_connection_close()
+        elif self.task is None or self.task.done():
+            super().on_connection_close()  # else the walk finds out by itself, and is counted once
 
     def cut(self, error: GatewayError) -> None:
         """End a running call from outside: the upstream is closed, the client is told, the delivered is billed."""
@@ -239,7 +367,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """What the call has cost up to now, in nano units; 0 before anything was delivered."""
         call = self.call
         usage = self.usage(call) if call is not None else None
-        return call.model.price.cost(usage) if call is not None and usage is not None else 0
+        return call.cost(usage) if call is not None and usage is not None else 0
 
     def ended(self) -> None:
         # An answer may be finished before its call is settled; the access line wants both.
@@ -270,6 +398,10 @@ class InferenceHandler(KeyedHandler, Generic[R]):
     def price(self, request: R, model: Model) -> Terms[R]:
         """Check the request against the model, and estimate it."""
         raise InternalError()
+
+    def lower(self, terms: Terms[R], amount: int) -> Terms[R] | None:
+        """Smaller terms that `amount` pays for, under the hold policy "clamp"; None when there are none."""
+        return None
 
     def wants_stream(self, request: R) -> bool:
         """Whether the answer is a stream."""

@@ -1,16 +1,21 @@
 """The ledger: what every call may cost and did cost, exact to the nano-unit. Start reading at `ledger.Ledger`."""
 
+from gateway.ledger.archive import ArchiveFault
 from gateway.ledger.audit import AuditReport, Mismatch
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
+from gateway.ledger.compaction import Compacted
 from gateway.ledger.journal import Journal
 from gateway.ledger.ledger import Beat, Credited, Ledger
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine
+from gateway.ledger.verdict import Refusal, Verdict
 
 __all__ = [
+    "ArchiveFault",
     "Ask",
     "AuditReport",
     "Beat",
+    "Compacted",
     "Credited",
     "GroupLimits",
     "Hold",
@@ -20,5 +25,7 @@ __all__ = [
     "Mismatch",
     "Outcome",
     "RateState",
+    "Refusal",
     "Settled",
+    "Verdict",
 ]

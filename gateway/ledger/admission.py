@@ -14,7 +14,7 @@ from gateway import errors
 from gateway.errors import GatewayError
 from gateway.ledger.batch import Argument, Batch, Batches, own_error
 from gateway.ledger.call import Ask, Hold, hold_note
-from gateway.ledger.limits import GroupLimits, RateState
+from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.scripts import Links
 from gateway.transport.redis_link import Script, never_sent
 
@@ -22,12 +22,10 @@ LEASE = 60_000_000  # µs a hold lives without a beat
 MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for
 REMEMBERED = 50_000  # accounts whose group a worker remembers
 
-# Codes of admit.lua
-OK, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+# Codes of rules.lua
+OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
 NOACCT, REGROUP = 20, 21
 WIDTH = 8  # integers per ask in a reply
-
-NO_LIMITS = GroupLimits()
 
 Waiting = tuple[Ask, "asyncio.Future[Hold]"]
 
@@ -60,12 +58,7 @@ class Admission:
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
         batch.group = group = self._group_of.get(batch.account, "default")
-        limits = self.groups.get(group, NO_LIMITS)
-        args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
-        for ask, _ in batch.items:
-            enabled = 1 if group in ask.model_groups else 0
-            args += (ask.rid, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
-        return args
+        return ask_arguments(group, self.groups.get(group, NO_LIMITS), [ask for ask, _ in batch.items])
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         first = reply[0]
@@ -109,6 +102,15 @@ class Admission:
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
                 self._orphaned(Hold(ask.rid, ask.key, ask.model, ask.hold, "", None, 0))
+
+
+def ask_arguments(group: str, limits: GroupLimits, asks: list[Ask]) -> list[Argument]:
+    """What rules.lua reads."""
+    args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
+    for ask in asks:
+        enabled = 1 if group in ask.model_groups else 0
+        args += (ask.rid, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
+    return args
 
 
 def _refusal(code: int, detail: int, rates: RateState | None, ask: Ask) -> GatewayError:

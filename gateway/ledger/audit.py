@@ -4,6 +4,9 @@ Rules: `sequence` lines count 1, 2, 3 …; `running` each line's balance is the 
 sum is the account's balance; `seq` the account's counter is the last line's number; `held` the holds add up to what is
 held; `expiries` every hold expires; `spent` and `key_held` the same per key. All of an account is compared as of one
 moment, so an audit may run while the gateway serves, and on a replica.
+
+Of lines that were compacted the carry is believed, unless the archive is given: then `archive …` rules hold its chain
+and sums against the carry, and what a crash left in both places against the stream.
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.ledger.line import read_lines
+from gateway.ledger.archive import ArchiveProof
+from gateway.ledger.carry import Carry, archived, carry_of, read_carry
+from gateway.ledger.line import read_entries
 from gateway.ledger.scripts import Links, Scripts, slot
+
+TRIES = 5  # a compaction may overtake the reading
 
 
 class Mismatch(Struct, frozen=True):
@@ -40,55 +47,86 @@ class _Held(Struct):
     by_key: dict[str, int] = {}
 
 
-class _Booked(Struct):
-    """What the ledger lines add up to."""
-
-    lines: int = 0
-    balance: int = 0
-    by_key: dict[str, int] = {}
-
-
-async def audit_account(links: Links, scripts: Scripts, account: str, *, report: AuditReport) -> None:
-    """Check one account and add what was found to `report`."""
-    key = slot(account)
-    fields, records, expiries, last, sums = await links.link(key).eval(scripts.snapshot, [key], [])
-    told = {name.decode(): value.decode() for name, value in _pairs(fields)}
+async def audit_account(
+    links: Links, scripts: Scripts, account: str, *, report: AuditReport, proof: ArchiveProof | None = None
+) -> None:
+    """Check one account, and with `proof` what archives say of it, and add what was found to `report`."""
+    for _ in range(TRIES):
+        found = AuditReport()
+        carry = await _audit_once(links, scripts, account, report=found, proof=proof)
+        if (await read_carry(links, account)).n == carry.n:
+            break
     report.accounts += 1
-    booked = await _add_lines(links, account, last.decode(), report=report)
-    held = _add_holds(records)
+    report.lines += found.lines
+    report.mismatches += found.mismatches
+
+
+async def _audit_once(
+    links: Links, scripts: Scripts, account: str, *, report: AuditReport, proof: ArchiveProof | None
+) -> Carry:
+    key = slot(account)
+    fields, records, expiries, last, sums, carried = await links.link(key).eval(scripts.snapshot, [key], [])
+    told = {name.decode(): value.decode() for name, value in _pairs(fields)}
+    carry = carry_of(carried)
 
     def expect(rule: str, expected: object, found: object) -> None:
         if str(expected) != str(found):
             report.mismatches.append(Mismatch(account, rule, str(expected), str(found)))
 
+    if proof is not None:
+        for rule, expected, found in (*proof.faults, *_carry_faults(carry, proof)):
+            expect(rule, expected, found)
+        report.lines += min(proof.lines, carry.n)
+    surplus = proof.surplus if proof is not None else {}
+    booked = await _add_lines(links, account, last.decode(), carry=carry.copy(), surplus=surplus, report=report)
+    held = _add_holds(records)
     expect("balance", booked.balance, told.get("bal"))
-    expect("seq", booked.lines, told.get("seq"))
+    expect("seq", booked.n, told.get("seq"))
     expect("held", held.total, told.get("held"))
     expect("expiries", sorted(r for r, _ in _pairs(records)), sorted(r for r, _ in _pairs(expiries)))
     for kid, spent, key_held in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
         name = kid.decode()
         expect(f"spent {name}", -booked.by_key.get(name, 0), spent.decode())
         expect(f"key_held {name}", held.by_key.get(name, 0), key_held.decode())
+    return carry
 
 
-async def _add_lines(links: Links, account: str, last: str, *, report: AuditReport) -> _Booked:
-    booked = _Booked()
-    if not last:
-        return booked
-    async for line in read_lines(links, account, until=last):
-        booked.lines += 1
-        booked.balance += line.amount
-        if line.n != booked.lines:
-            report.mismatches.append(Mismatch(account, "sequence", str(booked.lines), str(line.n)))
-            booked.lines = line.n
-        if line.balance != booked.balance:
-            report.mismatches.append(Mismatch(account, f"running {line.n}", str(booked.balance), str(line.balance)))
-            booked.balance = line.balance
-        kid = line.meta.get("key")
-        if kid:
-            booked.by_key[kid] = booked.by_key.get(kid, 0) + line.amount
-    report.lines += booked.lines
-    return booked
+def _carry_faults(carry: Carry, proof: ArchiveProof) -> list[tuple[str, object, object]]:
+    """Every way in which the archives and the carry may differ: expected is the archives' word."""
+    at = proof.at_carry
+    if not carry.n:
+        return []
+    if at is None or proof.first != 1:
+        told = f"lines {proof.first} to {proof.head.n}" if proof.lines else "none"
+        return [("archive", f"lines 1 to {carry.n}", told)]
+    return [
+        ("archive balance", at.balance, carry.balance),
+        ("archive hash", at.hash, carry.hash),
+        ("archive id", at.id, carry.id),
+        ("archive keys", sorted(at.by_key.items()), sorted(carry.by_key.items())),
+    ]
+
+
+async def _add_lines(
+    links: Links, account: str, last: str, *, carry: Carry, surplus: dict[int, str], report: AuditReport
+) -> Carry:
+    """Lead the carry on to the last line."""
+    chained = max(surplus, default=0)
+    async for id_, told in read_entries(links, account, until=last or "-"):
+        line = archived(account, id_, told)
+        report.lines += 1
+        expected = carry.n + 1, carry.balance + line.amount
+        carry.add(line, chain=line.n <= chained)
+        if line.n != expected[0]:
+            report.mismatches.append(Mismatch(account, "sequence", str(expected[0]), str(line.n)))
+        if line.balance != expected[1]:
+            report.mismatches.append(Mismatch(account, f"running {line.n}", str(expected[1]), str(line.balance)))
+            carry.balance = line.balance
+        if surplus.get(line.n, carry.hash) != carry.hash:
+            report.mismatches.append(Mismatch(account, f"archive hash {line.n}", carry.hash, surplus[line.n]))
+    if chained > carry.n:
+        report.mismatches.append(Mismatch(account, "archive", f"line {chained}", f"none after {carry.n}"))
+    return carry
 
 
 def _add_holds(records: list[bytes]) -> _Held:

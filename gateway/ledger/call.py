@@ -5,7 +5,7 @@ Amounts are nano currency units (1e-9), never negative here; times are Redis's o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -48,7 +48,7 @@ class Outcome(Struct, frozen=True):
     amount: int
     provider: str = ""
     model: str = ""  # the upstream's name of it
-    usage: dict[str, int] = {}
+    usage: dict[str, Any] = {}
     tokens: int = 0  # true total, which corrects the token limits
     estimated: bool = False
     attempts: int = 1
@@ -75,7 +75,7 @@ class LineMeta(Struct, omit_defaults=True):
     model: str
     provider: str = ""
     upstream: str = ""
-    usage: dict[str, int] = {}
+    usage: dict[str, Any] = {}
     estimated: bool = False
     attempts: int = 0
     outcome: str = ""

@@ -16,7 +16,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -59,6 +59,9 @@ class Journal:
     def __init__(self, folder: Path, *, keep: float = KEEP, segment_seconds: float = SEGMENT_SECONDS) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
+        #: Whether every server of the store answers. While one is away nothing is forgotten: the server that takes over
+        #: may know less than was confirmed, however long it takes until one does.
+        self.store_is_whole: Callable[[], bool] = _always
         self._keep = keep
         self._segment_seconds = segment_seconds
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -127,6 +130,8 @@ class Journal:
         current = self._current
         if current is not None and now - current.opened > self._segment_seconds:
             self.rotate()
+        if not self.store_is_whole():
+            return
         for segment in list(self._segments.values()):
             if segment.closed and not segment.pending and now - segment.touched > self._keep:
                 segment.path.unlink(missing_ok=True)
@@ -169,6 +174,10 @@ class Journal:
             self.sweep()
 
 
+def _always() -> bool:
+    return True
+
+
 def read_entries(path: Path) -> Iterator[Entry]:
     """The entries of a file; a line torn by a crash is skipped and logged."""
     with path.open("rb") as file:
@@ -180,8 +189,10 @@ def read_entries(path: Path) -> Iterator[Entry]:
 
 
 def _take_lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    draft = path.with_suffix(".new")  # it gets its name locked, or somebody could take its owner for dead in between
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    draft.rename(path)
     return descriptor
 
 

@@ -14,24 +14,32 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
 
 from gateway import errors
 from gateway.ledger.admission import LEASE, Admission
+from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
 from gateway.ledger.audit import AuditReport, audit_account
 from gateway.ledger.booking import Booking
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
+from gateway.ledger.carry import Carry, read_carry
+from gateway.ledger.compaction import Compacted, compact_account
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.verdict import Verdict, verdict_on
 from gateway.money import MAX_AMOUNT
+
+if TYPE_CHECKING:
+    from gateway.auth import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
 BEATS = 64  # calls renewed per script
@@ -62,7 +70,7 @@ class Ledger:
         self._links = links
         self._scripts = Scripts.load()
         self._booking = Booking(links, self._scripts.settle, lookup=self._booked, journal=journal)
-        #: Sends the journal's entries again, None without one; its `reconnected` is for every link's `on_reconnect`.
+        #: Sends the journal's entries again, None without one; its `reconnected` is for the store's `on_reconnect`.
         self.recovery = Recovery(journal, self._booking) if journal is not None else None
         self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._booking.void_unwatched)
 
@@ -83,6 +91,10 @@ class Ledger:
         A caller that is cancelled while it waits leaves nothing held.
         """
         return await self._admission.admit(ask)
+
+    async def explain(self, ask: Ask) -> Verdict:
+        """What `admit` would say to it at this moment, and every rule in the way; writes nothing."""
+        return await verdict_on(self._links, self._scripts, ask, groups=self.groups)
 
     async def settle(self, hold: Hold, outcome: Outcome) -> Settled:
         """Charge what it came to and release the rest; repeating it changes nothing."""
@@ -108,6 +120,17 @@ class Ledger:
                 errors.Conflict("The hold was changed", retry_after=None),
             )[code - 1]
         hold.amount = target
+
+    async def spendable(self, key: ApiKey) -> int:
+        """What the account's balance and the key's budget could still hold at this moment, in nano units."""
+        name = slot(key.account)
+        link = self._links.link(name)
+        (balance, held, floor), (cap, spent, used) = await asyncio.gather(
+            link.call("HMGET", name, "bal", "held", "floor"),
+            link.call("HMGET", f"{name}:k:{key.id}", "cap", "spent", "held"),
+        )
+        left = int(balance or 0) - int(held or 0) - int(floor or 0)
+        return left if cap is None else min(left, int(cap) - int(spent or 0) - int(used or 0))
 
     async def beat(self, holds: Iterable[Hold]) -> dict[str, Beat]:
         """Renew the leases of running calls and store what each has used; by request id, whether it may go on.
@@ -188,33 +211,75 @@ class Ledger:
         names = await self._links.link(ACCOUNTS).call("SMEMBERS", ACCOUNTS)
         return sorted(name.decode() for name in names)
 
-    async def audit(self, account: str | None = None) -> AuditReport:
-        """Add up the ledger of one account, or of all, and compare."""
+    async def audit(self, account: str | None = None, *, archives: Sequence[Path] = ()) -> AuditReport:
+        """Add up the ledger of one account, or of all, and compare; with archives also what was compacted."""
+        names = [account] if account else await self.accounts()
         report = AuditReport()
-        for name in [account] if account else await self.accounts():
-            if await self._links.link(slot(name)).call("EXISTS", slot(name)):
-                await audit_account(self._links, self._scripts, name, report=report)
+        with unchanging(archives):
+            carries = {name: await read_carry(self._links, name) for name in names} if archives else {}
+            proofs = await asyncio.to_thread(prove, archives, carries)
+            for name in names:
+                if not await self._links.link(slot(name)).call("EXISTS", slot(name)):
+                    continue
+                proof = proofs.get(name, ArchiveProof(Carry(), 0)) if archives else None
+                await audit_account(self._links, self._scripts, name, report=report, proof=proof)
         return report
 
-    def lines(self, account: str, *, since: datetime | None = None) -> AsyncIterator[LedgerLine]:
-        """The account's ledger lines in order, from a moment on."""
-        return read_lines(self._links, account, since=str(int(since.timestamp() * 1000)) if since else "-")
+    async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
+        """Move lines of before then, of one account or of all, to the archive at `path`; ArchiveFault when it may not.
+
+        Repeating it is safe, also after a crash.
+        """
+        names = [account] if account else await self.accounts()
+        carries = {name: await read_carry(self._links, name) for name in names}
+        until = int(before.timestamp() * 1000)
+        report = Compacted()
+        with await asyncio.to_thread(Archive.open, path, carries) as archive:
+            for name, carry in carries.items():
+                await compact_account(
+                    self._links, self._scripts, name, before=until, archive=archive, carry=carry, report=report
+                )
+        return report
+
+    async def lines(
+        self, account: str, *, since: datetime | None = None, archives: Sequence[Path] = ()
+    ) -> AsyncIterator[LedgerLine]:
+        """The account's ledger lines in order, from a moment on; what was compacted is one line without archives."""
+        start = int(since.timestamp() * 1000) if since else 0
+        carry = await read_carry(self._links, account)
+        if archives:
+            for line in read_archives(archives, account):
+                if line.n <= carry.n and line.milliseconds >= start:
+                    yield line.line()
+        elif carry.n and carry.milliseconds >= start:
+            yield carry.line()
+        async for kept in read_lines(self._links, account, since=str(start)):
+            if kept.n > carry.n:
+                yield kept
 
     async def line_of(self, account: str, rid: str) -> LedgerLine | None:
         """The last line of a request that was settled within a day."""
+        found = await self.charge_of(account, rid)
+        return found[0] if found else None
+
+    async def charge_of(self, account: str, rid: str) -> tuple[LedgerLine, int] | None:
+        """The last line of a request settled within a day, and what all its lines took, in nano-units."""
         key = slot(account)
         marker = await self._links.link(key).call("GET", f"{key}:st:{rid}")
-        id_ = marker.decode().split(" ")[2] if marker else "-"
+        _, amount, id_ = marker.decode().split(" ") if marker else ("", "", "-")
         if id_ == "-":
             return None
         async for line in read_lines(self._links, account, since=id_, until=id_):
-            return line
+            return line, -int(amount)
         return None
 
     async def _booked(self, account: str, rid: str, since: int) -> int | None:
-        """What a request's lines since then add up to; None when there are none."""
+        """What a request's lines since then add up to; None when there are none; an error when nobody can know."""
         total: int | None = None
         async for line in read_lines(self._links, account, since=str(since // 1000)):
             if line.rid == rid:
                 total = (total or 0) + line.amount
+        # Read afterwards, so that lines dropped meanwhile are not taken for lines that never were.
+        if total is None and since // 1000 <= (await read_carry(self._links, account)).milliseconds:
+            raise errors.InternalError(detail="lines of that time are in an archive; search it before charging by hand")
         return total

@@ -17,6 +17,9 @@ class GroupLimits(Struct, frozen=True):
     concurrency: int | None = None
 
 
+NO_LIMITS = GroupLimits()
+
+
 class RateState(Struct, frozen=True):
     """Limit, what remains of it, and µs until it is whole again; -1 where nothing limits."""
 

@@ -46,6 +46,7 @@ class LedgerLine(Struct, frozen=True):
             "usage": meta.get("usage", {}),
             "estimated": meta.get("estimated", False),
             "attempts": meta.get("attempts", 0),
+            **({"hold": format_amount(meta["hold"])} if "hold" in meta else {}),
             **{name: meta[name] for name in EXTRA if name in meta},
         }
 
@@ -70,11 +71,19 @@ def read_line(id_: bytes, fields: list[bytes]) -> LedgerLine:
 
 async def read_lines(links: Links, account: str, *, since: str = "-", until: str = "+") -> AsyncIterator[LedgerLine]:
     """Lines in order, page by page; `since` and `until` are stream ids or milliseconds."""
+    async for id_, fields in read_entries(links, account, since=since, until=until):
+        yield read_line(id_, fields)
+
+
+async def read_entries(
+    links: Links, account: str, *, since: str = "-", until: str = "+"
+) -> AsyncIterator[tuple[bytes, list[bytes]]]:
+    """Lines as the stream has them."""
     key = slot(account)
     while True:
         page = await links.link(key).call("XRANGE", f"{key}:lg", since, until, "COUNT", PAGE)
         for id_, fields in page:
-            yield read_line(id_, fields)
+            yield id_, fields
         if len(page) < PAGE:
             return
         since = "(" + page[-1][0].decode()

@@ -28,6 +28,7 @@ class Recovery:
         self._journal = journal
         self._booking = booking
         self._task: asyncio.Task[None] | None = None
+        self._failovers = 0
         booking.on_journaled = self.nudge
 
     def nudge(self) -> None:
@@ -36,8 +37,9 @@ class Recovery:
             self._task = asyncio.get_running_loop().create_task(self._send_unconfirmed())
 
     def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
-        """For `RedisLink.on_reconnect`: another server or history may lack what was confirmed, so send it all again."""
+        """For `Store.on_reconnect`: another server or history may lack what was confirmed, so send it all again."""
         if (before.run_id, before.master_replid) != (now.run_id, now.master_replid):
+            self._failovers += 1
             for segment in self._journal.rotate():
                 segment.pending = max(segment.pending, 1)
         if self._journal.unconfirmed:
@@ -69,13 +71,16 @@ class Recovery:
             pause = MIN_PAUSE if await self._pass() else min(2 * pause, MAX_PAUSE)
 
     async def _pass(self) -> bool:
-        """Send every segment that has something unconfirmed; False when the store is still away."""
+        """Send every segment that has something unconfirmed; False when the store is away or was replaced meanwhile."""
+        failovers = self._failovers
         for segment in self._journal.rotate():
             if segment.pending:
                 try:
                     await self._send(self._journal.read(segment))
                 except GatewayError:
                     return False
+                if failovers != self._failovers:
+                    return False  # what the server of before confirmed may be lost again
                 self._journal.settle(segment)
         return True
 

@@ -14,13 +14,15 @@ from msgspec import Struct
 from gateway.transport.redis_link import RedisLink, Script
 
 SHARED = {  # parts each script starts with; the others stand alone
-    "admit": ("bucket", "hold"),
+    "admit": ("bucket", "hold", "rules"),
+    "explain": ("bucket", "hold", "rules"),
     "settle": ("bucket", "hold"),
     "beat": ("hold",),
     "extend": ("hold",),
     "reclaim": ("hold",),
     "credit": ("hold",),
     "open": ("hold",),
+    "claim": ("hold",),
 }
 
 
@@ -42,6 +44,8 @@ class Scripts(Struct, frozen=True):
     open: Script
     confirm: Script
     snapshot: Script
+    compact: Script
+    explain: Script
 
     @classmethod
     def load(cls) -> Scripts:

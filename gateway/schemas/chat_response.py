@@ -19,6 +19,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
 
+class CacheWriteDetails(Struct):
+    """Parts of `cache_write_tokens`, by how long the upstream keeps them."""
+
+    ttl_30m_tokens: int = 0
+    ttl_12h_tokens: int = 0
+
+
 class PromptTokensDetails(Struct):
     """Parts of `prompt_tokens`; the optional ones are written only when known."""
 
@@ -27,6 +34,7 @@ class PromptTokensDetails(Struct):
     cache_write_tokens: int | UnsetType = UNSET
     image_tokens: int | UnsetType = UNSET
     text_tokens: int | UnsetType = UNSET
+    cache_write_tokens_details: CacheWriteDetails | UnsetType = UNSET
 
 
 class CompletionTokensDetails(Struct):

@@ -1,47 +1,49 @@
-"""One process's way to the store: the link for the money's road, and a redis-py client for everything that may be slow.
+"""One process's way to the store: links for the money's road, and a redis-py client for everything that may be slow.
 
-`link(slot_key)` is asked for every call that touches an account, so that a cluster can answer with another server's
-link later. `client` (command line, administration, scans) never retries either: redis-py's own default of ten tries
-once applied one INCRBY four times.
+`link(slot_key)` is asked for every call that touches an account: of a cluster it answers the link to that slot's
+master, with sentinels the one link that follows the master. Neither it nor `client` (administration, scans) ever
+retries.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio.client import PubSub
 
 from gateway.errors import StoreUnavailable
+from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
+from gateway.store.cluster import Cluster
+from gateway.store.cold_client import close_client, cold_client, server_client
+from gateway.store.sentinel import SentinelMaster
+from gateway.store.topology import OneServer, Topology
 from gateway.store.url import address_of
-from gateway.transport.redis_address import RedisAddress
-from gateway.transport.redis_link import RedisLink
-
-CLIENT_TIMEOUT = 10.0  # seconds; a scan may take long, a person waits
+from gateway.transport.redis_link import OnReconnect, RedisLink
 
 
 class Store:
     """An opened store; `open` makes it, `close` ends its connections."""
 
-    def __init__(self, address: RedisAddress, *, timeout: float = 0.25) -> None:
+    def __init__(self, address: StoreAddress, *, timeout: float = 0.25) -> None:
         self.address = address
-        self.client: redis.asyncio.Redis = _client(address)
-        self._link = RedisLink(address, timeout=timeout)
+        self.client: redis.asyncio.Redis = cold_client(address)
+        self._topology = _topology(address, timeout)
 
     @classmethod
-    async def open(cls, where: str | Path | RedisAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
+    async def open(cls, where: str | Path | StoreAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
         """Connect to a URL, a socket's path or an address.
 
         StoreFault for a URL that makes no sense; StoreUnavailable when nobody answers, unless not `required`: then the
-        store is returned all the same and its link goes on trying.
+        store is returned all the same and its links go on trying.
         """
         store = cls(address_of(where), timeout=timeout)
         try:
-            await store._link.connect()
+            await store._topology.connect()
         except StoreUnavailable:
             if required:
                 await store.close()
@@ -52,64 +54,85 @@ class Store:
         return store
 
     def link(self, slot_key: str) -> RedisLink:
-        """The link to the server that holds this key's slot; there is one server as yet."""
-        return self._link
+        """The link to the server that holds this key's slot now; do not keep it."""
+        return self._topology.link(slot_key)
 
     @property
     def links(self) -> list[RedisLink]:
-        """Every link, for hooks and figures."""
-        return [self._link]
+        """Every link at this moment."""
+        return self._topology.links
+
+    def whole(self) -> bool:
+        """Whether every server that holds keys is connected."""
+        return all(link.connected for link in self._topology.links)
+
+    @property
+    def on_reconnect(self) -> OnReconnect | None:
+        """Called with (before, now) whenever another server, or another life of one, serves some of the keys."""
+        return self._topology.on_reconnect
+
+    @on_reconnect.setter
+    def on_reconnect(self, call: OnReconnect | None) -> None:
+        self._topology.on_reconnect = call
+
+    @asynccontextmanager
+    async def channel(self, name: str) -> AsyncIterator[PubSub]:
+        """A subscription at a server that serves now; what is published at any of them reaches it."""
+        client = server_client(self._topology.address)
+        try:
+            async with client.pubsub() as channel:
+                await channel.subscribe(name)
+                yield channel
+        finally:
+            await client.aclose()
 
     async def ping(self) -> float:
-        """One round trip over the link, in seconds; StoreUnavailable when there is none."""
+        """One round trip to every server, in seconds; StoreUnavailable when there is none."""
         started = time.perf_counter()
-        await self._link.call("PING")
+        await asyncio.gather(*(link.call("PING") for link in self.links))
         return time.perf_counter() - started
 
     async def warnings(self) -> list[str]:
-        """What about the server's configuration could lose money; empty when all is well."""
-        info: dict[str, Any] = _fields(await self._link.call("INFO"))
-        found = []
-        policy = info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            found.append(
-                f"the store's maxmemory-policy is {policy}: it may throw balances away; set maxmemory-policy noeviction"
-            )
-        if info.get("aof_enabled") == "0":
-            found.append("the store keeps no append-only file: a crash loses settled money; set appendonly yes")
-        if info.get("role") == "slave":
-            found.append("the store is a replica and refuses writes; give the master's URL")
-        return found
+        """What about the servers' configuration could lose money; empty when all is well."""
+        replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
+        found: dict[str, None] = {}
+        for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
+            found |= dict.fromkeys(_faults(_fields(info), replicated=replicated))
+        return list(found)
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail with StoreUnavailable."""
-        await asyncio.gather(self._link.close(), self.client.aclose())
+        await asyncio.gather(self._topology.close(), close_client(self.client))
+
+
+def _topology(address: StoreAddress, timeout: float) -> Topology:
+    match address:
+        case SentinelAddress():
+            return SentinelMaster(address, timeout=timeout)
+        case ClusterAddress():
+            return Cluster(address, timeout=timeout)
+        case _:
+            return OneServer(address, timeout=timeout)
+
+
+def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
+    found = []
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        found.append(
+            f"the store's maxmemory-policy is {policy}: it may throw balances away; set maxmemory-policy noeviction"
+        )
+    if info.get("aof_enabled") == "0":
+        found.append("the store keeps no append-only file: a crash loses settled money; set appendonly yes")
+    if info.get("role") == "slave":
+        found.append("the store is a replica and refuses writes; give the master's URL")
+    elif replicated and "min_slaves_good_slaves" not in info:
+        found.append(
+            "a master of the store takes writes that no replica has: a failover loses credits, keys and revocations "
+            "made in its last moment; set min-replicas-to-write 1"
+        )
+    return found
 
 
 def _fields(info: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
-
-
-def _client(address: RedisAddress) -> redis.asyncio.Redis:
-    """redis-py's client for the same address, with retries off; it connects at its first command."""
-    options: dict[str, Any] = {
-        "db": address.db,
-        "username": address.username or None,
-        "password": address.password or None,
-        "protocol": address.protocol,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": CLIENT_TIMEOUT,
-        "socket_connect_timeout": 2.0,
-    }
-    if address.path:
-        return redis.asyncio.Redis(unix_socket_path=address.path, **options)
-    if address.tls:
-        options |= {
-            "ssl": True,
-            "ssl_cert_reqs": "required" if address.tls_verify else "none",
-            "ssl_check_hostname": address.tls_verify,
-            "ssl_ca_certs": address.tls_ca or None,
-            "ssl_certfile": address.tls_cert or None,
-            "ssl_keyfile": address.tls_key or None,
-        }
-    return redis.asyncio.Redis(host=address.host, port=address.port, **options)

@@ -1,9 +1,11 @@
-"""The store's URL as an address: `redis://`, `rediss://` and `unix://`, with user, password, database and options.
+"""The store's URL as an address: one server, sentinels or a cluster, with user, password, database and options.
 
     redis://user:secret@host:6379/2     rediss://host?ssl_ca_certs=ca.pem     unix:///run/redis.sock?db=1
+    redis+sentinel://user:secret@one,two:26379,three/SERVICE/DB?sentinel_password=other
+    redis+cluster://user:secret@one:6379,two:6379?tls=true
 
-Option names are redis-py's. Sharp edge: user and password are percent-decoded, so `@` and `/` in them must be encoded.
-No message repeats the URL, for it may hold the password.
+Most option names are redis-py's; user and password are those of the servers, not of the sentinels. Sharp edge: both are
+percent-decoded, so `@` and `/` in them must be encoded. No message repeats the URL, for it may hold the password.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+import msgspec
+
+from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.fault import StoreFault
 from gateway.transport.redis_address import RedisAddress
 
@@ -25,14 +30,29 @@ OPTIONS = {
     "ssl_keyfile": "tls_key",
     "ssl_cert_reqs": "tls_verify",
 }
+MANY_OPTIONS = OPTIONS | {"tls": "tls"}  # where the scheme does not say it
+SENTINEL_OPTIONS = MANY_OPTIONS | {
+    "sentinel_username": "sentinel_username",
+    "sentinel_password": "sentinel_password",
+    "sentinel_tls": "sentinel_tls",
+}
+SCHEMES = "redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"
 
 
-def parse_address(url: str) -> RedisAddress:
+def parse_address(url: str) -> StoreAddress:
     """The address in `url`; StoreFault says what is wrong with it."""
     try:
         parts = urlsplit(url)
     except ValueError:
         raise StoreFault("store.url: not a URL") from None
+    if parts.scheme == "redis+sentinel":
+        return _sentinels(parts)
+    if parts.scheme == "redis+cluster":
+        return _cluster(parts)
+    return _one_server(parts)
+
+
+def _one_server(parts: SplitResult) -> RedisAddress:
     fields: dict[str, Any] = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
     if parts.scheme == "unix":
         fields["path"] = unquote(parts.path)
@@ -42,44 +62,92 @@ def parse_address(url: str) -> RedisAddress:
         fields |= {"host": parts.hostname or "127.0.0.1", "port": _port(parts), "tls": parts.scheme == "rediss"}
         if parts.path.strip("/"):
             fields["db"] = _number("the database", parts.path.strip("/"))
-    elif parts.scheme in {"redis+sentinel", "redis+cluster"}:
-        raise StoreFault(
-            f"store.url: {parts.scheme}:// is not supported by this version; give one server's redis:// URL"
-        )
     else:
-        raise StoreFault(f"store.url: {parts.scheme or 'no'}:// scheme; known are redis://, rediss:// and unix://")
-    fields |= _options(parts)
-    if fields.get("protocol", 3) not in {2, 3}:
-        raise StoreFault("store.url: protocol is 2 or 3")
+        raise StoreFault(f"store.url: {parts.scheme or 'no'}:// scheme; known are {SCHEMES}")
+    fields |= _options(parts, OPTIONS)
     return RedisAddress(**fields)
 
 
-def address_of(where: str | Path | RedisAddress) -> RedisAddress:
+def _sentinels(parts: SplitResult) -> SentinelAddress:
+    login, hosts = _hosts(parts, port=26379)
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service:
+        raise StoreFault("store.url: the service is missing: redis+sentinel://host:port,host:port/SERVICE/DB")
+    if database:
+        login["db"] = _number("the database", database)
+    login |= _options(parts, SENTINEL_OPTIONS)
+    sentinel = {
+        "username": login.pop("sentinel_username", ""),
+        "password": login.pop("sentinel_password", ""),
+        "tls": login.pop("sentinel_tls", login.get("tls", False)),
+    }
+    server = RedisAddress(**login)
+    return SentinelAddress(
+        sentinels=tuple(
+            msgspec.structs.replace(server, host=host, port=port, db=0, protocol=3, **sentinel) for host, port in hosts
+        ),
+        service=unquote(service),
+        server=server,
+    )
+
+
+def _cluster(parts: SplitResult) -> ClusterAddress:
+    login, hosts = _hosts(parts, port=6379)
+    login |= _options(parts, MANY_OPTIONS)
+    if parts.path.strip("/0") or login.get("db"):
+        raise StoreFault("store.url: a cluster has database 0 only")
+    return ClusterAddress(nodes=tuple(RedisAddress(host=host, port=port, **login) for host, port in hosts))
+
+
+def address_of(where: str | Path | StoreAddress) -> StoreAddress:
     """An address from a URL, from a unix socket's path, or as it is."""
-    if isinstance(where, RedisAddress):
+    if isinstance(where, RedisAddress | SentinelAddress | ClusterAddress):
         return where
     if isinstance(where, Path) or "://" not in where:
         return RedisAddress(path=str(where))
     return parse_address(where)
 
 
-def _options(parts: SplitResult) -> dict[str, Any]:
+def _hosts(parts: SplitResult, *, port: int) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+    """The login before the `@`, and every host with its port."""
+    userinfo, _, netloc = parts.netloc.rpartition("@")
+    username, _, password = userinfo.partition(":")
+    hosts = []
+    for text in netloc.split(","):
+        try:
+            host = urlsplit(f"//{text}")
+        except ValueError:
+            raise StoreFault("store.url: not a URL") from None
+        if not host.hostname:
+            raise StoreFault(f"store.url: {parts.scheme}:// needs hosts: {parts.scheme}://host:port,host:port")
+        hosts.append((host.hostname, _port(host, port)))
+    return {"username": unquote(username), "password": unquote(password)}, hosts
+
+
+def _options(parts: SplitResult, known: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in OPTIONS:
-            raise StoreFault(f"store.url: unknown option {name!r}; known are {', '.join(OPTIONS)}")
-        options[OPTIONS[name]] = value
+        if name not in known:
+            raise StoreFault(f"store.url: unknown option {name!r}; known are {', '.join(known)}")
+        options[known[name]] = value
     for name in ("db", "protocol"):
         if name in options:
             options[name] = _number(name, options[name])
     if "tls_verify" in options:
         options["tls_verify"] = options["tls_verify"].lower() != "none"
+    for name in ("tls", "sentinel_tls"):
+        if name in options:
+            if options[name] not in {"true", "false"}:
+                raise StoreFault(f"store.url: {name} is true or false")
+            options[name] = options[name] == "true"
+    if options.get("protocol", 3) not in {2, 3}:
+        raise StoreFault("store.url: protocol is 2 or 3")
     return options
 
 
-def _port(parts: SplitResult) -> int:
+def _port(parts: SplitResult, default: int = 6379) -> int:
     try:
-        return parts.port or 6379
+        return parts.port or default
     except ValueError:  # its text quotes the port, which is a piece of the password when a / in that was not encoded
         raise StoreFault(
             "store.url: the port is no number up to 65535; is / or # in a password percent-encoded?"

@@ -511,9 +511,10 @@ class Connection(asyncio.BufferedProtocol):
         """Answer in the application's place and close; only close when its answer is on the way."""
         exchange = self._exchange
         answered = exchange is not None and exchange.headers_written
+        answer = None if answered else self._server.error_answer(error, exchange.refusal if exchange else None)
         self._end_request()
-        if not answered:
-            self.push(self._server.error_answer(error))
+        if answer is not None:
+            self.push(answer)
         self._linger()
 
     def _end_request(self) -> None:

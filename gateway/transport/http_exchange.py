@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
+from gateway.errors import GatewayError
+
 if TYPE_CHECKING:
     from gateway.transport.http_connection import Connection, PeerContext
     from gateway.transport.http_parser import RequestHead
@@ -26,6 +28,7 @@ REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 COPY_UP_TO: Final = (
     65_536  # headers and a body up to this size leave in one write; a larger body is not copied for that
 )
+Refusal = Callable[[GatewayError], tuple[dict[str, str], bytes]]
 _line_break = re.compile(r"[\r\n\0]")
 
 
@@ -45,6 +48,7 @@ class Exchange(HTTPConnection):
         "headers_written",
         "max_body_bytes",
         "no_keep_alive",
+        "refusal",
     )
 
     def __init__(self, connection: Connection, head: RequestHead, *, max_body_bytes: int) -> None:
@@ -55,6 +59,7 @@ class Exchange(HTTPConnection):
         self.body_timeout: float | None = None
         self.headers_written = False
         self.finished = False
+        self.refusal: Refusal | None = None  # the handler's own answer when this server refuses the request
         self._connection: Connection | None = connection
         self._close_callback: Callable[[], object] | None = None
         self._chunked = False
@@ -149,7 +154,7 @@ class Exchange(HTTPConnection):
         if last:
             connection.push(last)
         self.finished = True
-        self._connection = self._close_callback = None
+        self._connection = self._close_callback = self.refusal = None
         connection.response_finished(self)
 
     def detach(self) -> None:
@@ -170,12 +175,12 @@ class Exchange(HTTPConnection):
             return
         self._uncork()
         close_delimited = self.headers_written and not self._chunked and self._remaining is None
-        self._connection = self._close_callback = None
+        self._connection = self._close_callback = self.refusal = None
         connection.cut(reset=close_delimited)
 
     def client_left(self) -> Callable[[], object] | None:
         """Go stale; return the callback that tells the handler. The connection calls this."""
-        callback, self._close_callback = self._close_callback, None
+        callback, self._close_callback, self.refusal = self._close_callback, None, None
         self._connection = None
         return callback
 

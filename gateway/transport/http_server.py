@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
@@ -25,11 +24,10 @@ from tornado.httputil import HTTPServerConnectionDelegate
 
 from gateway.errors import GatewayError
 from gateway.transport.http_connection import Connection
+from gateway.transport.http_exchange import Refusal
 from gateway.transport.http_parser import HeaderNames
 
 WATCH_INTERVAL: Final = 0.1  # seconds between looks at connections that do not read, for a client that left
-
-ErrorAnswer = Callable[[GatewayError], tuple[dict[str, str], bytes]]
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +69,7 @@ class HTTPServer:
         limits: ServerLimits | None = None,
         *,
         server_header: str = "model-gateway",
-        on_protocol_error: ErrorAnswer = openai_error,
+        on_protocol_error: Refusal = openai_error,
     ) -> None:
         self.app = app
         self.limits = limits = limits or ServerLimits()
@@ -165,9 +163,9 @@ class HTTPServer:
 
     # What connections ask for.
 
-    def error_answer(self, error: GatewayError) -> bytes:
-        """The whole answer to a request that reached no handler; the connection closes after it."""
-        headers, body = self._error_answer(error)
+    def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes:
+        """The whole answer to a refused request, in its handler's words if it has one; the connection closes after."""
+        headers, body = (refusal or self._error_answer)(error)
         lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() != "connection"]
         lines += [f"Content-Length: {len(body)}", "Connection: close"]

@@ -24,13 +24,17 @@ REFUSED = "refused"
 
 # The server answered, did nothing, and says that it is not itself: the caller's 503, not a bug of ours.
 UNABLE = frozenset(
-    ["LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "TRYAGAIN"]
+    [
+        *("LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "TRYAGAIN"),
+        *("MOVED", "ASK"),
+    ]
 )
+HALF_MOVED = "non local key"  # a script met a slot that is being moved key by key; it may have written before
 GRACE = 0.02  # seconds more for an overdue reply: when our own loop was late, it may be about to be read
 
 _NOTHING = object()
 
-Queued = tuple[bytes, asyncio.Future[Any], float]  # packed command, its future, loop time of the call
+Queued = tuple[bytes, asyncio.Future[Any], float, bool]  # command, its future, loop time of the call, may it move on
 
 
 class RedisReplyError(InternalError):
@@ -50,7 +54,13 @@ def store_unavailable(fate: str, reason: str) -> StoreUnavailable:
 def _reply_error(reply: str) -> GatewayError:
     if reply.partition(" ")[0] in UNABLE:
         return store_unavailable(REFUSED, reply)
+    if HALF_MOVED in reply:
+        return store_unavailable(FATE_UNKNOWN, reply)
     return RedisReplyError(detail=reply)
+
+
+#: Told of a command that belongs to another server, its future and the reply; True when it has been sent there.
+Redirect = Callable[[bytes, "asyncio.Future[Any]", str], bool]
 
 
 class Tick:
@@ -71,14 +81,18 @@ class RedisConnection(asyncio.Protocol):
         *,
         timeout: float,
         on_lost: Callable[[RedisConnection, str], None],
+        on_redirect: Redirect | None = None,
+        on_push: Callable[[list[Any]], None] | None = None,
     ) -> None:
         self._loop = loop
         self._timeout = timeout
         self._on_lost = on_lost
+        self._on_redirect = on_redirect
+        self._on_push = on_push
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
         self._outgoing: list[bytes] = []  # the tail of _waiting that was not written yet
-        self._waiting: deque[tuple[asyncio.Future[Any], Tick]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any], Tick, bytes]] = deque()  # b"": it may not move on
         self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
         self._overdue: asyncio.Future[Any] | None = None
@@ -91,23 +105,36 @@ class RedisConnection(asyncio.Protocol):
 
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Queue one packed command for the write at the end of this tick."""
+        future = self._loop.create_future()
+        self._queue(command, future, command)
+        return future
+
+    def forward(self, command: bytes, future: asyncio.Future[Any]) -> None:
+        """Queue a command that another server redirected here; a second redirection is its answer."""
+        self._queue(command, future, b"")
+
+    def _queue(self, command: bytes, future: asyncio.Future[Any], again: bytes) -> None:
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
             self._loop.call_soon(self._flush)
             if self._deadline is None:
                 self._deadline = self._loop.call_at(self._tick.at + self._timeout, self._check)
-        future = self._loop.create_future()
         self._outgoing.append(command)
-        self._waiting.append((future, self._tick))
-        return future
+        self._waiting.append((future, self._tick, again))
+
+    def post(self, command: bytes) -> None:
+        """Write a command that has no reply of its own, as RESP3's SUBSCRIBE; only while nothing is in flight."""
+        assert not self._waiting, "it would go out of turn"
+        if self._transport is not None:
+            self._transport.write(command)
 
     def take_over(self, queue: Iterable[Queued]) -> None:
         """Send what waited for this connection; the time already waited counts against the timeout."""
         assert not self._waiting, "only a connection that has just said hello takes over a queue"
-        for command, future, called_at in queue:
+        for command, future, called_at, may_move in queue:
             if not future.done():
                 self._outgoing.append(command)
-                self._waiting.append((future, Tick(called_at)))
+                self._waiting.append((future, Tick(called_at), command if may_move else b""))
         if self._waiting:
             self._tick = Tick(0.0)  # none of theirs: `_flush` must not start their time afresh
             self._loop.call_soon(self._flush)
@@ -132,11 +159,13 @@ class RedisConnection(asyncio.Protocol):
         gets, waiting = reader.gets, self._waiting
         try:
             while (reply := gets()) is not _NOTHING:
-                if isinstance(reply, hiredis.PushNotification):
-                    continue  # RESP3 out-of-band; nobody subscribes on a command connection
-                future = waiting.popleft()[0]
+                if isinstance(reply, hiredis.PushNotification):  # RESP3 out-of-band: a subscription speaks
+                    if self._on_push is not None:
+                        self._on_push(reply)
+                    continue
+                future, _, command = waiting.popleft()
                 if isinstance(reply, GatewayError):
-                    self._refuse(future, reply)
+                    self._refuse(future, reply, command)
                 elif not future.done():
                     future.set_result(reply)
         except hiredis.ProtocolError as error:
@@ -150,10 +179,14 @@ class RedisConnection(asyncio.Protocol):
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, future: asyncio.Future[Any], error: GatewayError) -> None:
+    def _refuse(self, future: asyncio.Future[Any], error: GatewayError, command: bytes) -> None:
+        fate, _, reply = (error.detail or "").partition(": ")
+        redirect = self._on_redirect if command and reply.startswith(("MOVED ", "ASK ")) else None
+        if redirect is not None and fate == REFUSED and redirect(command, future, reply):
+            return
         if not future.done():
             future.set_exception(error)
-        if (error.detail or "").startswith(f"{REFUSED}: READONLY"):
+        if fate == REFUSED and reply.startswith("READONLY"):
             self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
 
     def _flush(self) -> None:
@@ -168,7 +201,7 @@ class RedisConnection(asyncio.Protocol):
         self._deadline = None
         if not self._waiting:
             return
-        oldest, tick = self._waiting[0]
+        oldest, tick, _ = self._waiting[0]
         due = tick.at + self._timeout
         if self._loop.time() < due:
             self._deadline = self._loop.call_at(due, self._check)
@@ -187,7 +220,7 @@ class RedisConnection(asyncio.Protocol):
         waiting, unsent = list(self._waiting), len(self._outgoing)
         self._waiting.clear()
         self._outgoing.clear()
-        for position, (future, _) in enumerate(waiting):
+        for position, (future, _, _) in enumerate(waiting):
             if not future.done():
                 fate = FATE_UNKNOWN if position < len(waiting) - unsent else NEVER_SENT
                 future.set_exception(store_unavailable(fate, reason))

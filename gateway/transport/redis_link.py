@@ -10,7 +10,8 @@
 Sharp edge: this is the money's road, so nothing whose fate is unknown is ever sent twice. A command without a reply for
 `timeout` seconds, or whose connection breaks, fails with `StoreUnavailable`, and `never_sent(error)` says whether
 another try is free of doubt. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; from
-then on they fail at once. One link is one server; sentinel and cluster choose links, they do not change them.
+then on they fail at once. One link is one server, or one role that moves between servers: with `locate` every attempt
+to connect asks anew where the master is, and takes nobody else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import random
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import hiredis
@@ -34,6 +35,7 @@ from gateway.transport.redis_connection import (
     NEVER_SENT,
     REFUSED,
     Queued,
+    Redirect,
     RedisConnection,
     RedisReplyError,
     store_unavailable,
@@ -83,6 +85,7 @@ class ServerIdentity(msgspec.Struct, frozen=True):
 
 
 NOBODY = ServerIdentity()
+OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 
 class RedisLink:
@@ -95,10 +98,19 @@ class RedisLink:
         timeout: float = 0.25,
         connect_timeout: float = 0.75,
         max_in_flight: int = 10_000,
+        locate: Callable[[], Awaitable[RedisAddress]] | None = None,
+        on_redirect: Redirect | None = None,
+        channel: str = "",
+        on_push: Callable[[list[Any]], None] | None = None,
     ) -> None:
         self.address = address
         self.identity = NOBODY
-        self.on_reconnect: Callable[[ServerIdentity, ServerIdentity], None] | None = None  # (before, now)
+        self.on_reconnect: OnReconnect | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._locate = locate
+        self._on_redirect = on_redirect
+        self._channel = channel  # subscribed to at every connect
+        self._on_push = on_push
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._max_in_flight = max_in_flight
@@ -136,13 +148,22 @@ class RedisLink:
         """Connect, or raise StoreUnavailable; either way the link goes on trying until `close`."""
         if self.connected:
             return
+        self.start()
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._attempt)
+
+    def start(self) -> None:
+        """Begin to connect; calls wait for it as they would for a reconnect."""
         if self._task is None:
             self._loop = asyncio.get_running_loop()
             self._grow_impatient()
             self._task = self._loop.create_task(self._stay_connected())
-        if self._attempt is None or self._attempt.done():
-            self._attempt = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._attempt)
+
+    def leave(self, reason: str) -> None:
+        """Drop the connection and look for the server again."""
+        if self._connection is not None:
+            self._connection.abort(reason)
 
     async def close(self) -> None:
         """Fail what is in flight and stop reconnecting."""
@@ -168,6 +189,15 @@ class RedisLink:
             return self._failed("too many commands in flight")
         return connection.send(command)
 
+    def forward(self, command: bytes, future: asyncio.Future[Any], *, asking: bool = False) -> None:
+        """Send a packed command that another server redirected here; `asking` for a slot that is still on its way."""
+        if asking:
+            self.call("ASKING").add_done_callback(_forget)
+        if self._connection is not None:
+            self._connection.forward(command, future)
+        else:
+            self._wait_in_line(command, future, may_move=False)
+
     async def eval(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> Any:
         """Run a script by its hash; the first use on a connection carries the source in the same write."""
         try:
@@ -175,8 +205,10 @@ class RedisLink:
         except RedisReplyError as error:
             if error.kind != "NOSCRIPT":
                 raise
-        self._loaded.discard(script.sha1)  # somebody flushed the scripts; nothing ran, so once more is safe
-        return await self._evalsha(script, keys, args)
+        # Somebody flushed the scripts, or a redirection ended at a server without them: nothing ran, so once more is
+        # safe; with the source in it, for it may be redirected too.
+        self._loaded.discard(script.sha1)
+        return await self.call("EVAL", script.source, len(keys), *keys, *args)
 
     def _evalsha(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
         if script.sha1 not in self._loaded:
@@ -186,18 +218,23 @@ class RedisLink:
 
     # While there is no connection ------------------------------------------------------------------------------------
 
-    def _wait_in_line(self, command: bytes) -> asyncio.Future[Any]:
+    def _wait_in_line(
+        self, command: bytes, future: asyncio.Future[Any] | None = None, *, may_move: bool = True
+    ) -> asyncio.Future[Any]:
         if self._loop is None or self._patience is None:
-            return self._failed(self._reason)
+            return self._failed(self._reason, future)
         if len(self._queue) >= self._max_in_flight:
-            return self._failed("too many commands wait for a connection")
-        future = self._loop.create_future()
-        self._queue.append((command, future, self._loop.time()))
+            return self._failed("too many commands wait for a connection", future)
+        if future is None:
+            future = self._loop.create_future()
+        self._queue.append((command, future, self._loop.time(), may_move))
         return future
 
-    def _failed(self, reason: str) -> asyncio.Future[Any]:
-        future = (self._loop or asyncio.get_running_loop()).create_future()
-        future.set_exception(store_unavailable(NEVER_SENT, reason))
+    def _failed(self, reason: str, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
+        if future is None:
+            future = (self._loop or asyncio.get_running_loop()).create_future()
+        if not future.done():
+            future.set_exception(store_unavailable(NEVER_SENT, reason))
         return future
 
     def _grow_impatient(self) -> None:
@@ -208,7 +245,7 @@ class RedisLink:
         self._patience = None
         queue, self._queue = self._queue, deque()
         self._loaded.clear()
-        for _, future, _ in queue:
+        for _, future, _, _ in queue:
             if not future.done():
                 future.set_exception(store_unavailable(NEVER_SENT, self._reason))
 
@@ -257,10 +294,19 @@ class RedisLink:
                 self._attempt.set_exception(error)
 
     async def _open(self) -> tuple[RedisConnection, ServerIdentity]:
-        loop, address = asyncio.get_running_loop(), self.address
+        loop = asyncio.get_running_loop()
+        if self._locate is not None:
+            self.address = await self._locate()
+        address = self.address
 
         def protocol() -> RedisConnection:
-            return RedisConnection(loop, timeout=self._timeout, on_lost=self._connection_lost)
+            return RedisConnection(
+                loop,
+                timeout=self._timeout,
+                on_lost=self._connection_lost,
+                on_redirect=self._on_redirect,
+                on_push=self._on_push,
+            )
 
         if address.path:
             _, connection = await loop.create_unix_connection(protocol, address.path)
@@ -269,7 +315,12 @@ class RedisLink:
             transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
             _probe_idle(transport.get_extra_info("socket"))
         try:
-            return connection, await _greet(connection, address)
+            identity = await _greet(connection, address)
+            if self._locate is not None and identity.role not in ("master", ""):
+                raise store_unavailable(NEVER_SENT, f"{address} is no master yet")
+            if self._channel:
+                connection.post(_pack(("SUBSCRIBE", self._channel)))
+            return connection, identity
         except BaseException:
             connection.abort("the greeting failed")
             raise
@@ -293,6 +344,8 @@ class RedisLink:
             if self._task is not None:
                 self._reason = reason
                 self._grow_impatient()
+                if self.on_lost is not None:
+                    self.on_lost()
 
 
 async def _greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:

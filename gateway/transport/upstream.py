@@ -1,13 +1,14 @@
-"""The one way out: HTTP to providers' servers, as JSON, event streams, bytes or multipart, over aiohttp.
+"""The one way out: HTTP to providers' servers, as JSON, event streams, bytes or multipart.
 
 ::
 
     async with await upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts) as answer:
-        document = await answer.read()                     # or: async for event in answer.events()
+        document = await answer.read()                     # or: while events := await answer.read_events()
 
-Nothing here retries, not even on a kept-alive connection that the server closed meanwhile: whether it had read a POST
-by then cannot be known, and only the dispatcher may decide to pay twice. Leaving an answer before its end closes its
-socket at once. Sharp edge: error messages never name the upstream's address; `detail` may.
+Requests leave on connections of our own (`http_client_pool`), or through aiohttp where a proxy of the environment
+applies. Nothing here retries, not even on a kept-alive connection that the server closed meanwhile: whether it had read
+a POST by then cannot be known, and only the dispatcher may decide to pay twice. Leaving an answer before its end closes
+its socket at once. Sharp edge: error messages never name the upstream's address; `detail` may.
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-from aiohttp.http import HttpProcessingError
-
-from gateway.errors import (
-    GatewayError,
-    UpstreamInvalidResponse,
-    UpstreamTimeout,
-    UpstreamTruncated,
-    UpstreamUnreachable,
-)
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.provider import Timeouts
 from gateway.sse import Event, EventParser
+from gateway.transport.http_client_deadlines import Deadlines
+from gateway.transport.http_client_incoming import Incoming
+from gateway.transport.http_client_inflate import Inflater
+from gateway.transport.http_client_pool import Pool
+from gateway.transport.http_client_request import Address, RequestHead, RequestHeads
 from gateway.transport.multipart import Multipart
 
+if TYPE_CHECKING:
+    from gateway.transport.http_client_proxied import ProxiedClient
+
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer read whole
-READ_BUFFER_BYTES = 64 * 1024  # reading pauses at twice this, so a stalled stream holds at most 128 KiB
-LINGER = 1.0  # seconds that the transport's trailer may take after the answer's own end marker
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods whose missing body is an empty one
 
 Body = bytes | AsyncIterator[bytes] | Multipart | None
 
@@ -46,7 +46,9 @@ class Upstream:
         self._keepalive = keepalive  # seconds that an idle connection is kept
         self._trust_env = trust_env  # obey HTTPS_PROXY and friends
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._heads = RequestHeads()
+        self._pool: Pool | None = None
+        self._proxied: ProxiedClient | None = None
 
     async def send(
         self,
@@ -57,122 +59,97 @@ class Upstream:
         body: Body = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
     ) -> Answer:
-        """Send one request and return its answer once the headers are there; raises Upstream errors only."""
-        session = self._session or self._open()
+        """Send one request and return its answer once the headers are there; raises Upstream errors only.
+
+        What a streamed body's own source raises goes through, and the upstream sees half a request.
+        """
+        pool = self._pool or self._open()
+        headers = headers or {}
         if isinstance(body, Multipart):
-            headers = {**(headers or {}), "Content-Type": body.content_type}
+            headers = {**headers, "Content-Type": body.content_type}
             body = body.chunks()
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            async with asyncio.timeout_at(started + min(timeouts.first_byte, timeouts.total)):
-                # aiohttp arms its connect timer only for a new connection; its other timers stay off: sock_read sets
-                # one for every read, where one lazy timer per answer does.
-                response = await session.request(
-                    method,
-                    url,
-                    headers=headers,
-                    data=body,
-                    timeout=aiohttp.ClientTimeout(total=None, connect=timeouts.connect),
-                    allow_redirects=False,
-                )
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:  # TimeoutError is an OSError
-            _raise_before_answer(error)
-        return Answer(response, loop, timeouts, deadline=started + timeouts.total)
+        head = self._heads.head(method, url, headers)
+        started = pool.loop.time()
+        if self._trust_env and _has_proxy(head.address):
+            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            self._proxy_client().start(incoming, method, url, headers=headers, body=body, connect=timeouts.connect)
+        else:
+            origin = pool.origin(head.address)
+            connection = origin.take()
+            if connection is None:
+                connection = await origin.connect(min(timeouts.connect, timeouts.first_byte, timeouts.total))
+            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            if body is None or isinstance(body, bytes):
+                connection.start(incoming, *_message(method, head, body), method=method)
+            else:
+                connection.start(incoming, _streamed_head(head), method=method)
+                connection.upload(incoming, body, length=head.length)
+        await incoming.head()
+        return Answer(incoming)
 
     async def close(self) -> None:
         """Close every connection, those in use included."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._proxied is not None:
+            await self._proxied.close()
+            self._proxied = None
 
-    def _open(self) -> aiohttp.ClientSession:
-        # aiohttp sets TCP_NODELAY itself. limit=0: its default would cap all streams of the process at 100.
-        connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=self._keepalive, ssl=self._tls if self._tls is not None else True
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=self._trust_env,
-            read_bufsize=READ_BUFFER_BYTES,
-            # A compressed stream arrives late and a compressed document costs more than loopback saves; servers that
-            # compress nevertheless are understood.
-            headers={"Accept-Encoding": "identity", "User-Agent": "model-gateway"},
-        )
-        return self._session
+    def _open(self) -> Pool:
+        loop = asyncio.get_running_loop()
+        self._pool = Pool(loop, Deadlines(loop), keepalive=self._keepalive, tls=self._tls)
+        return self._pool
+
+    def _proxy_client(self) -> ProxiedClient:
+        if self._proxied is None:
+            # Here, not at the top: only a process behind a proxy pays for aiohttp.
+            from gateway.transport.http_client_proxied import ProxiedClient
+
+            self._proxied = ProxiedClient(keepalive=self._keepalive, tls=self._tls)
+        return self._proxied
 
 
 class Answer:
     """One upstream answer: status and headers now, the body as it comes. Use as a context manager, or close it."""
 
-    def __init__(
-        self,
-        response: aiohttp.ClientResponse,
-        loop: asyncio.AbstractEventLoop,
-        timeouts: Timeouts,
-        *,
-        deadline: float,
-    ) -> None:
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers  # case-insensitive
-        self._response = response
-        self._content = response.content
-        self._loop = loop
-        self._deadline = deadline
-        self._patience = timeouts.first_byte  # until the first byte of the body, then the idle timeout
-        self._idle = timeouts.idle
-        self._waiting_since = 0.0  # 0 while nobody waits: a slow reader is no silent upstream
-        self._timer: asyncio.TimerHandle | None = None
-        self._timed_out = ""
-        self._parser = EventParser()
-        self._ended = False
+    __slots__ = ("_content", "_inflater", "_parser", "headers", "status")
+
+    def __init__(self, content: Incoming) -> None:
+        self.status = content.status
+        self.headers: Mapping[str, str] = content.headers  # names in any case
+        self._content = content
+        self._inflater = Inflater(content.coding) if content.coding else None
+        self._parser: EventParser | None = None
 
     async def read_chunk(self) -> bytes:
         """The bytes that have arrived since the last call, waiting for some; b"" at the end of the body."""
-        content = self._content
-        try:
-            if not content.is_eof():
-                self._waiting_since = self._loop.time()
-                if self._timer is None:
-                    self._arm()
-            chunk = await content.readany()
-        except (aiohttp.ClientError, HttpProcessingError, OSError, RuntimeError) as error:
-            # RuntimeError is what aiohttp raises for a read after the connection has gone.
-            self._raise_cut(error)
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        self._waiting_since = 0.0
-        if self._patience != self._idle:
-            self._patience = self._idle
-            self._stop_timer()  # it was set for the first byte; the next wait sets it anew
-        if not chunk:
-            self._end()
-        return chunk
+        if self._inflater is None:
+            return await self._content.take()
+        return await self._read_inflated(self._inflater)
 
     async def read(self, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
         """The whole body; UpstreamInvalidResponse when it is longer than `limit` bytes."""
-        chunk = await self.read_chunk()
-        if self._content.at_eof() and len(chunk) <= limit:
-            self._end()
-            return chunk
+        if self._inflater is None:
+            return await self._content.whole(limit)
         chunks, size = [], 0
-        while chunk:
+        while chunk := await self._read_inflated(self._inflater):
             size += len(chunk)
             if size > limit:
                 self.close()
                 raise UpstreamInvalidResponse(detail=f"the answer is over {limit} bytes")
             chunks.append(chunk)
-            chunk = await self.read_chunk()
         return b"".join(chunks)
 
     async def read_events(self) -> list[Event]:
         """The next events of a stream, all that have arrived and at least one; empty at the end of the body."""
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = EventParser()
         while chunk := await self.read_chunk():
-            if events := self._parser.feed(chunk):
+            if events := parser.feed(chunk):
                 return events
-        return self._parser.flush()
+        return parser.flush()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they arrive."""
@@ -187,24 +164,11 @@ class Answer:
 
     def release(self) -> None:
         """The answer's own end marker has come: keep the connection if its body ends within a second."""
-        self._stop_timer()
-        if not self._response.closed:
-            # aiohttp returns the connection to the pool when the body's end arrives; the timer holds the response until
-            # then, and closing it afterwards does nothing.
-            self._loop.call_later(LINGER, self._response.close)
-        self._ended = True
+        self._content.release()
 
     def close(self) -> None:
-        """Close the socket at once unless the body was read to its end, in which case it is in the pool already."""
-        self._stop_timer()
-        if self._ended:
-            return
-        self._ended = True
-        connection = self._response.connection
-        if connection is not None and connection.transport is not None:
-            # abort, not close: close would first flush a half-sent request, and over TLS wait for the peer's goodbye.
-            connection.transport.abort()
-        self._response.close()
+        """Close the socket at once unless the body has come to its end, in which case it is in the pool already."""
+        self._content.close()
 
     async def __aenter__(self) -> Answer:
         return self
@@ -214,54 +178,36 @@ class Answer:
     ) -> None:
         self.close()
 
-    def _end(self) -> None:
-        self._ended = True
-        self._stop_timer()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _arm(self) -> None:
-        """Set the one timer to the earliest moment at which this answer could be late."""
-        since = self._waiting_since or self._loop.time()
-        self._timer = self._loop.call_at(min(since + self._patience, self._deadline), self._check)
-
-    def _check(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        if now >= self._deadline:
-            self._timed_out = "the total deadline passed"
-        elif self._waiting_since and now >= self._waiting_since + self._patience:
-            self._timed_out = f"silent for {self._patience:g} s"
-        if not self._timed_out:
-            self._arm()
-            return
-        # Closing makes the waiting read fail, and that read turns the failure into UpstreamTimeout.
-        self.close()
-
-    def _raise_cut(self, error: BaseException) -> NoReturn:
-        timed_out = self._timed_out
-        self.close()
-        if timed_out:
-            raise UpstreamTimeout(detail=timed_out) from None
-        if isinstance(error, HttpProcessingError):
-            raise UpstreamInvalidResponse(detail=_describe(error)) from None
-        raise UpstreamTruncated(detail=_describe(error)) from None
+    async def _read_inflated(self, inflater: Inflater) -> bytes:
+        try:
+            while not (chunk := inflater.step()):
+                piece = await self._content.take()
+                if not piece:
+                    break
+                inflater.feed(piece)
+        except UpstreamInvalidResponse:
+            self.close()
+            raise
+        if not chunk and not inflater.complete:
+            raise UpstreamTruncated(detail="the compressed data ended before its end")
+        return chunk
 
 
-def _raise_before_answer(error: BaseException) -> NoReturn:
-    """The typed error for a failure before the answer's headers."""
-    if isinstance(error.__cause__, GatewayError):
-        raise error.__cause__  # the source of a streamed request body failed, not the upstream
-    kind: type[GatewayError] = UpstreamUnreachable
-    if isinstance(error, TimeoutError):
-        kind = UpstreamTimeout
-    elif isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-        kind = UpstreamInvalidResponse
-    raise kind(detail=_describe(error)) from None
+def _message(method: str, head: RequestHead, body: bytes | None) -> tuple[bytes, bytes]:
+    """Head and body of a request whose body is here."""
+    if body is None and method not in WITH_BODY:
+        return head.start + b"\r\n", b""
+    body = body or b""
+    return b"%bContent-Length: %d\r\n\r\n" % (head.start, len(body)), body
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+def _streamed_head(head: RequestHead) -> bytes:
+    if head.length is None:
+        return head.start + b"Transfer-Encoding: chunked\r\n\r\n"
+    return b"%bContent-Length: %d\r\n\r\n" % (head.start, head.length)
+
+
+def _has_proxy(address: Address) -> bool:
+    """Whether the environment names a proxy for this address, and does not except it."""
+    proxies = getproxies()
+    return (address.scheme in proxies or "all" in proxies) and not proxy_bypass(address.authority)

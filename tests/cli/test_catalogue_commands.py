@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,41 @@ def test_models_prints_a_price_in_full(terminal: Terminal) -> None:
         "effective_from": "2026-11-01",
     }
     assert "input=1 output=2" in terminal.ok("models")
+
+
+def test_models_resolves_a_public_price_and_names_its_version(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nprice = "openai/gpt-5-mini@2026-11"\n'
+    )
+    [model] = terminal.json("models")
+    assert (model["price"]["input"], model["price"]["currency"]) == ("0.25", "USD")
+    assert re.fullmatch(r"[0-9a-f]{12}", model["price_version"])
+    assert model["later_prices"] == []
+    assert model["price_version"] in terminal.ok("models")
+
+
+def test_models_shows_the_price_of_today_and_those_to_come(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nprice = [{ input = 1, output = 1 },'
+        " { input = 2, output = 2, effective_from = 2026-01-01 },"
+        " { input = 3, output = 3, effective_from = 2099-01-01 }]\n"
+    )
+    [model] = terminal.json("models")
+    assert (model["price"]["input"], model["price_version"][12:]) == ("2", "@2026-01-01")
+    [later] = model["later_prices"]
+    assert (later["input"], later["effective_from"], later["version"][12:]) == ("3", "2099-01-01", "@2099-01-01")
+
+
+def test_check_refuses_a_model_without_a_price_and_a_name_nobody_knows(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n'
+        '[models.n]\nprovider = "p"\nprice = "openai/gpt-5-minni"\n'
+    )
+    result = terminal.run("check", "--json")
+    assert result.exit_code == 1
+    faults = {fault["key"]: fault["message"] for fault in json.loads(result.stdout)["faults"]}
+    assert faults["models.m.price"] == "missing: a model has a price, or says free = true"
+    assert 'nearest: "openai/gpt-5-mini"' in faults["models.n.price"]
 
 
 def test_plugins_shows_the_built_ins(terminal: Terminal) -> None:

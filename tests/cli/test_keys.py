@@ -10,6 +10,7 @@ import pytest
 from .conftest import Terminal
 
 KEY_FIELDS = {
+    "show_cost",
     "id",
     "account",
     "name",

@@ -86,3 +86,43 @@ def test_audit_finds_a_balance_that_was_tampered_with(acme: Terminal, valkey: Pa
     text = acme.run("audit", "acme")
     assert text.exit_code == 1
     assert "balance" in text.stdout
+
+
+@pytest.fixture
+def old(acme: Terminal, valkey: Path) -> Terminal:
+    """The same, two days later."""
+
+    async def age(store: Store) -> None:
+        name = "{a:acme}:lg"
+        entries = await store.client.xrange(name)
+        await store.client.delete(name)
+        for id_, fields in entries:
+            ms, _, step = id_.decode().partition("-")
+            await store.client.xadd(name, fields, id=f"{int(ms) - 48 * 3_600_000}-{step}")
+
+    on_store(valkey, age)
+    return acme
+
+
+@pytest.mark.parametrize("whose", ["acme", "--all"])
+def test_compact_moves_old_lines_and_the_books_stay_sound(old: Terminal, tmp_path: Path, whose: str) -> None:
+    archive = str(tmp_path / "old.jsonl")
+    whole = old.json("usage", "acme")
+    assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 1, "lines": 2}
+    assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
+    assert old.json("audit") == {"accounts": 1, "lines": 0, "mismatches": []}
+    assert old.json("audit", "--archive", archive) == {"accounts": 1, "lines": 2, "mismatches": []}
+    (carry,) = old.json("usage", "acme")
+    assert (carry["kind"], carry["balance"], carry["at"]) == ("carry", "9.75", whole[-1]["at"])
+    assert old.json("usage", "acme", "--archive", archive) == whole
+
+
+def test_compact_refuses_what_it_cannot_do_safely(old: Terminal, tmp_path: Path) -> None:
+    archive = str(tmp_path / "old.jsonl")
+    assert "25 h" in old.refused("compact", "acme", "--before", "1h", "--archive", archive)
+    assert "nobody" in old.refused("compact", "nobody", "--before", "2d", "--archive", archive)
+    old.refused("compact", "--before", "2d", "--archive", archive, status=2)
+    old.refused("compact", "acme", "--all", "--before", "2d", "--archive", archive, status=2)
+    (tmp_path / "old.jsonl").write_text("no JSON\n")
+    assert "line 1" in old.refused("compact", "acme", "--before", "2d", "--archive", archive)
+    assert old.json("audit") == {"accounts": 1, "lines": 2, "mismatches": []}

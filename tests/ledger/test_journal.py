@@ -55,6 +55,40 @@ async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_
         journal.close()
 
 
+async def test_nothing_is_forgotten_while_a_server_is_away(world, tmp_path):
+    async with world() as w:
+        journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
+        ledger = Ledger(w.store, {}, journal=journal)
+        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        journal.store_is_whole = lambda: False
+        journal.sweep()
+        assert len(list((tmp_path / "own").glob("*.jsonl"))) == 1
+        journal.store_is_whole = w.store.whole
+        journal.sweep()
+        assert list((tmp_path / "own").glob("*.jsonl")) == []
+        journal.close()
+
+
+async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
+        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        recovery = ledger.recovery
+        assert recovery is not None
+        send, sent = recovery._send, []
+
+        async def send_and_fail_over(entries):
+            total = await send(entries)
+            sent.append(total)
+            if len(sent) == 1:
+                recovery.reconnected(ServerIdentity("b", "y"), ServerIdentity("c", "z"))
+            return total
+
+        recovery._send = send_and_fail_over
+        recovery.reconnected(ServerIdentity("a", "x"), ServerIdentity("b", "y"))
+        await until(lambda: not journal.unconfirmed)
+        assert sent == [1, 1]
+
+
 async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(w.ask(await w.caller()))
@@ -75,7 +109,7 @@ async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
         journal = Journal(tmp_path / "journal")
         ledger = Ledger(store, {}, journal=journal)
         assert ledger.recovery is not None
-        store.links[0].on_reconnect = ledger.recovery.reconnected
+        store.on_reconnect = ledger.recovery.reconnected
         accounts = Accounts(store, ledger)
         await accounts.create("acme", balance=10_000)
         key = await Authenticator(store, PEPPER).authenticate((await Keys(store, PEPPER).create("acme")).text)

@@ -192,7 +192,7 @@ async def test_empty_bucket_costs_no_memory(world):
     async with world() as w:
         key = await w.caller(rpm=60_000)
         await w.admit(key, 0)
-        assert 0 < await w.store.client.pttl(f"{{a:acme}}:rpm:{key.id}") <= 2
+        assert await w.store.client.pttl(f"{{a:acme}}:rpm:{key.id}") in (-2, 0, 1, 2)  # about to go, or gone
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.store import StoreFault, parse_address
+from gateway.store.address import ClusterAddress, SentinelAddress
 from gateway.store.url import address_of
 from gateway.transport.redis_address import RedisAddress
 
@@ -45,8 +46,15 @@ def test_a_url_becomes_the_address_it_says(url, address):
         ("redis://host?retries=3", "unknown option 'retries'; known are db"),
         ("unix://relative.sock", "unix:///absolute"),
         ("unix://", "unix:///absolute"),
-        ("redis+sentinel://a:1,b:2/service/0", "not supported"),
-        ("redis+cluster://a:1,b:2", "not supported"),
+        ("redis+sentinel://a:1,b:2", "the service is missing"),
+        ("redis+sentinel:///service", "needs hosts"),
+        ("redis+sentinel://a:1,b:x/service", "the port is no number"),
+        ("redis+sentinel://a/service/x", "the database is a number"),
+        ("redis+sentinel://a/service?tls=1", "tls is true or false"),
+        ("redis+cluster://a:1,b:2/1", "database 0 only"),
+        ("redis+cluster://a?db=1", "database 0 only"),
+        ("redis+cluster://a,,b", "needs hosts"),
+        ("redis+cluster://a?sentinel_password=x", "unknown option"),
     ],
 )
 def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
@@ -63,6 +71,8 @@ def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
         "redis://u:hunter2/@h",
         "redis://u:hunter2@h/x",
         "redis://u:hunter2@h?x=1",
+        "redis+sentinel://u:hunter2@a,b",
+        "redis+cluster://u:hunter2@a:x,b",
     ],
 )
 def test_no_message_and_no_repr_shows_the_password(url):
@@ -71,6 +81,28 @@ def test_no_message_and_no_repr_shows_the_password(url):
     assert "hunter2" not in str(caught.value)
     address = parse_address("rediss://user:hunter2@host:1/2")
     assert repr(address) == "RedisAddress(rediss://host:1/2)"
+
+
+def test_sentinels_have_a_login_of_their_own():
+    url = "redis+sentinel://me:p%40ss@one,two:27000,[::1]:3/orders/2?tls=true&ssl_ca_certs=ca.pem&sentinel_password=x"
+    address = parse_address(url)
+    assert isinstance(address, SentinelAddress)
+    assert address.service == "orders"
+    assert address.server == RedisAddress(username="me", password="p@ss", db=2, tls=True, tls_ca="ca.pem")
+    assert [(s.host, s.port, s.username, s.password, s.tls, s.db) for s in address.sentinels] == [
+        ("one", 26379, "", "x", True, 0),
+        ("two", 27000, "", "x", True, 0),
+        ("::1", 3, "", "x", True, 0),
+    ]
+    assert repr(address) == "SentinelAddress(redis+sentinel://one:26379,two:27000,::1:3/orders/2)"
+
+
+def test_a_cluster_is_its_nodes_with_one_login():
+    address = parse_address("redis+cluster://me:secret@one,two:7001/0?ssl_cert_reqs=none&tls=true")
+    assert isinstance(address, ClusterAddress)
+    login = {"username": "me", "password": "secret", "tls": True, "tls_verify": False}
+    assert address.nodes == (RedisAddress(host="one", **login), RedisAddress(host="two", port=7001, **login))
+    assert repr(address) == "ClusterAddress(redis+cluster://one:6379,two:7001)"
 
 
 def test_a_plain_path_is_a_socket(tmp_path):

@@ -403,6 +403,44 @@ async def test_a_server_that_is_loading_is_not_used(answers):
         assert not link.connected
 
 
+async def test_a_redirected_command_moves_on_once_and_shifts_no_reply():
+    received, ended = [], asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while command := await reader.read(4096):
+                for part in command.split(b"*")[1:]:
+                    received.append(part.split(b"\r\n")[2])
+                    answers = {b"HELLO": b"%0\r\n", b"INFO": b"$0\r\n\r\n", b"ECHO": b"$2\r\nhi\r\n"}
+                    writer.write(answers.get(received[-1], b"-MOVED 7 127.0.0.1:1\r\n"))
+            writer.close()
+            await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    link: RedisLink
+
+    def redirected(command: bytes, future: asyncio.Future[object], reply: str) -> bool:
+        assert reply == "MOVED 7 127.0.0.1:1"
+        link.forward(command, future)
+        return True
+
+    link = RedisLink(RedisAddress(port=server.sockets[0].getsockname()[1]), on_redirect=redirected)
+    try:
+        await link.connect()
+        moved, echoed = link.call("GET", "k"), link.call("ECHO", "hi")
+        with pytest.raises(StoreUnavailable) as caught:
+            await moved
+        assert never_sent(caught.value)
+        assert await echoed == b"hi"
+        assert await link.call("ECHO", "hi") == b"hi"
+        assert received.count(b"GET") == 2
+    finally:
+        await link.close()
+        await ended.wait()
+        server.close()
+
+
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop):
     async def scenario() -> None:

@@ -1,7 +1,7 @@
 -- Everything the audit compares, at one moment. Reads only, so it runs on a replica.
 -- KEYS: {a:<account>}
 -- Returns the account's fields, the holds (rid, record, …), their expiries (rid, µs, …), the id of the last ledger line
--- ('' for none), and per key: kid, spent, held.
+-- ('' for none), per key: kid, spent, held, and the carry's fields.
 
 local A = KEYS[1]
 local last = redis.call('XREVRANGE', A .. ':lg', '+', '-', 'COUNT', 1)
@@ -11,4 +11,4 @@ for _, kid in ipairs(redis.call('SMEMBERS', A .. ':ks')) do
   sums[#sums + 1], sums[#sums + 2], sums[#sums + 3] = kid, key[1] or '0', key[2] or '0'
 end
 return { redis.call('HGETALL', A), redis.call('HGETALL', A .. ':rv'), redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES'),
-         last[1] and last[1][1] or '', sums }
+         last[1] and last[1][1] or '', sums, redis.call('HGETALL', A .. ':ca') }

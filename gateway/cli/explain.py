@@ -1,0 +1,68 @@
+"""`gateway explain`: whether a call would be admitted now, and if not, what would change that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.model_names import known_models
+from gateway.cli.output import note, print_json, print_table
+from gateway.cli.session import Session, run
+from gateway.cli.values import COUNT
+
+if TYPE_CHECKING:
+    from gateway.explain import Explanation
+    from gateway.settings import Settings
+
+COLUMNS = ("rule", "verdict", "state", "change")
+
+
+@click.command()
+@click.argument("key_id")
+@click.argument("model")
+@click.option("--tokens", type=COUNT, default=1000, show_default=True, metavar="N", help="Tokens of the prompt.")
+@click.option("--max-tokens", type=COUNT, metavar="N", help="The request's own limit on the answer.")
+@click.option("--stream", is_flag=True, help="The answer is a stream, which holds less and asks for more as it goes.")
+@json_option
+@configured
+@click.pass_context
+def command(
+    ctx: click.Context,
+    settings: Settings,
+    key_id: str,
+    model: str,
+    tokens: int,
+    max_tokens: int | None,
+    stream: bool,
+    as_json: bool,
+) -> None:
+    """Say whether a chat of KEY_ID with MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
+    from gateway.catalog import Catalog
+    from gateway.explain import explain
+    from gateway.ledger import Ledger
+
+    (name,) = known_models(settings, [model])
+    catalog = Catalog.build(settings)
+
+    async def work(session: Session) -> Explanation:
+        return await explain(
+            session.store,
+            Ledger(session.store, catalog.groups),
+            model=catalog.models[name],
+            key_id=key_id,
+            prompt=tokens,
+            max_tokens=max_tokens,
+            stream=stream,
+        )
+
+    told = run(settings, work)
+    if as_json:
+        print_json(told)
+    else:
+        print_table(COLUMNS, msgspec.to_builtins(told.rules))
+    verdict = "would be admitted" if told.admitted else f"would be refused by {told.refused_by}"
+    note(f"{verdict}: {told.tokens} tokens, hold {told.hold} for up to {told.output} tokens of output")
+    ctx.exit(0 if told.admitted else 1)

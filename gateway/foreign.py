@@ -1,0 +1,32 @@
+"""Other people's code inside ours: which of what it raises is its own failure, and how it is kept from taking over.
+
+Plugins may raise anything, `SystemExit` included, may never wait for anything, and may refuse to be cancelled. Around a
+call to them: `except BaseException as error: if not is_theirs(error): raise`. In a loop over what they yield, every
+`TURN` items: `await give_way()`. Sharp edge: nothing here helps against code that simply does not return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+TURN = 64  # items of a foreign stream after which everybody else has a turn
+
+
+def is_theirs(error: BaseException) -> bool:
+    """Whether foreign code failed by itself: not by Ctrl-C, and not because the task that called it was cancelled."""
+    if isinstance(error, asyncio.CancelledError):
+        return not is_cancelled()
+    return not isinstance(error, KeyboardInterrupt)
+
+
+async def give_way() -> None:
+    """Let everybody else have a turn; ends a task whose cancellation foreign code swallowed."""
+    await asyncio.sleep(0)
+    if is_cancelled():
+        raise asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Whether the running task was told to end, whatever became of the exception that told it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

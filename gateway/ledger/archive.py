@@ -1,0 +1,204 @@
+"""An archive file: ledger lines that have left the store, appended for ever, each sealed by a hash over all before it.
+
+::
+
+    with Archive.open(path, carries) as archive:     # locked: one writer per file
+        archive.append(lines)                        # on disk, synced and read back when it returns
+
+JSON lines, mode 0600, any number of accounts in one file; each account's lines are in order. Whoever changes a line has
+to change every later one and the carry in the store too. Sharp edge: a last line without its end was torn by a crash
+before anything was deleted for it, so `open` cuts it off; damage anywhere else is an `ArchiveFault`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from msgspec import Struct
+
+from gateway.ledger.carry import ArchivedLine, Carry
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ArchivedLine)
+
+
+class ArchiveFault(Exception):
+    """The archive cannot be used; the text is one line for the operator."""
+
+
+class ArchiveProof(Struct):
+    """What the archives say of one account."""
+
+    head: Carry  # at the last line
+    first: int  # number of the first line
+    at_carry: Carry | None = None  # at the line where the store's carry stands
+    surplus: dict[int, str] = {}  # hashes of lines beyond it, which a crash left in both places
+    lines: int = 0
+    faults: list[tuple[str, str, str]] = []  # rule, expected, found
+
+
+class Archive:
+    """A file that is open for appending, and what it held when it was opened."""
+
+    def __init__(self, path: Path, descriptor: int, proofs: dict[str, ArchiveProof]) -> None:
+        self.path = path
+        self.proofs = proofs
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, path: Path, carries: Mapping[str, Carry]) -> Archive:
+        """Open or make the file, lock it, mend its end and prove what it holds."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_mode & 0o077:
+                raise ArchiveFault(f"{path} can be read by others; chmod 600 it")
+            _lock(path, descriptor, fcntl.LOCK_EX)
+            _sync_folder(path)  # or a power cut could take a new file away with all that is in it
+            _cut_torn_end(path, descriptor)
+            proofs = prove([path], carries)
+            for account, proof in proofs.items():
+                for rule, expected, found in proof.faults[:1]:
+                    raise ArchiveFault(f"{path}: {account}: {rule}: expected {expected}, found {found}")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor, proofs)
+
+    def append(self, lines: Sequence[ArchivedLine]) -> None:
+        """Write sealed lines; they are on disk and were read back when this returns."""
+        if not lines:
+            return
+        written = b"".join(_encoder.encode(line) + b"\n" for line in lines)
+        start = os.fstat(self._descriptor).st_size
+        rest = memoryview(written)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        os.fsync(self._descriptor)
+        if os.pread(self._descriptor, len(written), start) != written:
+            raise ArchiveFault(f"{self.path} does not hold what was written to it; nothing was deleted")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def unchanging(paths: Sequence[Path]) -> Iterator[None]:
+    """Keep writers off the files meanwhile."""
+    with ExitStack() as files:
+        for path in paths:
+            _lock(path, files.enter_context(path.open("rb")).fileno(), fcntl.LOCK_SH)
+        yield
+
+
+def read_archive(path: Path) -> Iterator[ArchivedLine]:
+    """The lines of a file in order; nothing is proved."""
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith(b"\n"):
+                return  # being written, or torn
+            try:
+                yield _decoder.decode(text)
+            except msgspec.MsgspecError as error:
+                raise ArchiveFault(f"{path}, line {number}: {error}") from None
+
+
+def read_archives(paths: Iterable[Path], account: str) -> Iterator[ArchivedLine]:
+    """The lines of one account over several files."""
+    return (line for path in paths for line in read_archive(path) if line.account == account)
+
+
+def prove(paths: Iterable[Path], carries: Mapping[str, Carry]) -> dict[str, ArchiveProof]:
+    """Add up every account's lines, oldest file first, and hold them against the carries that are given."""
+    proofs: dict[str, ArchiveProof] = {}
+    for path in paths:
+        for line in read_archive(path):
+            proof = proofs.get(line.account)
+            if proof is None:
+                proof = proofs[line.account] = _begin(line)
+            else:
+                _follow(proof, line)
+            carry = carries.get(line.account)
+            if carry is not None:
+                _stand(proof, line, carry)
+    return proofs
+
+
+def _begin(line: ArchivedLine) -> ArchiveProof:
+    """A file that goes on where another ended is believed in its first line; the next ones hang on it."""
+    proof = ArchiveProof(Carry(), line.n, lines=1)
+    if line.n == 1:
+        _check(proof, line)
+        proof.head.add(line)
+    else:
+        proof.head.n, proof.head.id, proof.head.balance = line.n, line.id, line.balance
+    proof.head.hash = line.hash
+    return proof
+
+
+def _follow(proof: ArchiveProof, line: ArchivedLine) -> None:
+    _check(proof, line)
+    proof.lines += 1
+    proof.head.add(line)
+    proof.head.balance, proof.head.hash = line.balance, line.hash  # one fault is told once, not for all that follows
+
+
+def _check(proof: ArchiveProof, line: ArchivedLine) -> None:
+    head = proof.head
+    for rule, expected, found in (
+        ("archive sequence", head.n + 1, line.n),
+        (f"archive running {line.n}", head.balance + line.amount, line.balance),
+        (f"archive hash {line.n}", line.chained(head.hash), line.hash),
+    ):
+        if expected != found:
+            proof.faults.append((rule, str(expected), str(found)))
+
+
+def _stand(proof: ArchiveProof, line: ArchivedLine, carry: Carry) -> None:
+    if line.n == carry.n:
+        proof.at_carry = proof.head.copy()
+    elif line.n > carry.n:
+        proof.surplus[line.n] = line.hash
+
+
+def _lock(path: Path, descriptor: int, how: int) -> None:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ArchiveFault(f"{path} is in use by another process") from None
+
+
+def _cut_torn_end(path: Path, descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    whole, at = 0, size
+    while at and not whole:
+        start = max(0, at - 65_536)
+        whole = start + 1 + os.pread(descriptor, at - start, start).rfind(b"\n")
+        if whole == start:  # none in here
+            whole = 0
+        at = start
+    if whole != size:
+        os.ftruncate(descriptor, whole)
+        os.fsync(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,28 @@
+-- Moves the carry of one account forward over lines that are safe in an archive, and drops them from the stream.
+-- KEYS: {a:<account>}
+-- ARGV: n and hash of the carry the caller has seen ('0' and '' for none), the age (µs) a line must have, then the new
+--       carry: n bal id hash, then what lines 1 … n come to of each key that has changed: kid sum …
+-- Returns OK; MOVED when somebody else has compacted meanwhile; UNKNOWN when no line has that id, number and balance;
+-- YOUNG when the last line is younger than it must be. Nothing is done then.
+
+local OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3
+
+local A, age = KEYS[1], tonumber(ARGV[3])
+local n, bal, id, hash = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local carry = redis.call('HMGET', A .. ':ca', 'n', 'hash')
+if (carry[1] or '0') ~= ARGV[1] or (carry[2] or '') ~= ARGV[2] then return MOVED end
+
+local line = redis.call('XRANGE', A .. ':lg', id, id)[1]
+if not line then return UNKNOWN end
+local told = {}
+for i = 1, #line[2], 2 do told[line[2][i]] = line[2][i + 1] end
+if told.n ~= n or told.bal ~= bal then return UNKNOWN end
+
+local clock = redis.call('TIME')
+local ms, step = string.match(id, '^(%d+)%-(%d+)$')
+if clock[1] * 1000000 + clock[2] - tonumber(ms) * 1000 < age then return YOUNG end
+
+redis.call('HSET', A .. ':ca', 'n', n, 'bal', bal, 'id', id, 'hash', hash)
+for i = 8, #ARGV, 2 do redis.call('HSET', A .. ':ca', 'k:' .. ARGV[i], ARGV[i + 1]) end
+redis.call('XTRIM', A .. ':lg', 'MINID', ms .. '-' .. string.format('%.0f', tonumber(step) + 1))
+return OK

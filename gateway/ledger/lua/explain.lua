@@ -1,0 +1,86 @@
+-- Tells what would become of one ask, by rules.lua itself: a rule that refuses is lifted and the rest is asked again, so
+-- every rule that stands in the way is named. Reads only, so it runs on a replica.
+-- KEYS: {a:<account>}   ARGV: see rules.lua, with one ask
+-- Returns REGROUP group | NOACCT, or {}, then the refusals: code, wait (µs), … and the facts: name, value (as text), …
+
+local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
+local hold, tokens = tonumber(ARGV[HEAD + 5]), tonumber(ARGV[HEAD + 6])
+local rule = account[HEAD + 1]
+local key = open_key(kid)
+if not key.valid then attach_limits(key, ':' .. kid) end
+
+local facts = {}
+local function tell(name, value)
+  if value == nil or value == false then return end
+  if type(value) == 'number' then value = string.format('%.0f', value) end
+  facts[#facts + 1], facts[#facts + 2] = name, value
+end
+
+local function tell_limits(who, owner)
+  if owner.conc > 0 then
+    tell(who .. '.concurrency', owner.conc)
+    tell(who .. '.running', owner.live)
+  end
+  for name, bucket in pairs({ rpm = owner.requests or false, tpm = owner.tokens or false }) do
+    if bucket then
+      tell(who .. '.' .. name, bucket.limit)
+      tell(who .. '.' .. name .. '.room', room(bucket))
+      tell(who .. '.' .. name .. '.wait', wait_for(bucket, name == 'rpm' and 1 or tokens))
+    end
+  end
+end
+
+tell('key.state', key.state)
+tell('key.expires', key.exp)
+tell('key.expired', expired(key) and '1')
+tell('key.listed', key.models and (listed(key, model) and '1' or '0'))
+tell('key.budget', key.cap)
+tell('key.spent', key.spent)
+tell('key.held', key.held)
+tell('account.state', account[1])
+tell('account.rule', rule)
+tell_limits('key', key)
+tell_limits('account', limits)
+
+function sweep()  -- what reclaim would do
+  for _, rid in ipairs(redis.call('ZRANGEBYSCORE', A .. ':rx', '-inf', now, 'LIMIT', 0, SWEPT)) do
+    local text = redis.call('HGET', A .. ':rv', rid)
+    if text then
+      local due = read_hold(text)
+      bal, held = bal - tonumber(due.used), held - tonumber(due.amount)
+    end
+  end
+end
+
+local lifted = {
+  [KEY] = function()
+    if key.state == 'active' then
+      key.valid = true
+    else
+      key.state = 'active'
+      key.valid = not expired(key)
+    end
+  end,
+  [ACCOUNT] = function() account[1] = 'active' end,
+  [MODEL] = function() key.models, rule, enabled = nil, '+', '1' end,
+  [TOOBIG] = function() key.tpm, limits.tpm = math.huge, math.huge end,
+  [CONC] = function() key.conc, limits.conc = 0, 0 end,
+  [RPM] = function() key.requests, limits.requests = nil, nil end,
+  [TPM] = function() key.tokens, limits.tokens = nil, nil end,
+  [BUDGET] = function() key.cap = nil end,
+}
+
+local refusals = {}
+while true do
+  account[HEAD + 1] = rule
+  local code, wait = decide(1, key, model, enabled, hold, tokens)
+  if code == OK then break end
+  refusals[#refusals + 1], refusals[#refusals + 2] = code, wait
+  if not lifted[code] then break end
+  lifted[code]()
+end
+
+tell('account.balance', bal)  -- as of now, with the holds charged that would be
+tell('account.held', held)
+tell('account.floor', floor)
+return { {}, refusals, facts }

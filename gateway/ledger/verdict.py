@@ -1,0 +1,51 @@
+"""What would become of an ask, told by the rules that admit asks: nothing is held, counted or written.
+
+`explain.lua` shares `rules.lua` with `admit.lua`. Where a rule refuses it is lifted and the rest is asked again, so
+`refusals` names every rule in the way; the first is the one that an admission would be refused for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway import errors
+from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, ask_arguments
+from gateway.ledger.call import Ask
+from gateway.ledger.limits import NO_LIMITS, GroupLimits
+from gateway.ledger.scripts import Links, Scripts, slot
+
+
+class Refusal(Struct, frozen=True):
+    """A rule that stands in the way, by its code in rules.lua, and the wait in seconds that would help, or 0."""
+
+    code: int
+    wait: float
+
+
+class Verdict(Struct, frozen=True):
+    """Refusals in the order of the rules, none when the ask would be admitted, and what the rules looked at."""
+
+    group: str
+    refusals: list[Refusal]
+    facts: dict[str, str]
+
+
+async def verdict_on(links: Links, scripts: Scripts, ask: Ask, *, groups: Mapping[str, GroupLimits]) -> Verdict:
+    """Ask the rules; InvalidApiKey when there is no such account."""
+    key, group = slot(ask.key.account), "default"
+    for _ in range(MAX_TRIES):
+        args = ask_arguments(group, groups.get(group, NO_LIMITS), [ask])
+        first, *rest = await links.link(key).eval(scripts.explain, [key], args)
+        if first == NOACCT:
+            raise errors.InvalidApiKey()
+        if first != REGROUP:
+            refusals, facts = rest
+            return Verdict(
+                group,
+                [Refusal(code, wait / 1_000_000) for code, wait in zip(refusals[::2], refusals[1::2], strict=True)],
+                {name.decode(): value.decode() for name, value in zip(facts[::2], facts[1::2], strict=True)},
+            )
+        group = rest[0].decode()
+    raise errors.StoreUnavailable(detail="the account's group keeps changing")

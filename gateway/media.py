@@ -1,0 +1,105 @@
+"""How large an image or a sound is, read from the first bytes of its base64: no decoding, no fetching, no trust.
+
+`image_size(url)` and `audio_seconds(audio)` answer None where the header does not say; a caller then estimates. Both
+look at a bounded prefix, so they cost microseconds whatever the size of the body. Sharp edge: what they answer is what
+the caller's own bytes claim; it backs estimates, never bills.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+
+HEADER = 256  # base64 characters that hold the size of a PNG, GIF or WebP, and the format of a WAV
+JPEG_HEADER = 131_072  # a JPEG's size may stand behind a colour profile and a preview
+MAX_SEGMENTS = 64
+SLOWEST, FASTEST = 2_000, 768_000  # bytes per second that a sound may claim: 16 kbit/s to 96 kHz in 32-bit stereo
+
+_MP3_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # MPEG 1 layer III
+_MP3_2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG 2 and 2.5
+
+
+def image_size(url: str) -> tuple[int, int] | None:
+    """Width and height of a data URL's PNG, JPEG, GIF or WebP."""
+    start = url.find(",", 0, 128) + 1
+    if not start or not url.startswith("data:"):
+        return None
+    head = _decoded(url, start, HEADER)
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return _positive(_big(head, 16, 4), _big(head, 20, 4))
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return _positive(_little(head, 6, 2), _little(head, 8, 2))
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return _webp(head)
+    if head.startswith(b"\xff\xd8"):
+        return _jpeg(head) or (_jpeg(_decoded(url, start, JPEG_HEADER)) if len(head) > HEADER // 2 else None)
+    return None
+
+
+def audio_seconds(data: str) -> float | None:
+    """Seconds of sound in base64 WAV or MP3, from the byte rate its header claims."""
+    head = _decoded(data, 0, HEADER)
+    rate = None
+    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
+        format_at = head.find(b"fmt ", 12)
+        rate = _little(head, format_at + 16, 4) if format_at > 0 else None
+    else:
+        rate = _mp3_rate(head)
+    if not rate:
+        return None
+    return len(data) * 0.75 / min(max(rate, SLOWEST), FASTEST)
+
+
+def _decoded(text: str, start: int, length: int) -> bytes:
+    """The bytes of a stretch of base64; empty when it is none."""
+    try:
+        part = text[start : start + length]
+        return b64decode(part[: len(part) // 4 * 4])
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _webp(head: bytes) -> tuple[int, int] | None:
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return _positive(_little(head, 24, 3) + 1, _little(head, 27, 3) + 1)
+    if kind == b"VP8L":
+        bits = _little(head, 21, 4)
+        return _positive((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    if kind == b"VP8 ":
+        return _positive(_little(head, 26, 2) & 0x3FFF, _little(head, 28, 2) & 0x3FFF)
+    return None
+
+
+def _jpeg(head: bytes) -> tuple[int, int] | None:
+    """The frame header behind a bounded number of segments."""
+    at = 2
+    for _ in range(MAX_SEGMENTS):
+        if at + 9 > len(head) or head[at] != 0xFF:
+            return None
+        marker = head[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return _positive(_big(head, at + 7, 2), _big(head, at + 5, 2))
+        at += 2 + max(2, _big(head, at + 2, 2))
+    return None
+
+
+def _mp3_rate(head: bytes) -> int | None:
+    """Bytes per second of the first MP3 frame; a tag before it hides it."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # sync, layer III
+        return None
+    kbits = _MP3_KBITS if head[1] & 0x18 == 0x18 else _MP3_2_KBITS
+    index = head[2] >> 4
+    return kbits[index] * 125 if index < len(kbits) else None
+
+
+def _big(head: bytes, at: int, size: int) -> int:
+    return int.from_bytes(head[at : at + size], "big")
+
+
+def _little(head: bytes, at: int, size: int) -> int:
+    return int.from_bytes(head[at : at + size], "little")
+
+
+def _positive(width: int, height: int) -> tuple[int, int] | None:
+    return (width, height) if width and height else None

@@ -1,0 +1,45 @@
+"""What a store URL can mean: one server, a master that sentinels know, or a cluster.
+
+`RedisAddress` (gateway.transport) is one server; here are the two that lead to servers. No repr shows a password.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.transport.redis_address import RedisAddress
+
+
+class SentinelAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Sentinels, the service's name, and how to log in to its master; the master's host and port come from them."""
+
+    sentinels: tuple[RedisAddress, ...]
+    service: str
+    server: RedisAddress
+
+    def __str__(self) -> str:
+        """The address for logs: no user, no password."""
+        return f"redis+sentinel://{_hosts(self.sentinels)}/{self.service}/{self.server.db}"
+
+    def __repr__(self) -> str:
+        return f"SentinelAddress({self})"
+
+
+class ClusterAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of a cluster to begin with; the others are learnt from them and have the same login."""
+
+    nodes: tuple[RedisAddress, ...]
+
+    def __str__(self) -> str:
+        """The address for logs: no user, no password."""
+        return f"redis+cluster://{_hosts(self.nodes)}"
+
+    def __repr__(self) -> str:
+        return f"ClusterAddress({self})"
+
+
+StoreAddress = RedisAddress | SentinelAddress | ClusterAddress
+
+
+def _hosts(addresses: tuple[RedisAddress, ...]) -> str:
+    return ",".join(f"{address.host}:{address.port}" for address in addresses)

@@ -1,0 +1,206 @@
+"""A cluster: one link per master, and a map from hash slots to links that is mended whenever it shows to be wrong.
+
+The map is asked for anew after a redirection, a lost connection and a reconnect, and until every slot has a master
+that answers. A redirected command was not executed, so it moves on once by itself. A slot's new master takes over the
+identity of the one before, so that `on_reconnect` fires for it and the journal sends again what the old one may not
+have passed on.
+
+Sharp edge: a script is never run in a slot that is being moved key by key (ASK): its account lies in two places then,
+so it is refused as unavailable until the slot has arrived. Atomic slot migration (Valkey 9) has no such state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from binascii import crc_hqx
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError, StoreUnavailable
+from gateway.log import gateway_log
+from gateway.store.address import ClusterAddress
+from gateway.transport.redis_address import RedisAddress
+from gateway.transport.redis_connection import NEVER_SENT, store_unavailable
+from gateway.transport.redis_link import NOBODY, OnReconnect, RedisLink, ServerIdentity
+
+SLOTS = 16384
+MIN_PAUSE = 0.05  # seconds between two looks at the map
+MAX_PAUSE = 0.5
+CLOSE_AFTER = 1.0  # seconds a link without slots is kept for the replies it still waits for
+
+Node = tuple[str, int]
+
+
+def slot_of(key: str) -> int:
+    """The hash slot of a key: CRC16 of what stands in its first braces, or of all of it."""
+    start = key.find("{")
+    if start >= 0:
+        end = key.find("}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    return crc_hqx(key.encode(), 0) % SLOTS  # this CRC is the very one that Redis uses
+
+
+class Cluster:
+    """The store is a cluster's masters."""
+
+    def __init__(self, address: ClusterAddress, *, timeout: float) -> None:
+        self.on_reconnect: OnReconnect | None = None
+        self._where = address
+        self._timeout = timeout
+        self._by_node: dict[Node, RedisLink] = {}
+        self._nobody = RedisLink(address.nodes[0])  # never started: what no master serves fails at once
+        self._slots = [self._nobody] * SLOTS
+        self._doubt = asyncio.Event()  # the map may be wrong
+        self._task: asyncio.Task[None] | None = None
+        self._closing: dict[RedisLink, asyncio.Task[None]] = {}
+        self._turn = 0
+
+    @property
+    def links(self) -> list[RedisLink]:
+        return list(self._by_node.values()) or [self._nobody]
+
+    @property
+    def address(self) -> RedisAddress:
+        for link in self._by_node.values():
+            if link.connected:
+                return link.address
+        return self._where.nodes[0]
+
+    def link(self, slot_key: str) -> RedisLink:
+        return self._slots[slot_of(slot_key)]
+
+    async def connect(self) -> None:
+        try:
+            await self._refresh()
+            await asyncio.gather(*(link.connect() for link in self.links if link is not self._nobody))
+        finally:
+            self._doubt.set()
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._stay_right())
+
+    async def close(self) -> None:
+        tasks = [task for task in (self._task, *self._closing.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._task = None
+        await asyncio.gather(*(link.close() for link in {*self._by_node.values(), *self._closing}))
+
+    # The map ---------------------------------------------------------------------------------------------------------
+
+    async def _stay_right(self) -> None:
+        """Ask for the map while it is in doubt."""
+        pause = MIN_PAUSE
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            try:
+                await self._refresh()
+                sure = self._nobody not in self._slots and all(link.connected for link in self._by_node.values())
+            except StoreUnavailable:
+                sure = False
+            await asyncio.sleep(pause)
+            if sure:
+                pause = MIN_PAUSE
+            else:
+                pause = min(2 * pause, MAX_PAUSE)
+                self._doubt.set()
+
+    async def _refresh(self) -> None:
+        """Take over the map of the first node that has one; StoreUnavailable when none answers."""
+        reason = "no node was asked"
+        connected = [link for link in self._by_node.values() if link.connected]
+        self._turn += 1  # another one each time: it may be the one that is cut off
+        for link in [connected[(self._turn + n) % len(connected)] for n in range(len(connected))]:
+            try:
+                return self._take(await link.call("CLUSTER", "SLOTS"), link.address)
+            except GatewayError as error:
+                reason = error.detail or error.message
+        for address in self._where.nodes:
+            visit = RedisLink(address, timeout=self._timeout)
+            try:
+                await visit.connect()
+                return self._take(await visit.call("CLUSTER", "SLOTS"), address)
+            except GatewayError as error:
+                reason = error.detail or error.message
+            finally:
+                await visit.close()
+        raise store_unavailable(NEVER_SENT, f"no node tells the cluster's slots: {reason}")
+
+    def _take(self, ranges: list[Any], asked: RedisAddress) -> None:
+        """Route by what a node answered; hosts it does not know are its own."""
+        slots = [self._nobody] * SLOTS
+        for start, end, master, *_ in ranges:
+            host = master[0].decode() if master[0] else ""
+            link = self._link_to((asked.host if host in ("", "?") else host, master[1]))
+            slots[start : end + 1] = [link] * (end + 1 - start)
+        if not ranges:
+            raise store_unavailable(NEVER_SENT, "the node serves no slots")
+        before, self._slots = self._slots, slots
+        for old, new in set(zip(before, slots, strict=True)):
+            if old is not new and self._nobody not in (old, new):
+                gateway_log.warning("slots have moved from %s to %s", old.address, new.address)
+                self._succeed(old, new)
+        serving = set(slots)
+        for node, link in list(self._by_node.items()):
+            if link not in serving:
+                self._retire(node, link)
+
+    def _link_to(self, node: Node) -> RedisLink:
+        link = self._by_node.get(node)
+        if link is None:
+            host, port = node
+            link = RedisLink(
+                msgspec.structs.replace(self._where.nodes[0], host=host, port=port),
+                timeout=self._timeout,
+                on_redirect=self._redirected,
+            )
+            link.on_reconnect = self._reconnected
+            link.on_lost = self._doubt.set
+            self._by_node[node] = link
+            link.start()
+        return link
+
+    def _retire(self, node: Node, link: RedisLink) -> None:
+        """Close a link that has no slots any more, once its last replies have come."""
+
+        async def later() -> None:
+            await asyncio.sleep(CLOSE_AFTER)
+            await link.close()
+            self._closing.pop(link, None)
+
+        del self._by_node[node]
+        self._closing[link] = asyncio.get_running_loop().create_task(later())
+
+    # Who serves now --------------------------------------------------------------------------------------------------
+
+    def _succeed(self, old: RedisLink, new: RedisLink) -> None:
+        """`new` serves slots that were `old`'s, and may know less than it did."""
+        if new.connected:
+            asyncio.get_running_loop().call_soon(self._reconnected, old.identity, new.identity)
+        elif old.identity is not NOBODY:
+            new.identity = old.identity  # its connect will compare itself with the one before
+
+    def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        self._doubt.set()
+        if self.on_reconnect is not None:
+            self.on_reconnect(before, now)
+
+    def _redirected(self, command: bytes, future: asyncio.Future[Any], reply: str) -> bool:
+        """Send a command to the server the reply names, and for MOVED route the slot there at once."""
+        kind, slot, where = reply.split(" ")[:3]
+        host, _, port = where.rpartition(":")
+        if not host or (kind == "ASK" and b"\r\nEVAL" in command[:24]):
+            self._doubt.set()
+            return False
+        link = self._link_to((host, int(port)))
+        if kind == "MOVED":
+            old, self._slots[int(slot)] = self._slots[int(slot)], link
+            if old is not link and old is not self._nobody:
+                self._succeed(old, link)
+            self._doubt.set()
+        link.forward(command, future, asking=kind == "ASK")
+        return True

@@ -1,0 +1,99 @@
+"""The master that a group of sentinels names: one link that follows it through failovers.
+
+Every attempt to connect asks all sentinels and believes the highest configuration epoch, for one that was cut off still
+names the master of before; a server that does not call itself master is not taken. A `+switch-master` heard from any of
+them makes the link leave a master that was replaced while it still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError
+from gateway.store.address import SentinelAddress
+from gateway.transport.redis_address import RedisAddress
+from gateway.transport.redis_connection import NEVER_SENT, store_unavailable
+from gateway.transport.redis_link import OnReconnect, RedisLink
+
+ANSWER_WITHIN = 0.3  # seconds; a sentinel that is silent for longer has no say, out of the link's 0.75 to connect
+
+
+class SentinelMaster:
+    """The store is whatever server the sentinels call the master of a service."""
+
+    def __init__(self, address: SentinelAddress, *, timeout: float) -> None:
+        self._where = address
+        self._link = RedisLink(address.server, timeout=timeout, locate=self._locate)
+        self._sentinels = [
+            RedisLink(one, timeout=ANSWER_WITHIN, channel="+switch-master", on_push=self._look_soon)
+            for one in address.sentinels
+        ]
+        for sentinel in self._sentinels:
+            sentinel.on_reconnect = self._look_soon  # it may have switched while nobody listened
+        self._look: asyncio.Task[None] | None = None
+
+    @property
+    def on_reconnect(self) -> OnReconnect | None:
+        return self._link.on_reconnect
+
+    @on_reconnect.setter
+    def on_reconnect(self, call: OnReconnect | None) -> None:
+        self._link.on_reconnect = call
+
+    @property
+    def links(self) -> list[RedisLink]:
+        return [self._link]
+
+    @property
+    def address(self) -> RedisAddress:
+        return self._link.address
+
+    def link(self, slot_key: str) -> RedisLink:
+        return self._link
+
+    async def connect(self) -> None:
+        for sentinel in self._sentinels:
+            sentinel.start()
+        await self._link.connect()
+
+    async def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.wait([self._look])
+        await asyncio.gather(*(link.close() for link in (self._link, *self._sentinels)))
+
+    # Who is the master -----------------------------------------------------------------------------------------------
+
+    async def _locate(self) -> RedisAddress:
+        answers = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._sentinels))
+        known = [answer for answer in answers if answer is not None]
+        if not known:
+            raise store_unavailable(NEVER_SENT, f"no sentinel knows a master of {self._where.service!r}")
+        _, host, port = max(known)
+        return msgspec.structs.replace(self._where.server, host=host, port=port)
+
+    async def _ask(self, sentinel: RedisLink) -> tuple[int, str, int] | None:
+        """Epoch, host and port as this sentinel sees them; None when it does not answer or does not know."""
+        try:
+            told = await sentinel.call("SENTINEL", "MASTER", self._where.service)
+        except GatewayError:
+            return None
+        pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+        fields = {name.decode(): value.decode() for name, value in pairs}
+        return int(fields["config-epoch"]), fields["ip"], int(fields["port"])
+
+    def _look_soon(self, *_: Any) -> None:
+        if self._look is None or self._look.done():
+            self._look = asyncio.get_running_loop().create_task(self._leave_if_replaced())
+
+    async def _leave_if_replaced(self) -> None:
+        link = self._link
+        try:
+            master = await self._locate()
+        except GatewayError:
+            return
+        if (master.host, master.port) != (link.address.host, link.address.port):
+            link.leave(f"the sentinels name {master} as the master")

@@ -1,0 +1,63 @@
+"""What the three shapes of a store have in common: one server, a master with sentinels, a cluster."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.transport.redis_address import RedisAddress
+from gateway.transport.redis_link import OnReconnect, RedisLink
+
+
+class Topology(Protocol):
+    """Knows which link leads to a key, and keeps that true while servers come and go."""
+
+    on_reconnect: OnReconnect | None  # called whenever another server, or another life of one, serves some keys
+
+    @property
+    def links(self) -> list[RedisLink]:
+        """Every link at this moment."""
+
+    @property
+    def address(self) -> RedisAddress:
+        """One server that serves now, as far as is known."""
+
+    def link(self, slot_key: str) -> RedisLink:
+        """The link to the server that holds this key."""
+
+    async def connect(self) -> None:
+        """Be ready for calls, or raise StoreUnavailable; either way it goes on trying until `close`."""
+
+    async def close(self) -> None:
+        """End every connection."""
+
+
+class OneServer:
+    """The store is one server."""
+
+    def __init__(self, address: RedisAddress, *, timeout: float) -> None:
+        self._link = RedisLink(address, timeout=timeout)
+
+    @property
+    def on_reconnect(self) -> OnReconnect | None:
+        return self._link.on_reconnect
+
+    @on_reconnect.setter
+    def on_reconnect(self, call: OnReconnect | None) -> None:
+        self._link.on_reconnect = call
+
+    @property
+    def links(self) -> list[RedisLink]:
+        return [self._link]
+
+    @property
+    def address(self) -> RedisAddress:
+        return self._link.address
+
+    def link(self, slot_key: str) -> RedisLink:
+        return self._link
+
+    async def connect(self) -> None:
+        await self._link.connect()
+
+    async def close(self) -> None:
+        await self._link.close()

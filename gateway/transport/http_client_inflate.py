@@ -1,0 +1,61 @@
+"""Compressed answers, from servers that compress though they were asked not to; undone a step at a time.
+
+`Inflater.feed` takes what arrived, `step` returns at most `STEP` bytes of what it stands for, b"" when more must arrive.
+Sharp edge: a small piece may stand for a thousand times as much, so the caller counts what comes out, not what goes in.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import UpstreamInvalidResponse
+
+if TYPE_CHECKING:
+    from zlib import _Decompress  # has no public name
+
+STEP: Final = 128 * 1024
+GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class Inflater:
+    """One body in a content coding: gzip or deflate; any other is refused when there is something to undo."""
+
+    __slots__ = ("_coding", "_inflate", "_waiting")
+
+    def __init__(self, coding: str) -> None:
+        self._coding = coding.strip().lower()
+        self._inflate: _Decompress | None = None
+        self._waiting = b""
+
+    @property
+    def complete(self) -> bool:
+        """The compressed data has reached its own end, or never began."""
+        return self._inflate is None or self._inflate.eof
+
+    def feed(self, piece: bytes) -> None:
+        """Add what arrived."""
+        self._waiting += piece
+
+    def step(self) -> bytes:
+        """The next bytes, as far as they have arrived; UpstreamInvalidResponse for data that is not compressed so."""
+        if self._inflate is None:
+            if not self._waiting:
+                return b""
+            self._inflate = self._begin(self._waiting[0])
+        if self._inflate.eof:
+            return b""
+        try:
+            step = self._inflate.decompress(self._waiting, STEP)
+        except zlib.error as error:
+            raise UpstreamInvalidResponse(detail=f"{self._coding}: {error}") from None
+        self._waiting = self._inflate.unconsumed_tail
+        return step
+
+    def _begin(self, first: int) -> _Decompress:
+        if self._coding in {"gzip", "x-gzip"}:
+            return zlib.decompressobj(GZIP)
+        if self._coding == "deflate":
+            # Half of all servers understand "deflate" as RFC 1951, without the header of RFC 1950 that is meant.
+            return zlib.decompressobj(zlib.MAX_WBITS if first & 15 == 8 else -zlib.MAX_WBITS)
+        raise UpstreamInvalidResponse(detail=f"content coding {self._coding[:40]!r}, which was not asked for")

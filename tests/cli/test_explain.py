@@ -1,0 +1,186 @@
+"""`gateway explain` names the rule in the way, and the command it gives takes that rule out of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.auth import ApiKey
+from gateway.ledger import Ask, GroupLimits, Ledger
+from gateway.store import Store
+
+from .conftest import Terminal, on_store
+
+RULES = [
+    "key",
+    "expiry",
+    "account",
+    "permission",
+    "size",
+    "concurrency",
+    "requests",
+    "tokens",
+    "budget",
+    "balance",
+]
+
+
+@pytest.fixture
+def acme(terminal: Terminal) -> Terminal:
+    """A terminal with an account that can pay."""
+    terminal.ok("accounts", "create", "acme", "--balance", "10")
+    return terminal
+
+
+def make_key(terminal: Terminal, *options: str) -> str:
+    key: str = terminal.json("keys", "create", "acme", *options)["id"]
+    return key
+
+
+def refused(terminal: Terminal, *words: str) -> Any:
+    result = terminal.run("explain", *words, "--json")
+    assert result.exit_code == 1, result.output
+    return json.loads(result.stdout)
+
+
+def follow(terminal: Terminal, change: str) -> str:
+    """Run the command that the explanation gives."""
+    program, *words = shlex.split(change)
+    assert program == "gateway"
+    return terminal.ok(*words)
+
+
+def hold_one(socket: Path, kid: str, *, tokens: int = 1) -> None:
+    async def admit(store: Store) -> None:
+        ledger = Ledger(store, {"default": GroupLimits()})
+        await ledger.admit(Ask("req_1", ApiKey("acme", kid), "fake-chat", frozenset({"default"}), 10**9, tokens))
+
+    on_store(socket, admit)
+
+
+def test_call_that_would_pass_names_every_rule_in_order(acme: Terminal) -> None:
+    told = acme.json("explain", make_key(acme), "short", "--tokens", "100", "--max-tokens", "50")
+    assert [rule["rule"] for rule in told["rules"]] == RULES
+    assert {rule["verdict"] for rule in told["rules"]} == {"pass"}
+    assert (told["admitted"], told["model"], told["group"], told["refused_by"]) == (True, "fake-chat", "default", "")
+    assert (told["tokens"], told["output"]) == (125 + 50, 50)
+    assert told["hold"] == "0.0001375"  # 125 x 0.5 and 50 x 1.5 per million
+
+
+def test_table_has_a_line_per_rule_and_the_verdict_on_stderr(acme: Terminal) -> None:
+    result = acme.run("explain", make_key(acme), "fake-chat")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 1 + len(RULES)
+    assert result.stderr.startswith("gateway: would be admitted: ")
+
+
+def test_disabled_account_is_enabled_by_the_command_it_gives(acme: Terminal) -> None:
+    kid = make_key(acme)
+    acme.ok("accounts", "disable", "acme")
+    told = refused(acme, kid, "fake-chat")
+    assert told["refused_by"] == "account"
+    (change,) = [rule["change"] for rule in told["rules"] if rule["verdict"] == "refuse"]
+    follow(acme, change)
+    acme.ok("explain", kid, "fake-chat")
+
+
+def test_model_of_another_group_is_allowed_by_the_command_it_gives(acme: Terminal) -> None:
+    kid = make_key(acme)
+    told = refused(acme, kid, "other")
+    assert told["refused_by"] == "permission"
+    assert told["rules"][3]["state"] == "group default may not use it"
+    follow(acme, told["rules"][3]["change"])
+    assert acme.json("explain", kid, "other")["rules"][3]["state"] == "the account's own rule allows it"
+    acme.ok("accounts", "deny", "acme", "other")
+    assert refused(acme, kid, "other")["rules"][3]["state"] == "the account's own rule denies it"
+
+
+def test_key_that_leaves_the_model_out_says_so(acme: Terminal) -> None:
+    told = refused(acme, make_key(acme, "--models", "other"), "fake-chat")
+    assert told["rules"][3]["state"] == "the key's own models leave it out"
+    assert told["rules"][3]["change"] == "gateway keys create acme --models fake-chat"
+
+
+def test_missing_money_is_credited_by_the_command_it_gives_to_the_last_nano(acme: Terminal) -> None:
+    terminal = acme
+    terminal.ok("accounts", "create", "poor", "--balance", "0.000000001")
+    kid = terminal.json("keys", "create", "poor")["id"]
+    told = refused(terminal, kid, "fake-chat", "--tokens", "7", "--max-tokens", "3")
+    assert told["refused_by"] == "balance"
+    follow(terminal, told["rules"][9]["change"])
+    assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
+    terminal.ok("explain", kid, "fake-chat", "--tokens", "7", "--max-tokens", "3")
+
+
+def test_budget_that_is_too_small_asks_for_a_key_with_more(acme: Terminal) -> None:
+    told = refused(acme, make_key(acme, "--budget", "0.000001"), "fake-chat")
+    assert told["refused_by"] == "budget"
+    created = follow(acme, told["rules"][8]["change"])
+    assert created.startswith("sk-")
+
+
+def test_limits_tell_what_is_used_and_how_long_to_wait(acme: Terminal, valkey: Path) -> None:
+    kid = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
+    assert acme.json("explain", kid, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
+    hold_one(valkey, kid, tokens=2500)
+    told = refused(acme, kid, "fake-chat", "--max-tokens", "9")
+    _, _, _, _, _, concurrency, requests, tokens, _, _ = told["rules"]
+    assert told["refused_by"] == "concurrency"
+    assert concurrency["state"] == "key 1 of 1"
+    assert "gateway keys create acme --concurrency 2" in concurrency["change"]
+    assert requests["state"] == "key 0 of 1 left"
+    assert requests["change"].startswith("wait 5")
+    assert tokens["verdict"] == "refuse"
+    assert tokens["change"].startswith("wait ")
+
+
+def test_request_larger_than_the_token_limit_is_told_that_no_wait_helps(acme: Terminal) -> None:
+    told = refused(acme, make_key(acme, "--tpm", "100"), "fake-chat")
+    assert told["refused_by"] == "size"
+    assert "no wait helps" in told["rules"][4]["change"]
+    assert told["rules"][7]["change"] == "see size"
+
+
+def test_revoked_key_needs_a_new_one(acme: Terminal) -> None:
+    kid = make_key(acme)
+    acme.ok("keys", "revoke", kid)
+    told = refused(acme, kid, "fake-chat")
+    assert told["refused_by"] == "key"
+    assert told["rules"][0] == {
+        "rule": "key",
+        "verdict": "refuse",
+        "state": "revoked",
+        "change": "gateway keys create acme",
+    }
+    assert told["rules"][1]["verdict"] == "pass"
+
+
+def test_expired_key_is_told_apart_from_a_revoked_one(acme: Terminal, valkey: Path) -> None:
+    kid = make_key(acme, "--expires", "30d")
+    on_store(valkey, lambda store: store.client.hset(f"{{a:acme}}:k:{kid}", "exp", 1_600_000_000))
+    told = refused(acme, kid, "fake-chat")
+    assert told["refused_by"] == "expiry"
+    assert told["rules"][0]["verdict"] == "pass"
+    assert told["rules"][1]["state"] == "expired 2020-09-13T12:26:40Z"
+
+
+def test_unknown_key_and_model_are_refused(acme: Terminal) -> None:
+    assert acme.refused("explain", "key_nope", "fake-chat") == "gateway: no key 'key_nope'\n"
+    assert "no model 'fake-chta'" in acme.refused("explain", make_key(acme), "fake-chta")
+
+
+def test_call_under_the_policy_clamp_is_lowered_to_what_the_balance_pays_for(acme: Terminal) -> None:
+    acme.config.write_text(
+        acme.config.read_text().replace('aliases = ["short"]', 'aliases = ["short"]\nhold = "clamp"')
+    )
+    acme.ok("accounts", "create", "poor", "--balance", "0.0001")
+    kid = acme.json("keys", "create", "poor")["id"]
+    told = acme.json("explain", kid, "fake-chat", "--tokens", "8", "--max-tokens", "1000")
+    assert told["admitted"] is True
+    assert told["output"] == 63  # (0.0001 - 10 x 0.5e-6) / 1.5e-6
+    acme.ok("accounts", "credit", "poor", "--allow-negative", "-0.0000999")
+    assert refused(acme, kid, "fake-chat", "--tokens", "8", "--max-tokens", "1000")["refused_by"] == "balance"

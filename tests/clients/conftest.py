@@ -1,0 +1,100 @@
+"""One real gateway process for all clients, over an independent upstream and a scripted one.
+
+`served` has the address and a key; `poor_key` belongs to an account without money. Models on LiteLLM: words, record,
+tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, and closed, whose group nobody
+is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next would get.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.testing import RunningGateway, running_gateway
+
+from .independent import KEY, installed, proxy
+from .scripted import ScriptedUpstream
+
+CONFIG = """
+[providers.independent]
+plugin = "openai"
+base_url = "{independent}"
+api_key = "file:{key_file}"
+
+[providers.scripted]
+plugin = "openai"
+base_url = "{scripted}"
+
+[groups.default]
+[groups.nobody]
+"""
+MODEL = """
+[models."{name}"]
+provider = "{provider}"
+model = "{model}"
+groups = ["{group}"]
+price = {{ input = 1, output = 2 }}
+"""
+
+
+def models() -> str:
+    """The models' part of the configuration."""
+    words = ("words", "record", "tide", "limited", "broken", "window")
+    rows = [(name, "independent", f"up-{name}", "default") for name in words]
+    rows += [
+        ("org/m:1", "independent", "up-words", "default"),
+        ("scripted", "scripted", "up-scripted", "default"),
+        ("closed", "scripted", "up-closed", "nobody"),
+    ]
+    return "".join(
+        MODEL.format(name=name, provider=provider, model=model, group=group) for name, provider, model, group in rows
+    )
+
+
+@pytest.fixture(scope="session")
+def independent(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of LiteLLM's proxy."""
+    program = installed(pytestconfig.cache.mkdir("litellm"))  # type: ignore[union-attr]
+    with proxy(program, tmp_path_factory.mktemp("litellm")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def scripted_server() -> Iterator[ScriptedUpstream]:
+    """The scripted upstream for the whole run."""
+    with ScriptedUpstream().serving() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+def scripted(scripted_server: ScriptedUpstream) -> ScriptedUpstream:
+    """The scripted upstream with an empty log and nothing enqueued."""
+    scripted_server.forget()
+    return scripted_server
+
+
+@pytest.fixture(scope="session")
+def served(
+    independent: str, scripted_server: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """The gateway; two workers, as it would be run."""
+    key_file = tmp_path_factory.mktemp("secret") / "key"
+    key_file.write_text(KEY)
+    config = CONFIG.format(independent=independent, scripted=scripted_server.base_url, key_file=key_file)
+    with running_gateway(config + models(), workers=2) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="session")
+def poor_key(served: RunningGateway) -> str:
+    """A key whose account cannot pay for anything."""
+    _gateway(served, "accounts", "create", "poor", "--balance", "0.000000001")
+    return _gateway(served, "keys", "create", "poor").strip()
+
+
+def _gateway(served: RunningGateway, *words: str) -> str:
+    command = [sys.executable, "-m", "gateway", *words, "--config", str(served.config)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

@@ -1,0 +1,90 @@
+// Scenes with the AI SDK and its provider for OpenAI-compatible servers: `node ai_sdk.mjs SCENE` prints JSON.
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, isStepCount, jsonSchema, Output, streamText, tool } from "ai";
+
+globalThis.AI_SDK_LOG_WARNINGS = false;
+const gateway = createOpenAICompatible({
+  name: "gateway",
+  baseURL: process.env.OPENAI_BASE_URL,
+  apiKey: process.env.OPENAI_API_KEY,
+  includeUsage: true,
+  supportsStructuredOutputs: true,
+});
+const prompt = "Hello";
+const maxRetries = 0;
+const port = { type: "object", properties: { port: { type: "string" } }, required: ["port"], additionalProperties: false };
+const tide = tool({
+  description: "Height of the tide",
+  inputSchema: jsonSchema(port),
+  execute: async ({ port }) => `6 metres at ${port}`,
+});
+
+async function failure(work) {
+  try {
+    await work();
+  } catch (error) {
+    return { name: error.name, status: error.statusCode, message: error.message, retryable: error.isRetryable };
+  }
+  return { name: null };
+}
+
+async function read(options) {
+  const errors = [];
+  const result = streamText({ prompt, maxRetries, onError: ({ error }) => errors.push(error?.message ?? error), ...options });
+  let text = "";
+  let thrown = null; // the cut connection, which this SDK reports besides the error frame
+  try {
+    for await (const piece of result.textStream) text += piece;
+  } catch (error) {
+    thrown = error.message;
+  }
+  return { result, text, errors, thrown };
+}
+
+const scenes = {
+  async create() {
+    const { text, usage, finishReason } = await generateText({ model: gateway("words"), prompt, maxRetries });
+    return { text, usage, finishReason };
+  },
+  async stream() {
+    const { result, text, errors } = await read({ model: gateway("words") });
+    return { text, errors, usage: await result.usage, finishReason: await result.finishReason };
+  },
+  async tools() {
+    const options = { model: gateway("scripted"), prompt, maxRetries, tools: { tide }, stopWhen: isStepCount(2) };
+    const { text, steps } = await generateText(options);
+    return { text, calls: steps[0].toolCalls.map(({ toolName, input }) => [toolName, input]) };
+  },
+  async streamed_tools() {
+    const { result, text, errors } = await read({ model: gateway("scripted"), tools: { tide }, stopWhen: isStepCount(2) });
+    const steps = await result.steps;
+    return { text, errors, calls: steps[0].toolCalls.map(({ toolName, input }) => [toolName, input]) };
+  },
+  async object() {
+    const schema = jsonSchema({
+      type: "object",
+      properties: { port: { type: "string" }, metres: { type: "integer" } },
+      required: ["port", "metres"],
+      additionalProperties: false,
+    });
+    const { output } = await generateText({ model: gateway("record"), prompt, maxRetries, output: Output.object({ schema }) });
+    return output;
+  },
+  async reasoning() {
+    const { result, text } = await read({ model: gateway("scripted") });
+    return { text, reasoning: await result.reasoningText };
+  },
+  async unauthorized() {
+    const stranger = createOpenAICompatible({ name: "gateway", baseURL: process.env.OPENAI_BASE_URL, apiKey: "sk-no" });
+    return failure(() => generateText({ model: stranger("words"), prompt, maxRetries }));
+  },
+  async forbidden() {
+    return failure(() => generateText({ model: gateway("closed"), prompt, maxRetries }));
+  },
+  async broken() {
+    const { text, errors, thrown } = await read({ model: gateway("scripted") });
+    return { text, errors, thrown };
+  },
+};
+
+console.log(JSON.stringify(await scenes[process.argv[2]]()));

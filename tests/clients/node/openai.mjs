@@ -1,0 +1,77 @@
+// Scenes with OpenAI's own client for Node: `node openai.mjs SCENE` prints what the application saw, as JSON.
+import OpenAI from "openai";
+
+const client = new OpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY, maxRetries: 0 });
+const messages = [{ role: "user", content: "Hello" }];
+const parameters = { type: "object", properties: { port: { type: "string" } }, required: ["port"] };
+const tools = [{ type: "function", function: { name: "tide", description: "Height of the tide", parameters } }];
+
+async function failure(work) {
+  let said = "";
+  try {
+    await work((text) => (said += text ?? ""));
+  } catch (error) {
+    const { status, code, type, param, message, requestID } = error;
+    return { class: error.constructor.name, status, code, type, param, message, requestID, said };
+  }
+  return { class: null, said };
+}
+
+const scenes = {
+  async create() {
+    const { data, request_id } = await client.chat.completions.create({ model: "words", messages }).withResponse();
+    return { text: data.choices[0].message.content, usage: data.usage, model: data.model, request_id };
+  },
+  async stream() {
+    const options = { model: "words", messages, stream: true, stream_options: { include_usage: true } };
+    let text = "";
+    let usage = null;
+    const finish = [];
+    for await (const chunk of await client.chat.completions.create(options)) {
+      text += chunk.choices[0]?.delta.content ?? "";
+      if (chunk.choices[0]?.finish_reason) finish.push(chunk.choices[0].finish_reason);
+      usage = chunk.usage ?? usage;
+    }
+    return { text, usage, finish };
+  },
+  async helper() {
+    const stream = client.chat.completions.stream({ model: "scripted", messages, tools });
+    const { tool_calls } = (await stream.finalChatCompletion()).choices[0].message;
+    return tool_calls.map((call) => [call.id, call.function.name, call.function.arguments]);
+  },
+  async tools() {
+    const asked = await client.chat.completions.create({ model: "tide", messages, tools });
+    const message = asked.choices[0].message;
+    const result = { role: "tool", tool_call_id: message.tool_calls[0].id, content: "6" };
+    const answer = await client.chat.completions.create({ model: "scripted", messages: [...messages, message, result] });
+    return { call: message.tool_calls[0].function, text: answer.choices[0].message.content };
+  },
+  async models() {
+    const ids = [];
+    for await (const model of client.models.list()) ids.push(model.id);
+    return { ids, one: (await client.models.retrieve("org/m:1")).id };
+  },
+  async unauthorized() {
+    const stranger = client.withOptions({ apiKey: "sk-nobody-knows" });
+    return failure(() => stranger.chat.completions.create({ model: "words", messages }));
+  },
+  async forbidden() {
+    return failure(() => client.chat.completions.create({ model: "closed", messages, stream: true }));
+  },
+  async invalid() {
+    return failure(() => client.chat.completions.create({ model: "words", messages, temperature: 3 }));
+  },
+  async broken() {
+    return failure(async (say) => {
+      const stream = await client.chat.completions.create({ model: "scripted", messages, stream: true });
+      for await (const chunk of stream) say(chunk.choices[0]?.delta.content);
+    });
+  },
+  async leave() {
+    const stream = await client.chat.completions.create({ model: "scripted", messages, stream: true });
+    for await (const chunk of stream) if (chunk.choices[0]?.delta.content === "lo") break;
+    return "left";
+  },
+};
+
+console.log(JSON.stringify(await scenes[process.argv[2]]()));

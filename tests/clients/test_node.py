@@ -1,0 +1,187 @@
+"""OpenAI's client for Node and the AI SDK, unmodified, each scene in a process of its own.
+
+The packages are installed once into pytest's cache folder, at the versions of `node/package.json`. Without Node.js, or
+where the package registry cannot be reached, these tests are skipped and say which of the two it was. Broken streams,
+streamed tool calls and reasoning come from the scripted upstream, everything else from LiteLLM's proxy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.testing import Reply, RunningGateway
+
+from .independent import ARGUMENTS, RECORD, SENTENCE
+from .scripted import (
+    BROKEN_STREAM,
+    SILENT_STREAM,
+    TEXT_STREAM,
+    TIDE_ANSWER,
+    TIDE_STREAM,
+    ScriptedUpstream,
+    chunk,
+    completion,
+)
+
+pytestmark = pytest.mark.clients
+
+SOURCES = Path(__file__).parent / "node"
+INSTALL_WITHIN = 300.0  # seconds; measured 4
+UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH")
+
+Play = Callable[[str, str], Any]
+
+
+@pytest.fixture(scope="session")
+def node_folder(pytestconfig: pytest.Config) -> Path:
+    """The scenes beside their installed packages."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("Node.js and npm are not installed")
+    version = hashlib.sha256((SOURCES / "package.json").read_bytes()).hexdigest()[:12]
+    cache = pytestconfig.cache.mkdir("node")  # type: ignore[union-attr]
+    folder = cache / version
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+        if not (folder / "installed").exists():
+            install(folder)
+    return folder
+
+
+def install(folder: Path) -> None:
+    """`npm install`; skips when no registry answers and fails for any other reason."""
+    command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN)
+    if done.returncode and any(code in done.stderr for code in UNREACHABLE):
+        pytest.skip(f"npm's registry cannot be reached: {done.stderr.strip().splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+    (folder / "installed").touch()
+
+
+@pytest.fixture
+def play(served: RunningGateway, node_folder: Path) -> Play:
+    """Plays a scene of a program: what the application saw."""
+    environment = {**os.environ, "OPENAI_BASE_URL": served.base_url, "OPENAI_API_KEY": served.api_key}
+
+    def run(program: str, scene: str) -> Any:
+        command = ["node", f"{program}.mjs", scene]
+        done = subprocess.run(command, cwd=node_folder, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_openai_creates(play: Play) -> None:
+    seen = play("openai", "create")
+    assert (seen["text"], seen["model"]) == (SENTENCE, "words")
+    assert seen["usage"]["total_tokens"] > 0
+    assert seen["request_id"].startswith("req_")
+
+
+def test_openai_streams(play: Play) -> None:
+    seen = play("openai", "stream")
+    assert (seen["text"], seen["finish"]) == (SENTENCE, ["stop"])
+    assert seen["usage"]["completion_tokens"] > 0
+
+
+def test_openai_helper_accumulates_tool_calls(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(TIDE_STREAM)
+    assert play("openai", "helper") == [["call_1", "tide", '{"port": "Brest"}'], ["call_2", "tide", '{"port": "Cork"}']]
+
+
+def test_openai_tools_round_trip(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(Reply.json(completion({"content": "Six metres."})))
+    seen = play("openai", "tools")
+    assert seen == {"call": {"name": "tide", "arguments": ARGUMENTS}, "text": "Six metres."}
+    assert scripted.seen[0].json["messages"][-1]["tool_call_id"] == "call_tide"
+
+
+def test_openai_lists_and_retrieves_models(play: Play) -> None:
+    seen = play("openai", "models")
+    assert {"words", "org/m:1"} <= set(seen["ids"])
+    assert seen["one"] == "org/m:1"
+
+
+@pytest.mark.parametrize(
+    ("scene", "kind", "status", "code", "param", "message"),
+    [
+        ("unauthorized", "AuthenticationError", 401, "invalid_api_key", None, "Missing or invalid API key"),
+        ("forbidden", "PermissionDeniedError", 403, "model_not_permitted", "model", "Model not permitted"),
+        ("invalid", "BadRequestError", 400, "decimal_above_max_value", "temperature", "temperature"),
+    ],
+)
+def test_openai_errors(
+    play: Play, scene: str, kind: str, status: int, code: str, param: str | None, message: str
+) -> None:
+    seen = play("openai", scene)
+    assert (seen["class"], seen["status"], seen["code"], seen["param"]) == (kind, status, code, param)
+    assert message in seen["message"]
+    assert seen["requestID"].startswith("req_")
+
+
+def test_openai_broken_stream_raises_after_what_was_said(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(BROKEN_STREAM)
+    seen = play("openai", "broken")
+    assert (seen["class"], seen["said"], seen["code"]) == ("APIError", "Hello", "upstream_error")
+
+
+def test_openai_leaving_a_stream_cancels_the_upstream(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(SILENT_STREAM)
+    assert play("openai", "leave") == "left"
+    assert scripted.ended().outcome == "left"
+
+
+def test_ai_sdk_generates_and_streams(play: Play) -> None:
+    for scene in ("create", "stream"):
+        seen = play("ai_sdk", scene)
+        assert (seen["text"], seen["finishReason"]) == (SENTENCE, "stop")
+        assert seen["usage"]["outputTokens"] > 0
+        assert not seen.get("errors")
+
+
+def test_ai_sdk_runs_a_tool_and_goes_on(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(Reply.json(TIDE_ANSWER), Reply.json(completion({"content": "Six metres."})))
+    assert play("ai_sdk", "tools") == {"text": "Six metres.", "calls": [["tide", {"port": "Brest"}]]}
+    assert scripted.seen[1].json["messages"][-1]["content"] == "6 metres at Brest"
+
+
+def test_ai_sdk_runs_streamed_tools_and_goes_on(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(TIDE_STREAM, TEXT_STREAM)
+    calls = [["tide", {"port": "Brest"}], ["tide", {"port": "Cork"}]]
+    assert play("ai_sdk", "streamed_tools") == {"text": "Hello", "errors": [], "calls": calls}
+
+
+def test_ai_sdk_makes_an_object(play: Play) -> None:
+    assert play("ai_sdk", "object") == json.loads(RECORD)
+
+
+def test_ai_sdk_keeps_reasoning_apart(play: Play, scripted: ScriptedUpstream) -> None:
+    chunks = [chunk({"reasoning": "Two and two."}), chunk({"content": "Four"}), chunk(finish="stop")]
+    scripted.enqueue(Reply.stream(chunks))
+    assert play("ai_sdk", "reasoning") == {"text": "Four", "reasoning": "Two and two."}
+
+
+def test_ai_sdk_errors(play: Play) -> None:
+    seen = play("ai_sdk", "unauthorized")
+    assert (seen["status"], seen["message"], seen["retryable"]) == (401, "Missing or invalid API key", False)
+    seen = play("ai_sdk", "forbidden")
+    assert (seen["status"], seen["message"], seen["retryable"]) == (403, "Model not permitted", False)
+
+
+def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(BROKEN_STREAM)
+    seen = play("ai_sdk", "broken")
+    assert seen["text"] == "Hello"
+    assert seen["errors"] == ["The model provider failed to answer"]
+    assert seen["thrown"]  # the connection is cut behind the frame, so that nobody takes the answer for whole

@@ -1,0 +1,226 @@
+"""Secrets with names, everywhere a secret can be; after every way a call can go, none of them is anywhere else.
+
+The gateway is a process of its own with a provider plugin from an entry point, so that what is searched is what an
+operator would have: its log, its metrics, its store, its error bodies, and what its commands print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tornado.ioloop import IOLoop
+from yarl import URL
+
+from gateway.settings import load
+from gateway.store import EmbeddedServer, Store
+from gateway.testing import FakeUpstream, Reply
+from gateway.testing.running import RunningGateway, running_gateway
+
+UPSTREAM_KEY = "canary-upstream-key-5d0e"  # in no shape that a pattern would know
+PEPPER = "canary-pepper-of-the-store-9a1b"
+MESSAGE = "canary-message-71c2"
+FIELD = "canary-field-0b9f"
+CLIENT_ID = "Bearer canary-client-id-sk-33aa"
+UPSTREAM_SAYS = "canary-upstream-says-c4d4"
+UPSTREAM_HEADER = "canary-upstream-header-e5e5"
+PLUGIN_SAYS = "canary-plugin-says-f6f6"
+QUERY_KEY = "sk-canary-in-the-query-a7a7"
+PATH_KEY = "sk-canary-in-the-path-b8b8"
+WRONG_KEY = "sk-canary-of-nobody-d9d9"
+NOWHERE = [UPSTREAM_KEY, PEPPER, MESSAGE, FIELD, UPSTREAM_SAYS, UPSTREAM_HEADER, PLUGIN_SAYS, QUERY_KEY, PATH_KEY]
+NOWHERE += [WRONG_KEY]
+
+CONFIG = """
+[providers.up]
+plugin = "openai"
+base_url = "{base_url}"
+api_key = "env:CANARY_UPSTREAM_KEY"
+
+[providers.loose]
+plugin = "loose"
+api_key = "env:CANARY_UPSTREAM_KEY"
+
+[providers.broken]
+plugin = "broken"
+api_key = "env:CANARY_UPSTREAM_KEY"
+
+[models."m1"]
+provider = "up"
+price = {{ input = 1, output = 2 }}
+
+[models."loose"]
+provider = "loose"
+price = {{ input = 1, output = 2 }}
+
+[models."broken"]
+provider = "broken"
+price = {{ input = 1, output = 2 }}
+"""
+
+PLUGIN = f"""
+from gateway import Chat, ChatChunk, Provider, Secret, hookimpl
+from msgspec import Struct
+
+SAYS = "{PLUGIN_SAYS[:9]}" + "{PLUGIN_SAYS[9:]}"  # a traceback shows lines of code, which are no secret
+
+class Loose(Provider, Chat):
+    name = "loose"
+    class Options(Struct, frozen=True):
+        api_key: Secret
+    async def stream_chat(self, request, target):
+        if request.max_output == 1:
+            yield ChatChunk.text("half")
+        raise ValueError(SAYS + self.options.api_key.reveal() + request.messages[-1].content)
+        yield
+
+class Broken(Loose):
+    name = "broken"
+    def __init__(self, options, upstream):
+        raise ValueError("cannot use " + options.api_key.reveal())
+
+@hookimpl
+def register_providers(register):
+    register(Loose)
+    register(Broken)
+
+@hookimpl
+def call_settled(record):
+    raise RuntimeError(SAYS)
+"""
+
+
+@pytest.fixture
+def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:
+    server = FakeUpstream()
+    io_loop.run_sync(server.start)
+    yield server
+    io_loop.run_sync(server.close)
+
+
+@pytest.fixture
+def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
+    """A gateway process with all the secrets, and a plugin that cannot keep any."""
+    (tmp_path / "gateway_loose.py").write_text(PLUGIN)
+    dist = tmp_path / "gateway_loose-1.0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: gateway-loose\nVersion: 1.0\n")
+    (dist / "entry_points.txt").write_text("[gateway]\nloose = gateway_loose\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("CANARY_UPSTREAM_KEY", UPSTREAM_KEY)
+    monkeypatch.setenv("CANARY_PEPPER", PEPPER)
+    with running_gateway(CONFIG.format(base_url=upstream.base_url)) as gateway:
+        gateway.stop()
+        text = gateway.config.read_text().replace("[store]\n", '[store]\npepper = "env:CANARY_PEPPER"\n')
+        gateway.config.write_text(text)
+        gateway.start()
+        created = command(gateway, "keys", "create", "test", "--json").stdout
+        gateway.api_key = json.loads(created)["key"]
+        yield gateway
+
+
+def command(gateway: RunningGateway, *words: str) -> subprocess.CompletedProcess[str]:
+    """One command of the console; both of what it says."""
+    arguments = [sys.executable, "-m", "gateway", *words, "--config", str(gateway.config)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30)
+
+
+@asynccontextmanager
+async def asked(gateway: RunningGateway, path: str, **options: object) -> AsyncIterator[str]:
+    """The status line, headers and body of one answer, as text."""
+    headers = {"Authorization": f"Bearer {gateway.api_key}", "X-Client-Request-Id": CLIENT_ID}
+    headers |= options.pop("headers", {})  # type: ignore[arg-type]
+    url = URL(gateway.base_url.removesuffix("/v1") + path, encoded=True)
+    async with aiohttp.ClientSession() as session, session.post(url, headers=headers, **options) as answer:  # type: ignore[arg-type]
+        try:
+            body = await answer.text()
+        except aiohttp.ClientError as error:
+            body = repr(error)
+        names = {name: value for name, value in answer.headers.items() if name != "X-Client-Request-Id"}
+        yield f"{answer.status} {names} {body}"
+
+
+def scripted() -> Iterator[Reply]:
+    """Ways of an upstream to tell what it should not."""
+    says = f"{UPSTREAM_SAYS} Incorrect API key provided: {UPSTREAM_KEY} for {MESSAGE}"
+    headers = {"x-odd": UPSTREAM_HEADER, "set-cookie": UPSTREAM_HEADER, "x-request-id": UPSTREAM_HEADER}
+    for status in (401, 403, 404, 429, 500, 503, 302):
+        yield Reply.error(status, says, headers=headers)
+    yield Reply(body=says.encode(), headers=headers)
+    yield Reply.stream([{"error": {"message": says, "code": 500}}])
+    yield Reply(raw=says.encode())
+
+
+async def dump(gateway: RunningGateway) -> str:
+    """Everything in the store, values in their serialised form."""
+    async with EmbeddedServer.attach_or_start(load(gateway.config).data_dir) as address:
+        store = await Store.open(address, timeout=5.0)
+        try:
+            names = [name async for name in store.client.scan_iter()]
+            return repr([(name, await store.client.dump(name)) for name in names])
+        finally:
+            await store.close()
+
+
+@pytest.mark.gen_test(timeout=60)
+async def test_no_canary_is_found_outside(served: RunningGateway, upstream: FakeUpstream) -> None:
+    told: list[str] = []
+    chat = {"model": "m1", "messages": [{"role": "user", "content": MESSAGE}], "user": FIELD}
+    path = f"/v1/chat/completions?key={QUERY_KEY}"
+    for stream in (False, True):
+        for reply in scripted():
+            upstream.enqueue(reply)
+            async with asked(served, path, json={**chat, "stream": stream}) as answer:
+                told.append(answer)
+        for model, limit in (("loose", 1), ("loose", 2), ("broken", 1), ("none", 1)):
+            async with asked(
+                served, path, json={**chat, "model": model, "max_tokens": limit, "stream": stream}
+            ) as answer:
+                told.append(answer)
+        async with asked(served, path, json={**chat, "stream": stream}) as answer:
+            assert answer.startswith("200")  # it repeats the message, as it should
+            assert UPSTREAM_KEY not in answer
+    async with asked(served, f"/v1/models/{PATH_KEY}?api_key={QUERY_KEY}") as answer:
+        told.append(answer)
+    async with asked(served, f"/v1/{PATH_KEY}") as answer:
+        told.append(answer)
+    for headers in ({"Authorization": f"Bearer {WRONG_KEY}"}, {"Authorization": WRONG_KEY}, {"api-key": WRONG_KEY}):
+        async with asked(served, path, json=chat, headers=headers) as answer:
+            told.append(answer)
+    for body in (b'{"model": "' + FIELD.encode(), b'{"messages": "' + MESSAGE.encode() + b'"}'):
+        async with asked(served, path, data=body, headers={"Content-Type": "application/json"}) as answer:
+            assert answer.startswith("400")
+            told.append(answer)
+
+    metrics = urllib.request.urlopen(f"{served.side_url}/metrics", timeout=5).read().decode()
+    stored = await dump(served)
+    printed = [command(served, *words) for words in (["plugins", "--json"], ["models", "--json"], ["check", "--json"])]
+    assert all(done.stdout for done in printed)
+    served.stop()
+    log = served.log.read_text()
+    assert "provider broken is out of service" in log
+    assert "provider loose raised ValueError" in log
+    assert "in stream_chat" in log, "an operator still learns where it happened"
+
+    places = {"answers": "\n".join(told), "metrics": metrics, "store": stored, "log": log}
+    places |= {f"command {at}": done.stdout + done.stderr for at, done in enumerate(printed)}
+    settings = load(served.config)
+    places["repr"] = f"{settings!r} {settings}"
+    found = [
+        (canary, place) for canary in [*NOWHERE, served.api_key] for place, text in places.items() if canary in text
+    ]
+    assert not found, [(canary, place, around(places[place], canary)) for canary, place in found]
+    assert "sk-33aa" not in log
+
+
+def around(text: str, canary: str) -> str:
+    at = text.index(canary)
+    return text[max(0, at - 300) : at + 100]

@@ -1,0 +1,332 @@
+"""Old lines leave the store, and every proof still holds: alone, with the archive, and after a crash at any point."""
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway import errors
+from gateway.ledger import ArchiveFault, Outcome
+from gateway.ledger.archive import Archive, read_archive
+from gateway.ledger.carry import read_carry
+from gateway.ledger.entry import Entry
+
+LINES = "{a:acme}:lg"
+
+
+def long_ago() -> datetime:
+    return datetime.now(UTC) - timedelta(hours=26)
+
+
+async def aged(world, account: str = "acme", *, hours: int = 48, most: int | None = None) -> None:
+    """Let the account's lines have been booked long ago, the last ones perhaps not."""
+    client, name = world.store.client, f"{{a:{account}}}:lg"
+    entries = await client.xrange(name)
+    await client.delete(name)
+    for place, (id_, fields) in enumerate(entries):
+        ms, _, step = id_.decode().partition("-")
+        back = hours * 3_600_000 if most is None or place < most else 0
+        await client.xadd(name, fields, id=f"{int(ms) - back}-{step}")
+
+
+async def busy(world, calls: int = 9, *, account: str = "acme"):
+    """An account with an opening and that many charges."""
+    key = await world.caller(account, budget=10**9)
+    for n in range(calls):
+        await world.ledger.settle(await world.admit(key), Outcome(n + 1, provider="p"))
+    return key
+
+
+async def lines(world, **rest) -> list:
+    return [line async for line in world.ledger.lines("acme", **rest)]
+
+
+async def clean(world, archive: Path, lines: int) -> None:
+    """Stream alone and archive with stream both add up."""
+    await world.proved()
+    report = await world.ledger.audit(archives=[archive])
+    assert (report.mismatches, report.lines) == ([], lines)
+
+
+async def test_compacted_ledger_is_proved_with_and_without_its_archive(world, tmp_path):
+    archive = tmp_path / "a.jsonl"
+    async with world() as w:
+        key = await busy(w)
+        await aged(w, most=6)
+        report = await w.ledger.compact(archive, before=long_ago())
+        assert (report.accounts, report.lines) == (1, 6)
+        assert await w.store.client.xlen(LINES) == 4
+        await clean(w, archive, 10)
+        await w.ledger.settle(await w.admit(key), Outcome(5))
+        await clean(w, archive, 11)
+        assert archive.stat().st_mode & 0o777 == 0o600
+        assert [line.n for line in read_archive(archive)] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_stream_that_was_emptied_goes_on_with_the_next_number(world, tmp_path):
+    async with world() as w:
+        key = await busy(w)
+        await aged(w)
+        assert (await w.ledger.compact(tmp_path / "a", before=long_ago())).lines == 10
+        assert await w.store.client.xlen(LINES) == 0
+        await clean(w, tmp_path / "a", 10)
+        await w.ledger.settle(await w.admit(key), Outcome(5))
+        assert [line.n for line in await lines(w)] == [10, 11]
+        await clean(w, tmp_path / "a", 11)
+
+
+async def test_compacting_again_goes_on_where_it_stopped_and_then_does_nothing(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.ledger.compaction.PAGE", 4)
+    archive = tmp_path / "a"
+    async with world() as w:
+        await busy(w)
+        await aged(w, most=3)
+        assert (await w.ledger.compact(archive, before=long_ago())).lines == 3
+        before = archive.read_bytes()
+        assert (await w.ledger.compact(archive, before=long_ago())).lines == 0
+        assert archive.read_bytes() == before
+        await aged(w)
+        assert (await w.ledger.compact(archive, before=long_ago())).lines == 7
+        assert archive.read_bytes().startswith(before)
+        await clean(w, archive, 10)
+
+
+async def test_several_accounts_share_a_file_and_several_files_make_one_proof(world, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with world() as w:
+        await busy(w)
+        await busy(w, 3, account="umbra")
+        await aged(w, most=5)
+        await aged(w, "umbra")
+        assert (await w.ledger.compact(one, before=long_ago())).accounts == 2
+        await aged(w)
+        assert (await w.ledger.compact(two, before=long_ago())).lines == 5
+        report = await w.ledger.audit(archives=[one, two])
+        assert (report.mismatches, report.lines) == ([], 14)
+        for files in ([two], [two, one]):
+            assert any(m.rule.startswith("archive") for m in (await w.ledger.audit(archives=files)).mismatches)
+        with pytest.raises(ArchiveFault, match="continue the last archive"):
+            await w.ledger.compact(one, before=long_ago())
+
+
+async def test_lines_within_reach_of_a_replay_are_never_touched(world, tmp_path):
+    async with world() as w:
+        key = await busy(w)
+        with pytest.raises(ArchiveFault, match="25 h"):
+            await w.ledger.compact(tmp_path / "a", before=datetime.now(UTC) - timedelta(hours=24))
+        assert (await w.ledger.compact(tmp_path / "a", before=long_ago())).lines == 0
+        await aged(w, hours=24)
+        assert (await w.ledger.compact(tmp_path / "a", before=long_ago())).lines == 0
+        await w.ledger.settle(await w.admit(key), Outcome(1))
+        await w.proved()
+
+
+async def test_script_itself_refuses_young_lines_and_a_carry_that_moved(world):
+    async with world() as w:
+        await busy(w, 2)
+        run = w.store.link("x").eval
+        compact = w.ledger._scripts.compact
+        (*_, last) = await lines(w)
+        age = 25 * 3600 * 10**6
+        told = [last.n, last.balance, last.id, "hash"]
+        before = await w.dump()
+        assert await run(compact, ["{a:acme}"], [0, "", age, *told]) == 3
+        assert await run(compact, ["{a:acme}"], [1, "", 0, *told]) == 1
+        assert await run(compact, ["{a:acme}"], [0, "other", 0, *told]) == 1
+        assert await run(compact, ["{a:acme}"], [0, "", 0, last.n, last.balance + 1, last.id, "hash"]) == 2
+        assert await w.dump() == before
+        assert await run(compact, ["{a:acme}"], [0, "", 0, *told]) == 0
+
+
+class Crashed(Exception):
+    """Stands for a power cut."""
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 400, None])
+async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_goes_on(
+    world, tmp_path, monkeypatch, cut
+):
+    """The file ends after `cut` bytes of the page that was being written; None: all of it is there."""
+    monkeypatch.setattr("gateway.ledger.compaction.PAGE", 4)
+    archive = tmp_path / "a"
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        append, written = Archive.append, []
+
+        def dying(self, lines):
+            start = archive.stat().st_size
+            append(self, lines)
+            written.append(lines)
+            if len(written) == 2:
+                if cut is not None:
+                    os.truncate(archive, start + cut)
+                raise Crashed
+
+        monkeypatch.setattr(Archive, "append", dying)
+        with pytest.raises(Crashed):
+            await w.ledger.compact(archive, before=long_ago())
+        monkeypatch.setattr(Archive, "append", append)
+        await w.proved()
+        assert (await read_carry(w.store, "acme")).n == 4
+        if cut is None or cut == 0:
+            await clean(w, archive, 10)
+        assert (await w.ledger.compact(archive, before=long_ago())).lines == 6
+        await clean(w, archive, 10)
+        assert [line.n for line in read_archive(archive)] == list(range(1, 11))
+
+
+async def test_store_that_forgot_the_compaction_gets_it_again(world, tmp_path):
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        before = await w.store.client.dump(LINES)
+        await w.ledger.compact(tmp_path / "a", before=long_ago())
+        written = (tmp_path / "a").read_bytes()
+        await w.store.client.delete("{a:acme}:ca")
+        await w.store.client.restore(LINES, 0, before, replace=True)
+        await clean(w, tmp_path / "a", 10)
+        assert (await w.ledger.compact(tmp_path / "a", before=long_ago())).lines == 10
+        assert (tmp_path / "a").read_bytes() == written
+        await clean(w, tmp_path / "a", 10)
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule"),
+    [
+        (lambda told: told[3].__setitem__("amount", -1), "archive hash 4"),
+        (lambda told: told[3].__setitem__("meta", "{}"), "archive hash 4"),
+        (lambda told: told[3].__setitem__("account", "umbra"), "archive sequence"),
+        (lambda told: told.pop(4), "archive sequence"),
+        (lambda told: told.pop(), "archive"),
+        (lambda told: told.pop(0), "archive"),
+        (lambda told: told.clear(), "archive"),
+    ],
+)
+async def test_tampering_with_an_archive_is_found(world, tmp_path, damage, rule):
+    archive = tmp_path / "a"
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        await w.ledger.compact(archive, before=long_ago())
+        told = [msgspec.json.decode(line) for line in archive.read_bytes().splitlines()]
+        damage(told)
+        archive.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in told))
+        await w.proved()
+        assert rule in [m.rule for m in (await w.ledger.audit(archives=[archive])).mismatches]
+
+
+@pytest.mark.parametrize(
+    ("field", "rule"), [("bal", "archive balance"), ("hash", "archive hash"), ("k:x", "archive keys")]
+)
+async def test_tampering_with_the_carry_is_found(world, tmp_path, field, rule):
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        await w.ledger.compact(tmp_path / "a", before=long_ago())
+        await w.store.client.hset("{a:acme}:ca", field, 5)
+        assert rule in [m.rule for m in (await w.ledger.audit(archives=[tmp_path / "a"])).mismatches]
+
+
+async def test_another_ledger_s_archive_is_refused(world, tmp_path):
+    archive = tmp_path / "a"
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        await w.ledger.compact(archive, before=long_ago())
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        with pytest.raises(ArchiveFault, match="another line 1"):
+            await w.ledger.compact(archive, before=long_ago())
+        await w.proved()
+        assert await w.store.client.xlen(LINES) == 10
+
+
+async def test_archive_that_others_may_read_or_that_is_in_use_is_refused(world, tmp_path):
+    archive = tmp_path / "a"
+    archive.touch(mode=0o644)
+    async with world() as w:
+        await busy(w)
+        with pytest.raises(ArchiveFault, match="chmod 600"):
+            await w.ledger.compact(archive, before=long_ago())
+        archive.chmod(0o600)
+        with Archive.open(archive, {}):
+            with pytest.raises(ArchiveFault, match="in use"):
+                await w.ledger.compact(archive, before=long_ago())
+            with pytest.raises(ArchiveFault, match="in use"):
+                await w.ledger.audit(archives=[archive])
+
+
+async def test_ledger_that_does_not_add_up_is_not_compacted(world, tmp_path):
+    async with world() as w:
+        await busy(w)
+        await aged(w)
+        (_, (second, _), *_) = await w.store.client.xrange(LINES)
+        await w.store.client.xdel(LINES, second)
+        with pytest.raises(ArchiveFault, match="does not add up at line 3"):
+            await w.ledger.compact(tmp_path / "a", before=long_ago())
+        assert (await w.ledger.audit()).mismatches != []
+
+
+async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_path):
+    async with world() as w:
+        key = await busy(w)
+        whole = None
+        await aged(w, most=6)
+        whole = await lines(w)
+        hold = await w.admit(key)
+        await w.ledger.compact(tmp_path / "a", before=long_ago())
+        carried, *kept = await lines(w)
+        assert (carried.kind, carried.n, carried.balance, carried.amount) == (
+            "carry",
+            6,
+            whole[5].balance,
+            whole[5].balance,
+        )
+        assert kept == whole[6:]
+        assert await lines(w, archives=[tmp_path / "a"]) == whole
+        recent = datetime.now(UTC) - timedelta(hours=1)
+        assert await lines(w, since=recent) == await lines(w, since=recent, archives=[tmp_path / "a"]) == whole[6:]
+        some = whole[3].at
+        assert await lines(w, since=some, archives=[tmp_path / "a"]) == [line for line in whole if line.at >= some]
+        await w.ledger.settle(hold, Outcome(3))
+        receipt = await w.ledger.line_of("acme", hold.rid)
+        assert receipt is not None and receipt.amount == -3
+
+
+async def test_very_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_twice(world, tmp_path):
+    async with world() as w:
+        key = await w.caller()
+        hold = await w.admit(key)
+        await w.ledger.settle(hold, Outcome(5))
+        await aged(w)
+        await w.store.client.delete(f"{{a:acme}}:st:{hold.rid}")
+        admitted = hold.admitted_at - 48 * 3600 * 10**6
+        late = Entry("acme", hold.rid, key.id, "use", -5, 1, admitted, "{}")
+        assert (await w.ledger._booking.send(late)).status == "duplicate"
+        await w.ledger.compact(tmp_path / "a", before=long_ago())
+        balance = (await w.accounts.show("acme")).balance
+        with pytest.raises(errors.InternalError) as caught:
+            await w.ledger._booking.send(late)
+        assert "archive" in str(caught.value.detail)
+        assert (await w.accounts.show("acme")).balance == balance
+        await clean(w, tmp_path / "a", 2)
+
+
+async def test_audit_while_lines_are_compacted_is_clean(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.ledger.compaction.PAGE", 3)
+    monkeypatch.setattr("gateway.ledger.line.PAGE", 2)
+    monkeypatch.setattr("gateway.ledger.audit.TRIES", 100)
+
+    async with world() as w:
+        await busy(w, 60)
+        await aged(w)
+        compacting = asyncio.ensure_future(w.ledger.compact(tmp_path / "a", before=long_ago()))
+        while not compacting.done():
+            await w.proved()
+        assert (await compacting).lines == 61
+        await clean(w, tmp_path / "a", 61)

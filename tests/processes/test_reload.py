@@ -1,0 +1,78 @@
+"""SIGHUP: the file as it stands then, for every worker, without a dropped stream; a broken file changes nothing."""
+
+import asyncio
+import os
+import signal
+
+from tests.polling import until
+from tests.processes.conftest import Serve
+from tests.processes.served import MODELS, Served, is_alive
+
+ADDED = """
+[models.added]
+provider = "fake"
+price = { input = 1, output = 1 }
+"""
+WITHOUT_QUICK = MODELS.replace("[models.quick]", "[models.other]")
+DEARER = MODELS.replace(
+    '[models.quick]\nprovider = "fake"\nprice = { input = 1000',
+    '[models.quick]\nprovider = "fake"\nprice = { input = 5000',
+)
+
+
+async def reloaded(gateway: Served, times: int) -> None:
+    """So many workers have said that they have reloaded."""
+    await until(lambda: gateway.text.count("configuration reloaded") == times)
+
+
+async def test_reload_changes_models_and_prices_on_every_worker_and_drops_no_stream(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    streams = [await gateway.stream("slow").flowing() for _ in range(6)]
+    assert (await gateway.chat("added")).status == 403
+    gateway.configure(DEARER + ADDED)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await reloaded(gateway, 2)
+    answers = await asyncio.gather(*(gateway.chat("added") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200}
+    before = (await gateway.account()).balance
+    await gateway.chat("quick")
+    await until(lambda: _spent(gateway, before, 5_000_000 + 3 * 2_000_000))
+
+    gateway.configure(WITHOUT_QUICK)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await reloaded(gateway, 4)
+    answers = await asyncio.gather(*(gateway.chat("quick") for _ in range(20)))
+    assert {answer.status for answer in answers} == {403}
+    assert (await gateway.chat("added")).status == 403
+    for stream in streams:
+        assert (await stream.ended()).whole
+    await gateway.proved()
+
+
+async def test_broken_file_keeps_the_old_configuration_also_for_a_worker_that_starts_later(serve: Serve) -> None:
+    gateway = await serve()
+    gateway.configure(MODELS + ADDED)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await reloaded(gateway, 1)
+    gateway.configure(MODELS + '\n[models.worse]\nprovidr = "fake"\n')
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "reload refused, the old configuration stays" in gateway.text)
+    assert f'{gateway.config}: models.worse.providr: unknown key; nearest: "provider"' in gateway.text
+    assert (await gateway.chat()).status == 200
+    victim = gateway.workers[0]
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: not is_alive(victim))
+    assert (await gateway.chat("added")).status == 200, "its successor was briefed with the configuration that holds"
+    assert (await gateway.chat("worse")).status == 403
+
+    gateway.configure(MODELS + '\n[log]\nlevel = "debug"\n')
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "log has changed, which takes a restart" in gateway.text)
+    gateway.config.unlink()
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "cannot be read" in gateway.text)
+    assert (await gateway.chat()).status == 200
+
+
+async def _spent(gateway: Served, before: int, amount: int) -> bool:
+    return before - (await gateway.account()).balance == amount

@@ -1,0 +1,136 @@
+"""What keeps a gateway from starting is said in one line; what does not is named in the log, and it serves."""
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.polling import until
+from tests.processes.conftest import Yard
+from tests.processes.served import MODELS, Served, install_plugin
+
+POISONED = """
+[providers.poison]
+plugin = "poison"
+
+[models.poison]
+provider = "poison"
+free = true
+"""
+
+
+async def refused(gateway: Served) -> str:
+    """The last line of a gateway that does not start."""
+    gateway.launch()
+    assert await gateway.ended(within=15.0) == 1
+    assert "Traceback" not in gateway.text
+    return gateway.text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_port_in_use_is_one_line(yard: Yard, workers: int) -> None:
+    gateway = yard.make(workers=workers)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as another gateway of several workers has it
+        taken.bind(("127.0.0.1", gateway.port))
+        taken.listen()
+        expected = f"gateway: cannot listen on 127.0.0.1:{gateway.port}: Address already in use"
+        assert await refused(gateway) == expected
+    assert len(gateway.text.splitlines()) == 1
+
+
+async def test_side_port_in_use_is_one_line(yard: Yard) -> None:
+    gateway = yard.make()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", gateway.side_port))
+        taken.listen()
+        assert f"127.0.0.1:{gateway.side_port}" in await refused(gateway)
+
+
+async def test_data_folder_that_cannot_be_made_is_one_line(yard: Yard) -> None:
+    gateway = yard.make()
+    gateway.data_dir.write_text("a file where the folder should be")
+    line = await refused(gateway)
+    assert line.startswith("gateway: ")
+    assert str(gateway.data_dir) in line
+
+
+async def test_bad_configuration_names_file_and_key(yard: Yard) -> None:
+    gateway = yard.make(MODELS + "\n[server2]\nport = 1\n")
+    assert f"{gateway.config}: server2: unknown key" in await refused(gateway)
+
+
+async def test_store_address_that_makes_no_sense_is_one_line(yard: Yard) -> None:
+    gateway = yard.make(store="http://127.0.0.1:1")
+    assert (await refused(gateway)).startswith("gateway: ")
+
+
+async def test_plugin_whose_startup_raises_keeps_the_gateway_from_starting(yard: Yard) -> None:
+    gateway = yard.make(workers=2)
+    install_plugin(
+        gateway,
+        "picky",
+        "from gateway import hookimpl\n@hookimpl\ndef startup(gateway):\n    raise ValueError('no licence')\n",
+    )
+    line = await refused(gateway)
+    assert line == "gateway: no worker could start; the log above says why"
+    assert "plugin picky refuses to start: ValueError in startup: no licence" in gateway.text
+
+
+PROVIDER = """
+from gateway import Chat, Provider, hookimpl
+
+class Poison(Provider, Chat):
+    name = "poison"
+
+    async def stream_chat(self, request, target):
+        raise ZeroDivisionError("a bug in the plugin")
+        yield
+
+@hookimpl
+def register_providers(register):
+    register(Poison)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise ImportError('its library is missing')", "ImportError: its library is missing"),
+        (
+            "from gateway import hookimpl\n@hookimpl\ndef register_providers(register):\n    register(3)\n",
+            "TypeError: register() takes a Provider class, not 3",
+        ),
+    ],
+    ids=["at import", "at registration"],
+)
+async def test_plugin_that_cannot_load_is_named_and_the_others_serve(yard: Yard, source: str, reason: str) -> None:
+    gateway = yard.make(MODELS + POISONED)
+    install_plugin(gateway, "poison", source)
+    await gateway.started()
+    await asyncio.to_thread(gateway.create_key)
+    assert (await gateway.chat()).status == 200
+    answer = await gateway.chat("poison")
+    assert answer.status == 503
+    assert f"plugin poison is not loaded: {reason}" in gateway.text
+    (report,) = [plugin for plugin in await gateway.command("plugins") if plugin["name"] == "poison"]
+    assert report["state"] == "failed"
+    assert report["reason"] == reason
+    assert (await gateway.account()).held == 0
+
+
+async def test_plugin_that_raises_in_a_request_is_named_and_harms_no_other(yard: Yard) -> None:
+    gateway = yard.make(MODELS + POISONED)
+    install_plugin(gateway, "poison", PROVIDER)
+    await gateway.started()
+    await asyncio.to_thread(gateway.create_key)
+    workers = gateway.workers
+    for _ in range(3):
+        answer = await gateway.chat("poison")
+        assert answer.status in (500, 502)
+        assert "bug" not in answer.body["error"]["message"]
+        assert (await gateway.chat()).status == 200
+    await until(lambda: gateway.text.count("provider poison raised ZeroDivisionError") >= 3)
+    assert gateway.workers == workers
+    assert (await gateway.account()).held == 0
+    await gateway.proved()

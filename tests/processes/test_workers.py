@@ -1,0 +1,157 @@
+"""Several workers on one port: each serves, counts add up, and the death of one is nobody's loss."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+from tests.polling import until
+from tests.processes.conftest import Serve, Yard
+from tests.processes.served import Served, children, descriptors, install_plugin, is_alive
+
+
+def sockets_of(pid: int) -> int:
+    """Connections are sockets among the open files."""
+    return sum("socket:" in str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir())
+
+
+async def replaced(gateway: Served, dead: int, *, workers: int = 2) -> None:
+    """A successor serves."""
+
+    async def serving() -> bool:
+        return dead not in gateway.workers and (await gateway.metrics()).get("gateway_workers") == workers
+
+    await until(serving, within=15.0)
+
+
+async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    answers = await asyncio.gather(*(gateway.chat() for _ in range(60)))
+    assert Counter(answer.status for answer in answers) == {200: 60}
+    samples = await gateway.metrics()
+    labels = "{endpoint=chat,model=quick,outcome=ok,provider=fake}"
+    assert samples[f"gateway_requests_total{labels}"] == 60
+    assert samples["gateway_request_duration_seconds_count{endpoint=chat,model=quick}"] == 60
+    assert samples["gateway_request_duration_seconds_bucket{endpoint=chat,le=+Inf,model=quick}"] == 60
+    assert samples["gateway_tokens_total{kind=out,model=quick}"] == 60 * 3
+    assert samples["gateway_in_flight{endpoint=chat}"] == 0
+    assert samples["gateway_workers"] == 2
+
+    streams = [gateway.stream("slow") for _ in range(24)]
+    for stream in streams:
+        await stream.flowing()
+    assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 24
+    open_sockets = [sockets_of(pid) for pid in gateway.workers]
+    assert min(open_sockets) > 8, f"one worker got none of 24 connections: {open_sockets}"
+    for stream in streams:
+        assert (await stream.ended()).whole
+    assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 0
+
+
+async def test_killed_worker_cuts_its_streams_and_nothing_else(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    for _ in range(20):
+        assert (await gateway.chat()).status == 200
+    before = await gateway.metrics()
+    streams = [await gateway.stream("slow").flowing() for _ in range(12)]
+    victim = gateway.workers[0]
+    os.kill(victim, signal.SIGKILL)
+
+    statuses: Counter[int] = Counter()
+    async with asyncio.timeout(15.0):
+        while victim in gateway.workers or (await gateway.metrics()).get("gateway_workers") != 2:
+            statuses[(await gateway.chat()).status] += 1  # some queue on the dead worker's socket for its successor
+    assert set(statuses) == {200}
+
+    for stream in streams:
+        await stream.ended()
+        assert stream.whole or (stream.failure is not None and "[DONE]" not in stream.text)
+    cut = sum(not stream.whole for stream in streams)
+    assert 0 < cut < 12
+
+    after = await gateway.metrics()
+    assert after["gateway_worker_restarts_total"] == 1
+    for name, value in before.items():
+        if name.partition("{")[0].endswith(("_total", "_count", "_bucket", "_sum")):
+            assert after[name] >= value, f"{name} went back"
+    assert after["gateway_in_flight{endpoint=chat}"] == 0
+    await gateway.proved()
+
+
+async def test_holds_of_a_killed_worker_are_given_back_when_their_lease_ends(serve: Serve) -> None:
+    gateway = await serve()
+    start = (await gateway.account()).balance
+    stream = await gateway.stream("endless").flowing()
+    assert (await gateway.account()).held > 0
+    victim = gateway.workers[0]
+    os.kill(victim, signal.SIGKILL)
+    assert not (await stream.ended()).whole
+    await replaced(gateway, victim, workers=1)
+    assert await gateway.reclaim_expired() == 1
+    account = await gateway.account()
+    assert account.held == 0
+    assert account.balance <= start
+    await gateway.proved()
+
+
+async def test_single_worker_is_replaced_while_requests_wait_and_nothing_leaks(serve: Serve) -> None:
+    gateway = await serve()
+    counts = []
+    for _ in range(3):
+        victim = gateway.workers[0]
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda victim=victim: not is_alive(victim))
+        answers = await asyncio.gather(*(gateway.chat() for _ in range(10)))
+        assert {answer.status for answer in answers} == {200}
+        print(f"worker killed: served again after {max(answer.seconds for answer in answers):.2f} s")
+        await replaced(gateway, victim, workers=1)
+        counts.append(descriptors(gateway.pid))
+    assert max(counts) - min(counts) <= 1, counts  # a scrape's connection may still be open
+    assert len(children(gateway.pid)) == 2
+
+
+async def test_worker_told_to_end_drains_beside_its_successor(serve: Serve) -> None:
+    gateway = await serve()
+    old = gateway.workers[0]
+    stream = await gateway.stream("slow").flowing()
+    os.kill(old, signal.SIGTERM)
+    answers = [await gateway.chat() for _ in range(5)]
+    assert {answer.status for answer in answers} == {200}
+    assert is_alive(old), "the successor did not wait for it"
+    assert (await stream.ended()).whole
+    await until(lambda: not is_alive(old))
+    assert "worker 0 drains; another takes its place" in gateway.text
+
+
+PLUGIN = """
+import os, pathlib
+from gateway import hookimpl
+
+@hookimpl
+def startup(gateway):
+    if pathlib.Path({flag!r}).exists():
+        os._exit(7)
+"""
+
+
+async def test_worker_that_dies_at_every_start_is_not_spun_and_its_share_goes_to_the_others(yard: Yard) -> None:
+    gateway = yard.make(workers=2)
+    flag = gateway.folder / "dying"
+    install_plugin(gateway, "dying", PLUGIN.format(flag=str(flag)))
+    await gateway.started(workers=2)
+    await asyncio.to_thread(gateway.create_key)
+    flag.touch()
+    os.kill(gateway.workers[0], signal.SIGKILL)
+    await until(lambda: gateway.text.count("ended with exit code 7") >= 3, within=20.0)
+    pauses = [float(line.rsplit(" ", 2)[1]) for line in gateway.text.splitlines() if "exit code 7" in line]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] >= 0.4
+    answers = [await gateway.chat(timeout=3.0) for _ in range(20)]  # none waits at the dead worker's socket
+    assert {answer.status for answer in answers} == {200}
+    flag.unlink()
+    await until(lambda: _workers_are(gateway, 2), within=15.0)
+
+
+async def _workers_are(gateway: Served, count: int) -> bool:
+    return (await gateway.metrics()).get("gateway_workers") == count

@@ -1,0 +1,141 @@
+"""Sentinels and clusters: which link, what a redirection does, and a failover of each without a loss.
+
+The long runs, and the ledger's own tests on both, are in tests/chaos.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from gateway.accounts import CHANGED
+from gateway.errors import StoreUnavailable
+from gateway.store import Store
+from gateway.store.cluster import slot_of
+from gateway.transport.redis_link import Script, never_sent
+from tests.chaos.failover import Drill
+from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, six_nodes, text
+from tests.polling import until
+from tests.world import World, open_world
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SixNodes]:
+    with six_nodes(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelTrio]:
+    with sentinel_trio(tmp_path_factory.mktemp("trio")) as sentinels:
+        yield sentinels
+
+
+def node_of(cluster: SixNodes, link) -> object:
+    return next(node for node in cluster.nodes if node.port == link.address.port)
+
+
+async def round_trip(world: World) -> None:
+    """One call from key to audit, and an operator's revocation heard on the channel."""
+    key = await world.caller(balance=5000)
+    hold = await world.admit(key, 1000)
+    async with world.store.channel(CHANGED) as channel:
+        assert (await channel.get_message(timeout=2.0))["type"] == "subscribe"
+        await world.keys.revoke(key.id)
+        heard = await until(lambda: channel.get_message(ignore_subscribe_messages=True, timeout=0.1))
+        assert heard["data"].decode() == f"acme:{key.id}"
+    assert await world.ledger.beat([hold]) == {hold.rid: "revoked"}
+    assert (await world.ledger.void(hold)).status == "void"
+    await world.proved()
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [("", 0), ("123456789", 0x31C3), ("{123456789}:lg", 0x31C3), ("a{123456789}{x}", 0x31C3), ("{}123456789", 1951)],
+)
+def test_slots_are_those_of_the_specification(key, slot):
+    assert slot_of(key) == slot
+
+
+# Cluster -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_cluster_keeps_its_keys_where_they_belong(cluster):
+    async with open_world(cluster.url) as w:
+        assert len(w.store.links) == 3
+        await round_trip(w)
+        for number in range(100):
+            key = f"k{number}"
+            assert text(await w.store.link(key).call("CLUSTER", "KEYSLOT", key)) == str(slot_of(key))
+        assert await w.store.ping() > 0
+        (warning,) = await w.store.warnings()
+        assert "min-replicas-to-write" in warning
+
+
+async def test_a_redirected_command_moves_on_by_itself_and_the_map_is_mended(cluster):
+    async with open_world(cluster.url) as w:
+        slots, slot = w.store._topology._slots, slot_of("{a:acme}")
+        right = w.store.link("{a:acme}")
+        wrong = next(link for link in w.store.links if link is not right)
+        slots[slot] = wrong
+        assert await w.store.link("{a:acme}").call("SET", "{a:acme}:x", 1) == b"OK"
+        assert w.store.link("{a:acme}") is right
+        w.store._topology._slots[slot] = wrong
+        script = Script("return redis.call('INCR', KEYS[1])  -- known to nobody yet")
+        assert await w.store.link("{a:acme}").eval(script, ["{a:acme}:x"], []) == 2
+        assert w.store.link("{a:acme}") is right
+
+
+async def test_a_slot_on_its_way_serves_single_keys_and_refuses_scripts(cluster):
+    async with open_world(cluster.url) as w:
+        slot = slot_of("{a:acme}")
+        source, target = w.store.link("{a:acme}"), next(x for x in w.store.links if x is not w.store.link("{a:acme}"))
+        from_id, to_id = [text(node_of(cluster, link).ask("CLUSTER", "MYID")) for link in (source, target)]
+        await target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", from_id)
+        await source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", to_id)
+        try:
+            assert await source.call("SET", "{a:acme}:new", "there") == b"OK"
+            assert await source.call("GET", "{a:acme}:new") == b"there"
+            with pytest.raises(redis.exceptions.MovedError):
+                node_of(cluster, target).ask("GET", "{a:acme}:new")
+            with pytest.raises(StoreUnavailable) as caught:
+                await source.eval(Script("return redis.call('INCR', KEYS[1])"), ["{a:acme}:n"], [])
+            assert never_sent(caught.value)
+        finally:
+            for link in (source, target):
+                await link.call("CLUSTER", "SETSLOT", slot, "STABLE")
+            await target.call("CLUSTER", "SETSLOT", slot, "NODE", from_id)
+
+
+async def test_nothing_settled_is_missing_after_a_failover_of_a_cluster(cluster, tmp_path):
+    drill = Drill(cluster.url, tmp_path)
+    assert await drill.run(cluster, rounds=1) == {}
+    assert drill.replays >= 1
+    assert drill.delivered > 200
+
+
+# Sentinel ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_master_is_found_through_its_sentinels(trio):
+    async with open_world(trio.url) as w:
+        assert w.store.links[0].address.port == trio.victim().port
+        assert w.store.links[0].address.db == 2
+        await round_trip(w)
+
+
+async def test_a_dead_sentinel_is_not_missed(trio):
+    trio.sentinels[0].end()
+    try:
+        store = await Store.open(trio.url)
+        await store.link("").call("PING")
+        await store.close()
+    finally:
+        trio.sentinels[0].start()
+
+
+async def test_nothing_settled_is_missing_after_a_failover_by_sentinels(trio, tmp_path):
+    drill = Drill(trio.url, tmp_path)
+    assert await drill.run(trio, rounds=1) == {}
+    assert drill.replays >= 1
+    assert drill.delivered > 200

@@ -1,0 +1,174 @@
+"""Usage: each token of whatever an upstream says lies in exactly one bucket, and nonsense is no usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.schemas.chat_response import (
+    CacheWriteDetails,
+    CompletionTokensDetails,
+    CompletionUsage,
+    PromptTokensDetails,
+)
+from gateway.usage import MAX_TOKENS, Images, Usage, completion_usage, text_units, tokens_of
+
+COUNTS = st.integers(0, 2000)
+WILD = st.integers(-5000, 5000)
+
+
+def read(**document: Any) -> Usage:
+    usage = completion_usage(document)
+    assert usage is not None
+    return Usage.of_chat(usage)
+
+
+def buckets(usage: Usage) -> dict[str, Any]:
+    return msgspec.to_builtins(usage)  # type: ignore[no-any-return]
+
+
+@settings(max_examples=500)
+@given(COUNTS, COUNTS, st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS), st.tuples(COUNTS, COUNTS))
+def test_buckets_add_up_to_the_totals(
+    prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    cached, audio, write, image, long = inside
+    document = {
+        "prompt_tokens": prompt + 1,
+        "completion_tokens": completion,
+        "prompt_tokens_details": {
+            "cached_tokens": cached,
+            "audio_tokens": audio,
+            "cache_write_tokens": write,
+            "image_tokens": image,
+            "cache_write_tokens_details": {"ttl_12h_tokens": long},
+        },
+        "completion_tokens_details": {"reasoning_tokens": outside[0], "audio_tokens": outside[1]},
+    }
+    usage = read(**document)
+    assert (usage.tokens_in, usage.tokens_out) == (prompt + 1, completion)
+    assert usage.in_cached == min(cached, prompt + 1)
+    assert usage.out_reasoning == min(outside[0], completion)
+    assert all(value >= 0 for value in buckets(usage).values())
+
+
+@settings(max_examples=500)
+@given(WILD, WILD, st.tuples(WILD, WILD, WILD, WILD, WILD), st.tuples(WILD, WILD))
+def test_usage_of_a_provider_that_lies_is_never_negative(
+    prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    lie = CompletionUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        prompt_tokens_details=PromptTokensDetails(
+            *inside[:4], cache_write_tokens_details=CacheWriteDetails(ttl_12h_tokens=inside[4])
+        ),
+        completion_tokens_details=CompletionTokensDetails(*outside),
+    )
+    usage = Usage.of_chat(lie)
+    assert (usage.tokens_in, usage.tokens_out) == (max(prompt, 0), max(completion, 0))
+    assert all(value >= 0 for value in buckets(usage).values())
+
+
+def test_every_detail_has_its_bucket() -> None:
+    usage = read(
+        prompt_tokens=100,
+        completion_tokens=50,
+        prompt_tokens_details={
+            "cached_tokens": 10,
+            "cache_write_tokens": 20,
+            "cache_write_tokens_details": {"ttl_30m_tokens": 15, "ttl_12h_tokens": 5},
+            "audio_tokens": 30,
+            "image_tokens": 7,
+        },
+        completion_tokens_details={"reasoning_tokens": 8, "audio_tokens": 12},
+    )
+    assert buckets(usage) == {
+        "in_text": 33,
+        "in_cached": 10,
+        "in_cache_write_short": 15,
+        "in_cache_write_long": 5,
+        "in_audio": 30,
+        "in_image": 7,
+        "out_text": 30,
+        "out_reasoning": 8,
+        "out_audio": 12,
+    }
+
+
+def test_deepseeks_cache_hits_are_cached_tokens() -> None:
+    usage = read(prompt_tokens=100, completion_tokens=1, prompt_cache_hit_tokens=60, prompt_cache_miss_tokens=40)
+    assert (usage.in_text, usage.in_cached) == (40, 60)
+
+
+def test_total_of_the_upstream_is_not_believed() -> None:
+    usage = completion_usage({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 10**6})
+    assert usage is not None
+    assert usage.total_tokens == 7
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"prompt_tokens": 0, "completion_tokens": 0},
+        {"prompt_tokens": -1, "completion_tokens": 5},
+        {"prompt_tokens": MAX_TOKENS + 1, "completion_tokens": 5},
+        {"prompt_tokens": 10**400, "completion_tokens": 5},
+        {"prompt_tokens": "12", "completion_tokens": 5},
+        {"prompt_tokens": True, "completion_tokens": 5},
+        {"prompt_tokens": float("nan"), "completion_tokens": 5},
+        {"prompt_tokens": float("inf"), "completion_tokens": 5},
+        {"prompt_tokens": [1], "completion_tokens": 5},
+        {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -3}},
+        {"prompt_tokens": 5, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": "3"}},
+        {"prompt_tokens": 5, "prompt_tokens_details": {"cache_write_tokens_details": {"ttl_12h_tokens": -1}}},
+    ],
+)
+def test_nonsense_is_no_usage(document: dict[str, Any]) -> None:
+    assert completion_usage(document) is None
+
+
+@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"7", b'"x"', b"{", b"[" * 100_000])
+def test_what_is_no_object_is_no_usage(raw: bytes) -> None:
+    assert completion_usage(raw) is None
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner)))
+def test_any_value_of_any_detail_is_read_or_refused_but_never_raises(value: Any) -> None:
+    for name in ("prompt_tokens", "prompt_tokens_details", "completion_tokens_details", "prompt_cache_hit_tokens"):
+        completion_usage({"prompt_tokens": 3, "completion_tokens": 4, name: value})
+
+
+def test_counts_that_come_as_floats_are_rounded() -> None:
+    assert read(prompt_tokens=3.0, completion_tokens=4.4).tokens_out == 4
+
+
+def test_images_stand_in_the_record_of_a_call() -> None:
+    form = buckets(Usage(images=Images(2, "1024x1024", "hd")))
+    assert form == {"images": {"count": 2, "size": "1024x1024", "quality": "hd"}}
+
+
+# Text ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", 0), ("abcd", 1), ("abcde", 2), ("привет", 3), ("漢字かな", 4), ("한글", 2), ("😀", 2), ("\ud800", 1)],
+)
+def test_text_is_estimated_by_the_class_of_its_characters(text: str, tokens: int) -> None:
+    assert tokens_of(text_units(text)) == tokens
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=[])), st.text())
+def test_estimates_add_up(one: str, other: str) -> None:
+    assert text_units(one) + text_units(other) == text_units(one + other)
+
+
+def test_factor_of_a_model_family_scales_the_estimate() -> None:
+    assert tokens_of(400, factor=1.15) == 115
+    assert tokens_of(401, factor=1.5) == 151
