@@ -6,12 +6,11 @@ Everything before that is invisible to the caller, so a failure still has a true
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from gateway.errors import GatewayError, InternalError, UpstreamError, UpstreamTruncated
-from gateway.foreign import is_theirs
+from gateway.foreign import check_stream, is_theirs
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.routing import Candidate
@@ -77,8 +76,7 @@ class Dispatcher:
 
         async def first_item(option: F) -> Opened[T]:
             stream = attempt(option)
-            if not hasattr(stream, "__anext__"):
-                raise _not_a_stream(stream)
+            check_stream(stream)
             try:
                 first = await anext(stream)
             except StopAsyncIteration:
@@ -101,10 +99,3 @@ class Dispatcher:
             raise error
         self.log.provider_failed(candidate.target.provider, error)
         return UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
-
-
-def _not_a_stream(found: object) -> TypeError:
-    """What to tell the author of a provider, most likely of a coroutine that yields nothing."""
-    if inspect.iscoroutine(found):
-        found.close()
-    return TypeError(f"a stream is an async generator, not a {type(found).__name__}")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.foreign import TURN, give_way, is_cancelled
+from gateway.foreign import TURN, check_stream, give_way, is_cancelled
 from gateway.schemas.chat_response import (
     ChatChunk,
     ChatCompletion,
@@ -31,6 +31,7 @@ async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
     answer = ChatCompletion()
     choices: dict[int, _ChoiceFold] = {}
     taken = 0
+    check_stream(chunks)
     async for chunk in chunks:
         taken += 1
         if not taken % TURN or is_cancelled():

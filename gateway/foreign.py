@@ -8,6 +8,7 @@ call to them: `except BaseException as error: if not is_theirs(error): raise`. I
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 TURN = 64  # items of a foreign stream after which everybody else has a turn
 
@@ -24,6 +25,15 @@ async def give_way() -> None:
     await asyncio.sleep(0)
     if is_cancelled():
         raise asyncio.CancelledError
+
+
+def check_stream(found: object) -> None:
+    """TypeError for what is no stream; most often a coroutine, of an author who forgot to yield."""
+    if hasattr(found, "__anext__"):
+        return
+    if inspect.iscoroutine(found):
+        found.close()
+    raise TypeError(f"a stream is an async generator, not a {type(found).__name__}")
 
 
 def is_cancelled() -> bool:

@@ -122,6 +122,8 @@ class AccessLog:
         line.at = self._now()
         if len(line.path) > LONGEST_ROUTE:  # the caller's own text
             line.path = redact(line.path[:MAX_PATH])
+        if line.client_request_id:
+            line.client_request_id = redact(line.client_request_id)  # some callers put a key there
         if line.detail:
             line.detail = redact(line.detail)
         if not self._lines:

@@ -87,7 +87,7 @@ class Plugins:
     def _accept(self, report: PluginReport, provider: Any) -> None:
         if not (isinstance(provider, type) and issubclass(provider, Provider)):
             raise TypeError(f"register() takes a Provider class, not {provider!r}")
-        if not provider.name:
+        if not (isinstance(provider.name, str) and provider.name):
             raise TypeError(f"{provider.__name__} has no name")
         if provider.name in self.providers:
             raise ValueError(f"a provider named {provider.name!r} is registered already")

@@ -60,7 +60,7 @@ class Life:
         """Whether it takes new requests."""
         return self.ready and not self.leaving.is_set()
 
-    async def start(self, spec: WorkerSpec, listener: socket.socket, briefing: Briefing) -> None:
+    async def start(self, spec: WorkerSpec, listener: socket.socket, brief: Callable[[], Briefing]) -> None:
         """Start the process; OSError when the system has none to give."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -80,7 +80,8 @@ class Life:
                 self._channel.close()  # a process that was started nevertheless ends for want of a supervisor
                 raise
         # Over the channel: a command line can be read by every user of the machine.
-        self.send("briefing", msgspec.msgpack.encode(briefing))
+        # Asked for only now: what a reload changed while the process was being made must not pass it by.
+        self.send("briefing", msgspec.msgpack.encode(brief()))
 
     async def wait(self) -> None:
         """Until the process has ended and all it had sent is read."""
@@ -192,7 +193,7 @@ class WorkerProcess:
         """One life, until it takes no more requests."""
         life = Life(self.spec.number, self._on_counts)
         try:
-            await life.start(self.spec, self._listener, self._brief())
+            await life.start(self.spec, self._listener, self._brief)
         except OSError as error:
             gateway_log.error("the system does not let worker %d start: %s", self.spec.number, error)
             life.code = NOT_STARTED

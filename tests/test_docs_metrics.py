@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from gateway.metrics import METRICS
+from gateway.routes import PATHS, PREFIXES
 
 DOC = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(gateway_[a-z_]+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -23,6 +24,12 @@ def test_every_metric_is_documented_once_and_in_the_order_of_the_code() -> None:
 def test_every_label_is_explained() -> None:
     labels = {label for spec in METRICS for label in spec.labels} - {"kind", "version", "python"}
     assert labels == set(re.findall(r"^- `(\w+)`:", DOC, re.MULTILINE))
+
+
+def test_every_endpoint_is_listed() -> None:
+    (line,) = re.findall(r"^- `endpoint`: (.*)$", DOC, re.MULTILINE)
+    served = {handler.endpoint for handler in [*PATHS.values(), *PREFIXES.values()]}
+    assert set(re.findall(r"`(\w+)`", line)) == {*served, "other"}
 
 
 def test_metrics_that_the_text_names_exist() -> None:

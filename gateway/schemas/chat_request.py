@@ -237,7 +237,7 @@ SEMANTIC_FIELDS = frozenset(name for name, kind in FIELD_CLASS.items() if kind =
 
 # Known objects in which an upstream might look for an address; the others are free text, schemas or plain values.
 # `stream_options` is not among them: providers write it anew from the typed view.
-_SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation"})
+_SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation", "prediction"})
 
 _body = BodyDecoder(
     ChatRequest,

@@ -159,7 +159,9 @@ def _check_parts(parts: list[UserPart], index: int) -> None:
 
 def _is_image_url(url: str) -> bool:
     head = url[:128].lower()
-    return (head.startswith("https://") and len(url) > 8) or (head.startswith("data:image/") and ";base64," in head)
+    if head.startswith("https://"):
+        return len(url) > 8 and url.isprintable() and " " not in url
+    return head.startswith("data:image/") and ";base64," in head
 
 
 def _check_file(part: FilePart, path: str) -> None:

@@ -128,8 +128,8 @@ def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
         found.append("the store is a replica and refuses writes; give the master's URL")
     elif replicated and "min_slaves_good_slaves" not in info:
         found.append(
-            "a master of the store takes writes that no replica has: a failover loses credits, keys and revocations "
-            "made in its last moment; set min-replicas-to-write 1"
+            "a master of the store takes writes while no replica is there: what it books while it is cut off is thrown "
+            "away when it returns; set min-replicas-to-write 1"
         )
     return found
 

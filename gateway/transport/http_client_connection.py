@@ -1,8 +1,9 @@
 """One connection of ours to an upstream: an asyncio protocol over llhttp that carries one exchange after the other.
 
 llhttp calls back into C where it can: headers go straight into a dict (`setdefault`: the first of a name counts), body
-pieces into a list (`append`), and Python looks once per read of the socket. So a chunk of an event stream costs 2.1 µs
-up to the wake-up of its reader. The read buffer belongs to the pool: it is emptied before anybody else reads.
+pieces into a list (`append`), and Python looks once per read of the socket. A chunk of an event stream costs 0.5 µs
+here, and 3.3 µs until its reader has the event. The read buffer belongs to the pool: it is emptied before anybody else
+reads.
 
 A connection goes back to its pool when the body's end was read, the request was sent in full and both sides keep it
 alive. Sharp edge: any byte that arrives outside an exchange closes the connection, because answers to requests that

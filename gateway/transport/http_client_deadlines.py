@@ -5,9 +5,9 @@
     deadlines.add(incoming)         # and discard(incoming) when it has ended
     deadlines.expect(when)          # whenever an incoming begins to wait for something due earlier than before
 
-A timer per answer cost 1.9 µs of a JSON call (asyncio; 1.3 under uvloop), a timer per chunk as much again; here an
-answer costs a set entry and a comparison, because a busy process looks once per timeout, not once per call. Sharp edge:
-an expiry may come up to `GRAIN` seconds late.
+Here an answer costs 0.2 µs, and each of its chunks a comparison; a timer set and cancelled costs 1.3 µs on either event
+loop, `asyncio.timeout` 4.2. A busy process looks about once per timeout, not once per call. Sharp edge: an expiry may
+come up to `GRAIN` seconds late.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-GRAIN: Final = 0.05  # seconds at least between two looks: 10,000 silent streams cost 1.6 ms a look
+GRAIN: Final = 0.05  # seconds at least between two looks: 10,000 streams cost 2 ms a look
 NEVER: Final = float("inf")
 
 

@@ -1,6 +1,6 @@
 """Compressed answers, from servers that compress though they were asked not to; undone a step at a time.
 
-`Inflater.feed` takes what arrived, `step` returns at most `STEP` bytes of what it stands for, b"" when more must arrive.
+`feed` takes what arrived; `step` returns at most `STEP` bytes of what it stands for, b"" when more must arrive.
 Sharp edge: a small piece may stand for a thousand times as much, so the caller counts what comes out, not what goes in.
 """
 

@@ -1,4 +1,4 @@
-"""Connections to upstreams by origin: the newest idle one first, a new one when there is none, never a cap on those in use.
+"""Connections to upstreams by origin: the newest idle one first, a new one where there is none, no cap on those in use.
 
 An idle connection is dropped after `keepalive` seconds, and at once when the server closes it or talks unasked. Sharp
 edge: a connection that the server closed an instant ago looks alive until the FIN arrives, and a request on it fails.
@@ -70,6 +70,8 @@ class Origin:
             raise UpstreamTimeout(detail=f"no connection to {self._host}:{self._port} in {within:g} s") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one
             raise UpstreamUnreachable(detail=f"{self._host}:{self._port}: {error}"[:500]) from None
+        if not connection.usable:  # it was lost before anybody could be told
+            raise UpstreamUnreachable(detail=f"{self._host}:{self._port}: closed at once")
         return connection
 
     def close(self) -> None:

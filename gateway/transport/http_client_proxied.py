@@ -1,7 +1,7 @@
 """The way out through a proxy of the environment: aiohttp carries the exchange, because it knows proxies of every kind.
 
-It is imported on the first such request only: 140 ms and 9 MB that a worker without a proxy does not spend. One task per
-exchange pumps what arrives into the same `Incoming` that our own connections feed, so time limits, back-pressure and
+It is imported on the first such request only, so that a worker without a proxy saves 9.5 MB and 160 ms. One task per
+exchange pumps what arrives into the same `Incoming` that our own connections feed: time limits, back-pressure and
 errors are those of every other answer.
 """
 

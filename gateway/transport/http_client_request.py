@@ -1,7 +1,7 @@
 """Requests as bytes: where a URL leads, and the head that goes before a body.
 
-Providers send the same URL and the same headers with every call, so both are worked out once and remembered: 0.4 µs a
-head where building it takes 9. Sharp edge: the memory has a lid of `REMEMBERED` heads and starts over when it is full.
+Providers send the same URL and the same headers with every call, so both are worked out once and remembered: 0.3 µs
+a head where building it takes 8.8. Sharp edge: the memory has a lid of `REMEMBERED` heads, and starts over when full.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class RequestHead(Struct, frozen=True):
     address: Address
     start: bytes
     length: int | None  # the Content-Length that the caller gave
+
+    def __repr__(self) -> str:
+        return f"RequestHead({self.address.target!r})"  # the rest holds a key
 
 
 class RequestHeads:

@@ -146,7 +146,8 @@ class Answer:
         parser = self._parser
         if parser is None:
             parser = self._parser = EventParser()
-        while chunk := await self.read_chunk():
+        take = self._content.take if self._inflater is None else self.read_chunk
+        while chunk := await take():
             if events := parser.feed(chunk):
                 return events
         return parser.flush()
@@ -209,5 +210,4 @@ def _streamed_head(head: RequestHead) -> bytes:
 
 def _has_proxy(address: Address) -> bool:
     """Whether the environment names a proxy for this address, and does not except it."""
-    proxies = getproxies()
-    return (address.scheme in proxies or "all" in proxies) and not proxy_bypass(address.authority)
+    return address.scheme in getproxies() and not proxy_bypass(address.authority)

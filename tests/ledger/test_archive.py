@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from gateway import errors
-from gateway.ledger import ArchiveFault, Outcome
+from gateway.ledger import ArchiveFault, Journal, Ledger, Outcome
 from gateway.ledger.archive import Archive, read_archive
 from gateway.ledger.carry import read_carry
 from gateway.ledger.entry import Entry
+from gateway.ledger.journal import read_entries
 
 LINES = "{a:acme}:lg"
 
@@ -313,6 +314,11 @@ async def test_very_late_settlement_of_an_archived_time_is_set_aside_and_not_cha
         with pytest.raises(errors.InternalError) as caught:
             await w.ledger._booking.send(late)
         assert "archive" in str(caught.value.detail)
+        journal = Journal(tmp_path / "journal")
+        assert (await Ledger(w.store, {}, journal=journal)._booking.send(late)).status == "refused"
+        assert journal.unconfirmed == 0
+        journal.close()
+        assert [entry.rid for entry in read_entries(tmp_path / "journal" / "refused.jsonl")] == [hold.rid]
         assert (await w.accounts.show("acme")).balance == balance
         await clean(w, tmp_path / "a", 2)
 

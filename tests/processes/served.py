@@ -298,6 +298,10 @@ class Stream:
         assert not self._task.done(), f"it ended: {self.failure!r} {self.text}"
         return self
 
+    def leave(self) -> None:
+        """Hang up."""
+        self._task.cancel()
+
     async def ended(self, *, within: float = 20.0) -> Stream:
         """Once it has ended one way or another."""
         async with asyncio.timeout(within):

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -89,7 +90,9 @@ class Peer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Peer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 20)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 20, backlog=512
+        )
         port = self._server.sockets[0].getsockname()[1]
         self.url = f"{'https' if self._tls else 'http'}://localhost:{port}/path?q=1"
         return self
@@ -357,6 +360,16 @@ async def test_idle_connections_have_a_bound_and_busy_ones_none(monkeypatch: pyt
         assert len(peer.lines) == 150
         await asyncio.sleep(0.05)
         assert sum(not line.ended.is_set() for line in peer.lines) == 2
+
+
+async def test_server_that_closes_every_new_connection_is_unreachable_at_once() -> None:
+    async def behave(line: Line) -> None:
+        line.reset()
+
+    async with Peer(behave) as peer, client() as link:
+        for _ in range(20):
+            with pytest.raises(UpstreamUnreachable):
+                await fetch(link, peer.url)
 
 
 async def test_post_on_a_connection_that_dies_under_it_is_not_sent_again() -> None:
@@ -633,8 +646,8 @@ def coded(coding: str, body: bytes) -> bytes:
 async def test_compressed_events_are_read(coding: str, squeeze: Callable[[bytes], bytes]) -> None:
     text = b"".join(b"data: %d\n\n" % n for n in range(100_000))
     async with Peer(each(coded(coding, squeeze(text)))) as peer, client() as link:
-        async with await link.send("POST", peer.url) as answer:
-            assert [event.data async for event in answer.events()] == [b"%d" % n for n in range(100_000)]
+        answer = await link.send("POST", peer.url)
+        assert [event.data async for event in answer.events()] == [b"%d" % n for n in range(100_000)]
 
 
 @pytest.mark.parametrize(
@@ -672,8 +685,10 @@ async def test_tls_names_the_host_keeps_the_connection_and_closes_at_once(server
     names: list[str | None] = []
     server_tls.sni_callback = lambda _, name, __: names.append(name)
     trusting = ssl.create_default_context(cafile=CERTIFICATES / "localhost.pem")
-    async with Peer(each(OK, OK, CHUNKED + b"1\r\na\r\n"), server_tls) as peer, client(tls=trusting) as link:
-        assert [await fetch(link, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
+    async with Peer(each(OK, long, CHUNKED + b"1\r\na\r\n"), server_tls) as peer, client(tls=trusting) as link:
+        assert await fetch(link, peer.url) == b"ok"
+        assert await fetch(link, peer.url) == b"x" * 5_000_000
         answer = await link.send("POST", peer.url)
         assert await answer.read_chunk() == b"a"
         answer.close()
@@ -685,9 +700,9 @@ async def test_name_is_looked_up_once_for_a_burst(monkeypatch: pytest.MonkeyPatc
     looked_up: list[object] = []
     original = socket.getaddrinfo
 
-    def counting(*args: object, **options: object) -> object:
+    def counting(*args: Any, **options: Any) -> Any:
         looked_up.append(args)
-        return original(*args, **options)  # type: ignore[call-overload]
+        return original(*args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", counting)
     async with Peer(always_ok) as peer, client() as link:
