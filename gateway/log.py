@@ -48,7 +48,7 @@ class Redactor(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
 
-    def formatException(self, ei: Any) -> str:
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging names it so
         """Where it happened and what kind it was; `quote` adds the words."""
         return super().formatException(ei) if self._quote else "\n".join(_places(ei[1]))
 

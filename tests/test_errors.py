@@ -76,7 +76,7 @@ def test_every_code_written_in_the_sources_is_on_the_page() -> None:
     for path in [*(ROOT / "gateway").rglob("*.py"), *(ROOT / "providers").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
-                assert f"`{node.value.value}`" in PAGE, (path, node.value.value)
+                assert f"`{node.value.value!s}`" in PAGE, (path, node.value.value)
 
 
 def test_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:

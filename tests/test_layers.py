@@ -26,15 +26,28 @@ LAYERS = [
     {"routes"},
     {"handlers"},
     {"allowance", "running", "settlement"},
-    {"call", "chat_fields", "dispatch", "demo", "testing"},
+    {"call", "chat_fields", "demo", "dispatch", "salvage", "testing"},
     {"routing", "keys", "idempotency", "explain"},
     {"auth", "catalog", "accounts"},
     {"ledger", "store", "instances"},
-    {"metrics", "plugins", "transport"},
+    {"configuration", "metrics", "plugins", "transport"},
     {"provider", "settings", "price", "receipt", "estimate", "shaping"},
     {"usage", "fold", "relay", "settings_check", "price_table"},
     {"sse", "schemas", "toml_reader"},
-    {"errors", "log", "money", "ids", "secret", "hookspecs", "version", "channel", "sockets", "sideport", "media"},
+    {
+        "channel",
+        "errors",
+        "foreign",
+        "hookspecs",
+        "ids",
+        "log",
+        "media",
+        "money",
+        "secret",
+        "sideport",
+        "sockets",
+        "version",
+    },
 ]
 RANK = {part: rank for rank, layer in enumerate(reversed(LAYERS)) for part in layer}
 # What a plugin may import beside the names of `gateway` itself.
@@ -42,7 +55,8 @@ PUBLIC = {"errors", "schemas", "sse", "testing"}
 
 
 def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path for path in found if "build" not in path.relative_to(ROOT).parts)
 
 
 def imported(path: Path, *, typing_too: bool = False) -> Iterator[tuple[str, str]]:

@@ -281,6 +281,6 @@ def flipped(chance: Chance, forge: Forge) -> Case:
 WAYS: list[Callable[[Chance, Forge], Case]] = [
     bad_header_name, bad_header_value, too_many_headers, headers_too_large, bare_line_feed, contradicting_lengths,
     odd_length, length_and_chunked, odd_transfer_encoding, broken_chunks, endless_extension, truncated_body, dropped,
-    wrong_host, wrong_version, wrong_method, head_of_nothing, unknown_method, odd_path, bytes_in_path, bad_gzip, gzip_bomb,
-    wrong_media, bad_credential, too_large, garbage_after_a_request, odd_expectation, flipped,
+    wrong_host, wrong_version, wrong_method, head_of_nothing, unknown_method, odd_path, bytes_in_path, bad_gzip,
+    gzip_bomb, wrong_media, bad_credential, too_large, garbage_after_a_request, odd_expectation, flipped,
 ]  # fmt: skip

@@ -46,7 +46,7 @@ class Healthy(Poison):
 class RaisesFirst(Poison):
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
         raise RuntimeError(SECRET)
-        yield
+        yield  # type: ignore[unreachable]
 
 
 class RaisesLater(Poison):
@@ -58,7 +58,7 @@ class RaisesLater(Poison):
 class ExitsFirst(Poison):
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
         raise SystemExit(SECRET)
-        yield
+        yield  # type: ignore[unreachable]
 
 
 class ExitsLater(Poison):
@@ -70,7 +70,7 @@ class ExitsLater(Poison):
 class DoomsFirst(Poison):
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
         raise Doom(SECRET)
-        yield
+        yield  # type: ignore[unreachable]
 
 
 class DoomsLater(Poison):
@@ -135,7 +135,8 @@ class NoFinish(Poison):
 
 class Nothing(Poison):
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
-        for chunk in ():
+        nothing: list[ChatChunk] = []
+        for chunk in nothing:
             yield chunk
 
 

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -134,12 +135,14 @@ def command(gateway: RunningGateway, *words: str) -> subprocess.CompletedProcess
 
 
 @asynccontextmanager
-async def asked(gateway: RunningGateway, path: str, **options: object) -> AsyncIterator[str]:
+async def asked(
+    gateway: RunningGateway, path: str, headers: dict[str, str] | None = None, **options: Any
+) -> AsyncIterator[str]:
     """The status line, headers and body of one answer, as text."""
-    headers = {"Authorization": f"Bearer {gateway.api_key}", "X-Client-Request-Id": CLIENT_ID}
-    headers |= options.pop("headers", {})  # type: ignore[arg-type]
+    sent = {"Authorization": f"Bearer {gateway.api_key}", "X-Client-Request-Id": CLIENT_ID}
+    sent |= headers or {}
     url = URL(gateway.base_url.removesuffix("/v1") + path, encoded=True)
-    async with aiohttp.ClientSession() as session, session.post(url, headers=headers, **options) as answer:  # type: ignore[arg-type]
+    async with aiohttp.ClientSession() as session, session.post(url, headers=sent, **options) as answer:
         try:
             body = await answer.text()
         except aiohttp.ClientError as error:
