@@ -214,7 +214,7 @@ class KeyedHandler(BaseHandler):
 
     def prepare(self) -> Awaitable[None] | None:
         """Authenticate before anything else is looked at, the body included."""
-        credential = bearer(self.headers.get("Authorization"), self.headers.get("api-key"))
+        credential = bearer(self.headers.get("Authorization"), self.headers.get("Api-Key"))
         key = self.gateway.auth.cached(credential)
         return self._known(key) if key is not None else self._authenticate(credential)
 

@@ -15,7 +15,7 @@ from gateway.chat_fields import Fitted, fit, with_output_limit
 from gateway.dispatch import Opened
 from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.estimate import PromptEstimate, chat_prompt, with_safety
-from gateway.foreign import TURN, give_way, is_cancelled
+from gateway.foreign import TURN, give_way
 from gateway.handlers.inference import InferenceHandler, Terms
 from gateway.ids import completion_id
 from gateway.provider import Chat
@@ -180,7 +180,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
                     if slow is not None:
                         await slow
                 taken += 1
-                if not taken % TURN or is_cancelled():
+                if not taken % TURN or self.told_to_end():
                     await give_way()
                 chunk = await anext(rest, None)
             last = shaper.close()

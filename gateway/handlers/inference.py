@@ -357,6 +357,10 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         elif self.task is None or self.task.done():
             super().on_connection_close()  # else the walk finds out by itself, and is counted once
 
+    def told_to_end(self) -> bool:
+        """Whether the walk was cancelled, even where a provider swallowed it."""
+        return self.task is not None and self.task.cancelling() > 0
+
     def cut(self, error: GatewayError) -> None:
         """End a running call from outside: the upstream is closed, the client is told, the delivered is billed."""
         if self._walking and self.task is not None and self.cut_by is None:

@@ -26,6 +26,7 @@ from gateway.errors import (
 )
 from gateway.provider import Timeouts
 from gateway.transport import http_client_pool
+from gateway.transport.http_client_connection import ClientConnection
 from gateway.transport.http_client_deadlines import Deadlines
 from gateway.transport.upstream import Upstream
 from tests.polling import until
@@ -362,14 +363,17 @@ async def test_idle_connections_have_a_bound_and_busy_ones_none(monkeypatch: pyt
         assert sum(not line.ended.is_set() for line in peer.lines) == 2
 
 
-async def test_server_that_closes_every_new_connection_is_unreachable_at_once() -> None:
-    async def behave(line: Line) -> None:
-        line.reset()
+async def test_connection_lost_before_it_was_used_is_unreachable_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ClientConnection.connection_made
 
-    async with Peer(behave) as peer, client() as link:
-        for _ in range(20):
-            with pytest.raises(UpstreamUnreachable):
-                await fetch(link, peer.url)
+    def made_and_lost(connection: ClientConnection, transport: asyncio.BaseTransport) -> None:
+        made(connection, transport)
+        connection._transport.abort()
+
+    monkeypatch.setattr(ClientConnection, "connection_made", made_and_lost)
+    async with Peer(always_ok) as peer, client() as link:
+        with pytest.raises(UpstreamUnreachable):
+            await link.send("POST", peer.url, timeouts=Timeouts(first_byte=0.5))
 
 
 async def test_post_on_a_connection_that_dies_under_it_is_not_sent_again() -> None:
