@@ -34,7 +34,6 @@ setup(
         "gateway_providers": ["py.typed"],
     },
     install_requires=[
-        "aiohappyeyeballs>=2.4",
         "aiohttp>=3.14,<4",
         "click>=8.1,<9",
         "httptools>=0.6.4",

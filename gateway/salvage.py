@@ -1,12 +1,16 @@
 """Brings to the store what dead workers left in their journals: settlements that were never, or never surely, booked.
 
 The supervisor runs it: at start for the processes of the run before, after a worker's death, and every `AGAIN` seconds
-as long as the store was away. Entries may be sent any number of times, so nothing is lost by trying.
+as long as the store was away. Entries may be sent any number of times, so nothing is lost by trying. Calls that ran are
+in no journal: as soon as their leases have run out they are charged at their last checkpoint. Measured with workers
+killed every two seconds: without this their holds outlived the storm, for no worker lived to look after a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from pathlib import Path
 
 from gateway.errors import GatewayError
@@ -15,6 +19,8 @@ from gateway.log import gateway_log
 from gateway.store import Store
 
 AGAIN = 5.0  # seconds
+TOGETHER = 1.0  # seconds of deaths that are looked after in one go
+LAPSED = 60.5 + TOGETHER  # seconds after the first of them in which the leases of their calls have run out
 
 
 class Salvage:
@@ -22,26 +28,37 @@ class Salvage:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._journal = Journal(folder)  # its own stays empty; with it come the others'
-        recovery = Ledger(store, {}, journal=self._journal).recovery
-        assert recovery is not None
-        self._recovery = recovery
+        self._ledger = Ledger(store, {}, journal=self._journal)
+        assert self._ledger.recovery is not None
+        self._recovery = self._ledger.recovery
         self._due = asyncio.Event()
-        self._due.set()
+        self._lapses: deque[float] = deque()  # moments when leases of the dead will have run out
+        self.look()
 
     def look(self) -> None:
         """Somebody has died, or the store is back."""
         self._due.set()
+        lapse = time.monotonic() + LAPSED
+        if not self._lapses or lapse - self._lapses[-1] > TOGETHER:
+            self._lapses.append(lapse)
 
     async def run(self) -> None:
         """Look whenever there may be something."""
         while True:
             try:
-                async with asyncio.timeout(AGAIN):
+                async with asyncio.timeout(self._pause()):
                     await self._due.wait()
             except TimeoutError:
                 pass
             self._due.clear()
             await self._adopt()
+            await self._reclaim()
+
+    def _pause(self) -> float:
+        if not self._lapses:
+            return AGAIN
+        lapse = self._lapses[0] - time.monotonic()
+        return min(lapse, AGAIN) if lapse > 0 else AGAIN  # past already: the store was away just now
 
     async def _adopt(self) -> None:
         try:
@@ -53,6 +70,21 @@ class Salvage:
             return
         if entries:
             gateway_log.info("brought %d journaled settlements of ended workers to the store", entries)
+
+    async def _reclaim(self) -> None:
+        """Charge what the dead were serving, and what was admitted unheard, once nobody renews it any more."""
+        now = time.monotonic()
+        due = sum(lapse <= now for lapse in self._lapses)
+        if not due:
+            return
+        try:
+            holds = await self._ledger.reclaim()
+        except GatewayError:
+            return  # later
+        for _ in range(due):
+            self._lapses.popleft()
+        if holds:
+            gateway_log.info("charged %d calls of ended workers at their last checkpoint", holds)
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -8,23 +8,17 @@ It is not sent again: whether the server read it first cannot be known (RFC 9110
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from typing import Any, Final
-
-import aiohappyeyeballs
+from typing import Final
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 from gateway.transport.http_client_connection import ClientConnection
 from gateway.transport.http_client_deadlines import Deadlines
 from gateway.transport.http_client_request import Address
+from gateway.transport.http_client_route import Route
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
 MAX_IDLE: Final = 1024  # connections kept per origin, over all of which a burst may go
-NAMES_LAST: Final = 10.0  # seconds that a resolved name is used, so that a burst of connections resolves it once
-HAPPY_EYEBALLS: Final = 0.25  # seconds until the next address is tried beside the first
-
-AddressInfo = tuple[Any, ...]
 
 
 class Origin:
@@ -33,12 +27,9 @@ class Origin:
     def __init__(self, pool: Pool, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.read_view = pool.read_view
         self._pool = pool
-        self._host = host
-        self._port = port
-        self._tls = tls
+        self._route = Route(host, port, tls)
         self._idle: list[ClientConnection] = []  # the longest idle first
         self._open: set[ClientConnection] = set()
-        self._addresses: asyncio.Future[list[AddressInfo]] | None = None
 
     def take(self) -> ClientConnection | None:
         """The connection that was used last, which is the likeliest to live; None when none is idle."""
@@ -50,28 +41,15 @@ class Origin:
 
     async def connect(self, within: float) -> ClientConnection:
         """A new connection, TLS included, within so many seconds; raises UpstreamUnreachable or UpstreamTimeout."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(within):
-                sock = await aiohappyeyeballs.start_connection(
-                    await self._resolve(loop), happy_eyeballs_delay=HAPPY_EYEBALLS, interleave=1, loop=loop
-                )
-                try:
-                    _, connection = await loop.create_connection(
-                        lambda: ClientConnection(self),
-                        sock=sock,
-                        ssl=self._tls,
-                        server_hostname=self._host if self._tls else None,
-                    )
-                except BaseException:
-                    sock.close()
-                    raise
+                connection = await self._route.open(lambda: ClientConnection(self))
         except TimeoutError:
-            raise UpstreamTimeout(detail=f"no connection to {self._host}:{self._port} in {within:g} s") from None
+            raise UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one
-            raise UpstreamUnreachable(detail=f"{self._host}:{self._port}: {error}"[:500]) from None
+            raise UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
         if not connection.usable:  # it was lost before anybody could be told
-            raise UpstreamUnreachable(detail=f"{self._host}:{self._port}: closed at once")
+            raise UpstreamUnreachable(detail=f"{self._route}: closed at once")
         return connection
 
     def close(self) -> None:
@@ -106,28 +84,6 @@ class Origin:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-
-    # Names -----------------------------------------------------------------------------------------------------------
-
-    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[AddressInfo]:
-        """The host's addresses, looked up once for all who ask within `NAMES_LAST` seconds."""
-        if self._addresses is None:
-            self._addresses = asyncio.ensure_future(self._look_up(loop))
-            self._addresses.add_done_callback(self._looked_up)
-        # Shielded: whoever gives up first must not take the look-up from the others.
-        return await asyncio.shield(self._addresses)
-
-    async def _look_up(self, loop: asyncio.AbstractEventLoop) -> list[AddressInfo]:
-        return list(await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
-
-    def _looked_up(self, addresses: asyncio.Future[list[AddressInfo]]) -> None:
-        if addresses.cancelled() or addresses.exception() is not None:
-            self._addresses = None
-        else:
-            addresses.get_loop().call_later(NAMES_LAST, self._forget_addresses)
-
-    def _forget_addresses(self) -> None:
-        self._addresses = None
 
 
 class Pool:

@@ -57,8 +57,7 @@ async def test_random_workers_killed_under_streams_lose_no_hold_and_no_more_than
         took = time.monotonic() - started
         await until(lambda: both_serve(gateway), within=30.0)
         last = time.monotonic()
-        ending = asyncio.create_task(traffic.ended())
-        await ending
+        await traffic.ended()
         await nothing_held(gateway, within=RECLAIMED_WITHIN + 5.0 + CHUNKS * INTERVAL)
         released = time.monotonic() - last
         away = await off(gateway, upstream, traffic.calls)
@@ -79,6 +78,28 @@ async def test_random_workers_killed_under_streams_lose_no_hold_and_no_more_than
     assert released <= RECLAIMED_WITHIN
     assert not refused
     await all_is_well(gateway, workers=2, processes=3)
+
+
+@pytest.mark.gen_test(timeout=120)
+async def test_holds_end_with_their_lease_even_if_no_worker_lives_that_long(
+    front: Front, upstream: FakeUpstream
+) -> None:
+    paced(upstream, INTERVAL)
+    gateway = await front(workers=1)
+    async with traffic_on(gateway) as traffic:
+        streams = [asyncio.create_task(traffic.make(60)) for _ in range(20)]
+        await until(lambda: traffic.running == len(streams), within=20.0)
+        died, kills = time.monotonic(), 0
+        while (await gateway.account()).held and time.monotonic() < died + RECLAIMED_WITHIN + 10.0:
+            for worker in gateway.workers:
+                os.kill(worker, signal.SIGKILL)
+                kills += 1
+            await asyncio.sleep(1.0)
+        released = time.monotonic() - died
+        await asyncio.gather(*streams)
+    print(f"\n{kills} deaths in a row and no call in between: holds gone {released:.1f} s after the first")
+    assert released <= RECLAIMED_WITHIN
+    await until(lambda: gateway.workers, within=20.0)
 
 
 @pytest.mark.gen_test(timeout=240)

@@ -28,6 +28,8 @@ from gateway.provider import Timeouts
 from gateway.transport import http_client_pool
 from gateway.transport.http_client_connection import ClientConnection
 from gateway.transport.http_client_deadlines import Deadlines
+from gateway.transport.http_client_pool import Origin, Pool
+from gateway.transport.http_client_route import Route
 from gateway.transport.upstream import Upstream
 from tests.polling import until
 
@@ -713,6 +715,49 @@ async def test_name_is_looked_up_once_for_a_burst(monkeypatch: pytest.MonkeyPatc
         await asyncio.gather(*(fetch(link, peer.url) for _ in range(20)))
         assert len(peer.lines) == 20
         assert len(looked_up) <= 1  # uvloop asks its own resolver
+
+
+@contextlib.contextmanager
+def deaf_socket() -> Iterator[int]:
+    """A port on 127.0.0.2 whose backlog is full: it answers no SYN."""
+    with socket.socket() as full, contextlib.ExitStack() as fillers:
+        full.bind(("127.0.0.2", 0))
+        full.listen(0)
+        for _ in range(4):
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+@pytest.mark.parametrize("first", ["deaf", "refusing"])
+async def test_next_address_is_tried_when_the_first_does_not_answer(first: str) -> None:
+    with deaf_socket() as port:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+        route = Route("several", port, None)
+        route._hosts = asyncio.get_running_loop().create_future()
+        route._hosts.set_result(["127.0.0.2" if first == "deaf" else "127.0.0.3", "127.0.0.1"])
+        route._known_until = float("inf")
+        origin = Origin(Pool(asyncio.get_running_loop(), Deadlines(asyncio.get_running_loop()), keepalive=1, tls=None),
+                        "several", port, None)  # fmt: skip
+        started = time.monotonic()
+        connection = await route.open(lambda: ClientConnection(origin))
+        waited = time.monotonic() - started
+        assert connection._transport.get_extra_info("peername")[0] == "127.0.0.1"
+        assert (waited >= 0.2) == (first == "deaf") and waited < 1
+        origin.close()
+        server.close()
+        await asyncio.sleep(0.02)
+        assert origin._open == set()  # the attempt that lost is gone as well
+
+
+async def test_no_address_that_answers_is_an_os_error() -> None:
+    route = Route("several", 1, None)
+    route._hosts = asyncio.get_running_loop().create_future()
+    route._hosts.set_result(["127.0.0.2", "127.0.0.1"])
+    route._known_until = float("inf")
+    with pytest.raises(ConnectionRefusedError):
+        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
 
 
 async def test_cancelled_connect_leaves_nothing_behind() -> None:
