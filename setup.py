@@ -1,4 +1,4 @@
-"""Packaging of model-gateway: the engine (`gateway`) and the built-in providers (`gateway_providers`, folder providers/).
+"""Packaging of model-gateway: the engine (`gateway`) and the built-in providers (`gateway_providers`, from providers/).
 
 The folder is called providers/ at the top level, but installed under a name that cannot collide in site-packages.
 """

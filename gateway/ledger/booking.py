@@ -61,7 +61,7 @@ class Booking:
             before=self._write_journal if journal is not None else None,
         )
 
-    async def settle(self, hold: Hold, outcome: Outcome) -> Settled:
+    def settle(self, hold: Hold, outcome: Outcome) -> asyncio.Future[Settled]:
         """Charge what the call came to; an absurd amount is clamped to the hold and marked."""
         amount = outcome.amount
         clamped = not 0 <= amount <= MAX_AMOUNT
@@ -77,7 +77,7 @@ class Booking:
             hold.admitted_at,
             line_meta(hold, outcome, clamped=clamped),
         )
-        return await self.send(entry)
+        return self.send(entry)
 
     def void(self, hold: Hold) -> asyncio.Future[Settled]:
         """Give everything back but the request that was counted."""

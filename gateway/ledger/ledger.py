@@ -96,13 +96,13 @@ class Ledger:
         """What `admit` would say to it at this moment, and every rule in the way; writes nothing."""
         return await verdict_on(self._links, self._scripts, ask, groups=self.groups)
 
-    async def settle(self, hold: Hold, outcome: Outcome) -> Settled:
-        """Charge what it came to and release the rest; repeating it changes nothing."""
-        return await self._booking.settle(hold, outcome)
+    def settle(self, hold: Hold, outcome: Outcome) -> asyncio.Future[Settled]:
+        """Charge what it came to and release the rest; repeating it changes nothing. On its way before this returns."""
+        return self._booking.settle(hold, outcome)
 
-    async def void(self, hold: Hold) -> Settled:
-        """Release everything: nothing was delivered."""
-        return await self._booking.void(hold)
+    def void(self, hold: Hold) -> asyncio.Future[Settled]:
+        """Release everything: nothing was delivered. On its way before this returns."""
+        return self._booking.void(hold)
 
     async def extend(self, hold: Hold, amount: int) -> None:
         """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey; Conflict if it is gone."""

@@ -16,7 +16,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTru
 from gateway.provider import Timeouts
 from gateway.transport.http_client_deadlines import Deadlines
 
-HIGH_WATER: Final = 128 * 1024  # unread bytes at which the carrier is paused
+HIGH_WATER: Final = 64 * 1024  # unread bytes at which the carrier is paused; one more read may be on its way
 LINGER: Final = 1.0  # seconds that the transport's trailer may take after the answer's own end marker
 LINGER_BYTES: Final = 64 * 1024  # and what it may consist of
 
@@ -181,6 +181,8 @@ class Incoming:
         """What has arrived since the last call, waiting for some; b"" at the end of the body."""
         pieces = self._pieces
         if not pieces and not self.ended:
+            if self._paused:  # not before the last batch is used up: a stalled reader has one in memory, not two
+                self._resume()
             self._waits_from_now()
             await self._wait()
         if pieces:
@@ -188,8 +190,6 @@ class Incoming:
             pieces.clear()
             self._size = 0
             self._patience = self._idle
-            if self._paused:
-                self._resume()
             return taken
         if self._failure is not None:
             raise self._failure

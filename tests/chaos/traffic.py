@@ -38,6 +38,7 @@ class Call:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.stream = True
         self.status = 0
         self.request_id = ""
         self.chunks = 0
@@ -85,6 +86,7 @@ class Traffic:
     async def make(self, chunks: int, *, stream: bool = True, key: str = "") -> Call:
         """One call, to its end."""
         call = self.new()
+        call.stream = stream
         headers = {"Authorization": f"Bearer {key or self.gateway.api_key}"}
         url = f"{self.gateway.base_url}/chat/completions"
         try:
@@ -101,7 +103,7 @@ class Traffic:
                     await response.read()
                     call.whole = True
         except (aiohttp.ClientError, OSError) as error:
-            call.failure = repr(error)
+            call.failure = call.failure or repr(error)
         finally:
             call.ended = time.monotonic()
         return call

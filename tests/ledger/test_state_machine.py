@@ -189,7 +189,11 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     def void(self, pick: int) -> None:
         call = self.calls[pick % len(self.calls)]
-        answer = self.run(self.world.ledger.void(call.hold))
+
+        async def voided() -> Any:
+            return await self.world.ledger.void(call.hold)
+
+        answer = self.run(voided())
         assert answer.status == ("void" if call.state == "running" else "duplicate")
         if call.state == "running":
             call.state = "voided"
