@@ -35,10 +35,14 @@ class Router:
     ) -> None:
         self.catalog = catalog
         self.providers = providers
+        self._only: dict[tuple[str, type], list[Candidate]] = {}
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
 
     def resolve(self, model: Model, capability: type) -> list[Candidate]:
         """Candidates in the order to try them; UnsupportedParameter when none has the capability."""
+        only = self._only.get((model.name, capability))
+        if only is not None:
+            return only
         ordered = [*self._spread(model.targets, model)]
         for name in model.fallbacks:
             fallback = self.catalog.find(name)
@@ -49,6 +53,8 @@ class Router:
             raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
         if not capable:
             raise NoHealthyUpstream()
+        if len(ordered) == 1:
+            self._only[model.name, capability] = capable  # nothing to order: the same answer for every call
         return capable
 
     def _spread(self, targets: tuple[WeightedTarget, ...], model: Model) -> list[Candidate]:

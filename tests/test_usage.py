@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway import usage as usage_module
 from gateway.schemas.chat_response import (
     CacheWriteDetails,
     CompletionTokensDetails,
@@ -172,3 +173,28 @@ def test_estimates_add_up(one: str, other: str) -> None:
 def test_factor_of_a_model_family_scales_the_estimate() -> None:
     assert tokens_of(400, factor=1.15) == 115
     assert tokens_of(401, factor=1.5) == 151
+
+
+COUNT = st.one_of(st.none(), st.integers(-2, 12), st.floats(0, 5), st.just(10**18), st.booleans(), st.just("x"))
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "prompt_tokens": COUNT,
+            "completion_tokens": COUNT,
+            "total_tokens": COUNT,
+            "prompt_tokens_details": st.one_of(
+                st.none(), st.dictionaries(st.sampled_from(["cached_tokens", "audio_tokens", "odd"]), COUNT)
+            ),
+            "completion_tokens_details": st.one_of(
+                st.none(), st.dictionaries(st.sampled_from(["reasoning_tokens", "audio_tokens", "odd"]), COUNT)
+            ),
+        },
+    )
+)
+def test_quick_reading_of_plain_usage_agrees_with_the_close_look(document: dict[str, Any]) -> None:
+    quick = usage_module._plain_usage(document)
+    if quick is not None:
+        assert quick == usage_module._read_usage(document)

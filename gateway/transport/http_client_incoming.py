@@ -16,7 +16,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTru
 from gateway.provider import Timeouts
 from gateway.transport.http_client_deadlines import Deadlines
 
-HIGH_WATER: Final = 64 * 1024  # unread bytes at which the carrier is paused; one more read may be on its way
+HIGH_WATER: Final = 32 * 1024  # unread bytes at which the carrier is paused: one full read is enough
 LINGER: Final = 1.0  # seconds that the transport's trailer may take after the answer's own end marker
 LINGER_BYTES: Final = 64 * 1024  # and what it may consist of
 

@@ -150,13 +150,15 @@ async def test_store_away_refuses_quickly_and_leaves_nothing_unbilled(
             later = [call for call in asked if call.started > back + SERVED_WITHIN]
             waits = [call.ended - call.started for call in refused]
             print(
-                f"\nstore {way} for {away_for:.0f} s: {sum(c.answered_well for c in ended.values())} of {STREAMS} streams "
-                f"whole; new requests {dict(Counter(call.status for call in during))}, refused p50 "
+                f"\nstore {way} for {away_for:.0f} s: {sum(c.answered_well for c in ended.values())} of {STREAMS} "
+                f"streams whole; new requests {dict(Counter(call.status for call in during))}, refused p50 "
                 f"{percentile(waits, 0.5) * 1000:.0f} ms, p99 {percentile(waits, 0.99) * 1000:.0f} ms, slowest "
                 f"{max(waits) * 1000:.0f} ms; served {served:.2f} s after its return; "
                 f"{len(unbilled)} unbilled {BILLED_WITHIN:.0f} s after it, {account.held} nano still held"
             )
-            assert all(call.answered_well for call in ended.values()), [c for c in ended.values() if not c.answered_well]
+            assert all(call.answered_well for call in ended.values()), [
+                c for c in ended.values() if not c.answered_well
+            ]
             assert len(refused) == len(during), [call for call in during if call.status != 503][:5]
             assert all(call.answered_well for call in later), [call for call in later if not call.answered_well][:5]
             assert not unbilled
@@ -168,6 +170,8 @@ async def test_store_away_refuses_quickly_and_leaves_nothing_unbilled(
         released = await nothing_held(gateway, within=LEASE)
         print(f"all holds gone {time.monotonic() - back:.1f} s after its return ({released:.1f} s waited)")
         await all_is_well(gateway, workers=2, processes=2)
-        assert max(descriptors(pid) for pid in gateway.workers) <= max(files) + STREAMS + 10  # idle ones to the upstream
+        assert (
+            max(descriptors(pid) for pid in gateway.workers) <= max(files) + STREAMS + 10
+        )  # idle ones to the upstream
         gateway.process.send_signal(signal.SIGTERM)
         assert await gateway.ended() == 0

@@ -67,9 +67,9 @@ async def test_random_workers_killed_under_streams_lose_no_hold_and_no_more_than
     killed = [chunks for name, chunks in away.items() if name in cut]
     print(
         f"\nkill -9 of a random worker {kills} times in {took:.0f} s under {STREAMS} streams: {len(traffic.calls)} "
-        f"streams, {len(cut)} cut, {len(refused)} refused; whole ones off by {sum(map(abs, whole))} chunks, cut ones by "
-        f"{min(killed)} to {max(killed)} (p50 {percentile([-c for c in killed], 0.5):.0f} unbilled, money.md wants 1); "
-        f"all holds gone {released:.1f} s after the last kill"
+        f"streams, {len(cut)} cut, {len(refused)} refused; whole ones off by {sum(map(abs, whole))} chunks, cut ones "
+        f"by {min(killed)} to {max(killed)} (p50 {percentile([-c for c in killed], 0.5):.0f} unbilled, money.md wants "
+        f"1 at most); all holds gone {released:.1f} s after the last kill"
     )
     assert kills
     assert not [chunks for chunks in whole if chunks]
@@ -126,9 +126,9 @@ async def test_workers_restarted_one_after_the_other_under_load_fail_no_new_requ
         failed = [call for call in fresh.calls if not call.answered_well]
         raced = [call for call in kept.calls if not call.answered_well]
         print(
-            f"\nrolling restart, {restarts} workers in {time.monotonic() - started:.0f} s: {len(fresh.calls)} calls on new "
-            f"connections, {len(failed)} failed; {len(kept.calls)} on kept ones, {len(raced)} failed; slowest status "
-            f"{max(call.waited for call in calls):.2f} s"
+            f"\nrolling restart, {restarts} workers in {time.monotonic() - started:.0f} s: {len(fresh.calls)} calls on "
+            f"new connections, {len(failed)} failed; {len(kept.calls)} on kept ones, {len(raced)} failed; slowest "
+            f"status {max(call.waited for call in calls):.2f} s"
         )
         assert not failed, failed[:5]
         assert not raced, raced[:5]
