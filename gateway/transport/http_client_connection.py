@@ -126,7 +126,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if len(body) <= JOIN_BYTES:
             self._transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            # No writelines here or below: CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 forget to apply back-pressure
+            # after it (CVE-2024-12254), and a stalled upload then grows until the machine has no memory left.
+            self._transport.write(head)
+            self._transport.write(body)
 
     def upload(self, incoming: Incoming, source: AsyncIterator[bytes], *, length: int | None) -> None:
         """Send the body of the request that was started, beside its answer: chunked, or `length` bytes."""
@@ -316,7 +319,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                         break
                     self._transport.write(piece)
                 elif piece:  # an empty chunk would end the body
-                    self._transport.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
+                    self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if self._writable is not None:
                     await self._writable
         if left:
