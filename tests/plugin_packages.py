@@ -26,7 +26,17 @@ def check(package: Path) -> None:
         (wheel,) = Path(wheels).glob("*.whl")
         run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", str(wheel))
     run(sys.executable, "-m", "pip", "check")
-    run(sys.executable, "-m", "pytest", "--rootdir", str(package), "-c", str(package / "pyproject.toml"), str(package))
+    run(
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "--rootdir",
+        str(package),
+        "-c",
+        str(package / "pyproject.toml"),
+        str(package),
+    )
 
 
 def main(names: list[str]) -> int:
