@@ -13,6 +13,7 @@ from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
 from gateway.idempotency import Idempotency
+from gateway.ids import Ids
 from gateway.instances import build_providers
 from gateway.ledger import Journal, Ledger
 from gateway.log import AccessLog, PluginLog, gateway_log
@@ -42,6 +43,7 @@ class Gateway:
         self.store = store
         self.plugins = plugins
         self.log = PluginLog()
+        self.ids = Ids()
         self.metrics = Metrics()
         self.metrics.build_info()
         self.access_log = AccessLog(enabled=settings.log.access)

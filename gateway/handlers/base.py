@@ -20,7 +20,6 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine,
 from gateway import errors
 from gateway.auth import ApiKey, KeyView, bearer
 from gateway.errors import GatewayError
-from gateway.ids import request_id
 from gateway.log import AccessLine, gateway_log, redact
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class BaseHandler(HTTPMessageDelegate):
         self.argument = argument  # what the path says beyond the route, percent-decoded
         self.method = ""
         self.started = time.monotonic()
-        self.request_id = request_id()
+        self.request_id = gateway.ids.request_id()
         self.key: ApiKey | None = None
         self.status = 0  # of the answer, once it was sent
         self.outcome = "ok"

@@ -17,7 +17,6 @@ from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.estimate import PromptEstimate, chat_prompt, with_safety
 from gateway.foreign import TURN, give_way
 from gateway.handlers.inference import InferenceHandler, Terms
-from gateway.ids import completion_id
 from gateway.provider import Chat
 from gateway.relay import EventStream
 from gateway.routing import Candidate
@@ -114,7 +113,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 
     async def serve(self, call: Call, request: ChatRequest) -> None:
         shape = Shape(
-            completion_id(),
+            self.gateway.ids.completion_id(),
             int(time.time()),
             call.model.name,
             include_usage=request.wants_usage,

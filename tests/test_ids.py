@@ -1,0 +1,25 @@
+"""Ids: their shapes are the wire's, and no two are alike, across pages of randomness too."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.ids import PAGE, Ids, padding, request_id, tool_call_id
+
+
+def test_ids_have_the_wires_shapes() -> None:
+    ids = Ids()
+    for _ in range(3 * PAGE // 24):
+        assert re.fullmatch(r"req_[0-9a-f]{32}", ids.request_id())
+        assert re.fullmatch(r"chatcmpl-[A-Za-z0-9]{29}", ids.completion_id())
+    assert re.fullmatch(r"req_[0-9a-f]{32}", request_id())
+    assert re.fullmatch(r"call_[A-Za-z0-9]{24}", tool_call_id())
+    assert all(re.fullmatch(r"[A-Za-z0-9]{0,31}", padding()) for _ in range(200))
+
+
+def test_no_two_ids_share_a_byte_of_randomness() -> None:
+    ids = Ids()
+    made = [ids.request_id() for _ in range(5000)]
+    assert len(set(made)) == 5000
+    tails = [text.removeprefix("req_")[8:24] for text in made]
+    assert len(set(tails)) == 5000
