@@ -718,22 +718,23 @@ async def test_name_is_looked_up_once_for_a_burst(monkeypatch: pytest.MonkeyPatc
 
 
 @contextlib.contextmanager
-def deaf_socket() -> Iterator[int]:
-    """A port on 127.0.0.2 whose backlog is full: it answers no SYN."""
+def deaf_socket(port: int) -> Iterator[None]:
+    """That port on 127.0.0.2 with a full backlog: it answers no SYN."""
     with socket.socket() as full, contextlib.ExitStack() as fillers:
-        full.bind(("127.0.0.2", 0))
+        full.bind(("127.0.0.2", port))
         full.listen(0)
         for _ in range(4):
             filler = fillers.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
-        yield full.getsockname()[1]
+        yield
 
 
 @pytest.mark.parametrize("first", ["deaf", "refusing"])
 async def test_next_address_is_tried_when_the_first_does_not_answer(first: str) -> None:
-    with deaf_socket() as port:
-        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with deaf_socket(port):
         route = Route("several", port, None)
         route._hosts = asyncio.get_running_loop().create_future()
         route._hosts.set_result(["127.0.0.2" if first == "deaf" else "127.0.0.3", "127.0.0.1"])
