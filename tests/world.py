@@ -63,10 +63,11 @@ class World:
         for leases in (f"{name}:cc:{hold.key.id}", f"{name}:cc"):
             await self.store.client.zadd(leases, {hold.rid: 1}, xx=True)
 
-    async def dump(self) -> dict[bytes, bytes | None]:
-        """Every key of the store and its serialised value."""
+    async def dump(self) -> dict[bytes, bytes]:
+        """Every key of the store and its serialised value; not those that expire while it looks."""
         names = sorted([name async for name in self.store.client.scan_iter()])
-        return {name: await self.store.client.dump(name) for name in names}
+        values = {name: await self.store.client.dump(name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     async def text(self) -> str:
         """Everything the store holds, readable, for a search."""
