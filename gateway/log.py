@@ -104,7 +104,7 @@ class AccessLine(msgspec.Struct, omit_defaults=True):
 
 
 class AccessLog:
-    """One JSON line per request, written in batches: 3 µs a line, where the logging module takes 40.
+    """One JSON line per request, written in batches: 1.4 µs a line, where the logging module takes 19.
 
     Sharp edge: a process killed outright loses the lines of its last tenth of a second; no money rests on them.
     """

@@ -59,7 +59,7 @@ class Running:
         while pending := [task for task in self._tasks if not task.done()]:
             for task in pending:
                 task.cancel()
-            # Once is not enough: a cancellation that meets one of redis-py's own timeouts can be swallowed there.
+            # Once is not enough: in one test run this hung for minutes; a swallowed cancellation is the guess.
             await asyncio.wait(pending, timeout=0.5)
 
     def add(self, request_id: str, walk: Walk) -> None:

@@ -2,8 +2,8 @@
 
 The supervisor runs it: at start for the processes of the run before, after a worker's death, and every `AGAIN` seconds
 as long as the store was away. Entries may be sent any number of times, so nothing is lost by trying. Calls that ran are
-in no journal: as soon as their leases have run out they are charged at their last checkpoint. Measured with workers
-killed every two seconds: without this their holds outlived the storm, for no worker lived to look after a minute.
+in no journal: as soon as their leases have run out they are charged at their last checkpoint. In a storm of
+worker deaths no worker lives the minute after which it would look, and their holds outlived the storm.
 """
 
 from __future__ import annotations

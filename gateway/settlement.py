@@ -1,8 +1,8 @@
 """The one place where a finished call becomes money: usage to cost, cost to the ledger, and the record everyone reads.
 
 `Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never
-waits: the ledger writes in the background, shielded from whatever happens to the request, and `drain()` waits for the
-last one.
+waits: the entry is on its way to the store when this returns, whatever becomes of the request, and `drain()`
+waits for the last one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Settlement:
         call.settled = True
         usage, cost = self._cost(call, usage)
         record = _record(call, usage or Usage(requests=0), cost)
-        # A future and no task: 9 µs less, and the entry leaves in this tick, whatever becomes of the request.
+        # A future and no task: the entry leaves in this tick, whatever becomes of the request.
         ledger, hold = self.ledger, call.hold
         written = ledger.void(hold) if usage is None else ledger.settle(hold, _outcome(call, record))
         self._pending.add(written)
@@ -106,7 +106,7 @@ def _outcome(call: Call, record: CallRecord) -> Outcome:
 
 
 def _counts(usage: Usage) -> dict[str, Any]:
-    """What is not zero; msgspec leaves out defaults, ten times as fast as a comprehension over the fields."""
+    """What is not zero; msgspec leaves out defaults in 0.2 µs, a comprehension over the fields takes 1.0."""
     counts: dict[str, Any] = msgspec.to_builtins(usage)
     counts.pop("estimated", None)
     counts.pop("requests", None)

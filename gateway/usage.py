@@ -74,7 +74,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object, whose details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-        if prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs where the general way takes 3
+        if prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs, the general way 2.4
             text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
             return cls(in_text=text, out_text=out, estimated=estimated)
         cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
@@ -146,7 +146,7 @@ class _PlainCompletion(Struct, forbid_unknown_fields=True):
 
 
 class _Plain(Struct, forbid_unknown_fields=True):
-    """The usage object that nearly every OpenAI-compatible server sends, read in 2 µs instead of 12."""
+    """The usage object that nearly every OpenAI-compatible server sends, read in 0.8 µs instead of 2.4."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -247,7 +247,7 @@ def is_possible(usage: object) -> bool:
         return False
     parts, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     try:
-        # One bit pattern for all: negative if any is, and too long if any is. A loop over them took 2.5 µs, this 0.4.
+        # One bit pattern for all: negative if any is, and too long if any is. 0.3 µs.
         counts = (
             usage.prompt_tokens
             | usage.completion_tokens

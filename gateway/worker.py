@@ -101,7 +101,7 @@ class Worker:
             gateway.application(), server_limits(gateway.settings), on_protocol_error=ProtocolErrors(gateway)
         )
         await server.start(listener)
-        # What exists now lives as long as the process: −46 µs a request when the collector never walks it again.
+        # What exists now lives as long as the process: the collector need not walk it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
