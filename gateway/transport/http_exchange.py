@@ -97,7 +97,7 @@ class Exchange(HTTPConnection):
         return self._begin(start_line.code, start_line.reason, dict(headers), list(headers.get_all()), chunk)
 
     def write_head(self, code: int, headers: Mapping[str, str], chunk: bytes | None = None) -> asyncio.Future[None]:
-        """`write_headers` for a plain mapping, which spares the building of HTTPHeaders; names stand as HTTP spells them."""
+        """`write_headers` for a plain mapping, without building HTTPHeaders; names stand as HTTP spells them."""
         if self._connection is None:
             return _closed()
         return self._begin(code, REASONS[code], headers, headers.items(), chunk)
