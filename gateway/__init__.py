@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway.hookspecs import hookimpl
-    from gateway.provider import Chat, Provider, Target, Timeouts
+    from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Target, Timeouts, Transcription
     from gateway.receipt import CallRecord
     from gateway.schemas.chat_request import ChatRequest
     from gateway.schemas.chat_response import (
@@ -38,6 +38,18 @@ if TYPE_CHECKING:
         ToolCall,
         ToolCallDelta,
     )
+    from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
+    from gateway.schemas.images import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
+    from gateway.schemas.speech import SpeechChunk, SpeechRequest, SpeechUsage
+    from gateway.schemas.transcription import (
+        AudioFile,
+        Segment,
+        Transcript,
+        TranscriptEvent,
+        TranscriptionRequest,
+        TranscriptUsage,
+        Word,
+    )
     from gateway.secret import Secret
     from gateway.sse import Event, EventParser
     from gateway.transport.multipart import Multipart
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AudioFile",
     "CallRecord",
     "Chat",
     "ChatChunk",
@@ -58,19 +71,39 @@ __all__ = [
     "CompletionTokensDetails",
     "CompletionUsage",
     "Delta",
+    "EmbeddingAnswer",
+    "EmbeddingRequest",
+    "Embeddings",
     "Event",
     "EventParser",
     "FunctionCall",
+    "GeneratedImage",
+    "ImageAnswer",
+    "ImageEvent",
+    "ImageRequest",
+    "ImageUsage",
+    "Images",
     "Multipart",
     "PromptTokensDetails",
     "Provider",
     "Secret",
+    "Segment",
+    "Speech",
+    "SpeechChunk",
+    "SpeechRequest",
+    "SpeechUsage",
     "Target",
     "Timeouts",
     "ToolCall",
     "ToolCallDelta",
+    "Transcript",
+    "TranscriptEvent",
+    "TranscriptUsage",
+    "Transcription",
+    "TranscriptionRequest",
     "Upstream",
     "Usage",
+    "Word",
     "__version__",
     "completion_usage",
     "hookimpl",
@@ -80,6 +113,7 @@ __all__ = [
 # file, and aiohttp alone takes 140 ms to import.
 _HOME = {
     "Answer": "gateway.transport.upstream",
+    "AudioFile": "gateway.schemas.transcription",
     "CallRecord": "gateway.receipt",
     "Chat": "gateway.provider",
     "ChatChunk": "gateway.schemas.chat_response",
@@ -91,19 +125,39 @@ _HOME = {
     "CompletionTokensDetails": "gateway.schemas.chat_response",
     "CompletionUsage": "gateway.schemas.chat_response",
     "Delta": "gateway.schemas.chat_response",
+    "EmbeddingAnswer": "gateway.schemas.embeddings",
+    "EmbeddingRequest": "gateway.schemas.embeddings",
+    "Embeddings": "gateway.provider",
     "Event": "gateway.sse",
     "EventParser": "gateway.sse",
     "FunctionCall": "gateway.schemas.chat_response",
+    "GeneratedImage": "gateway.schemas.images",
+    "ImageAnswer": "gateway.schemas.images",
+    "ImageEvent": "gateway.schemas.images",
+    "ImageRequest": "gateway.schemas.images",
+    "ImageUsage": "gateway.schemas.images",
+    "Images": "gateway.provider",
     "Multipart": "gateway.transport.multipart",
     "PromptTokensDetails": "gateway.schemas.chat_response",
     "Provider": "gateway.provider",
     "Secret": "gateway.secret",
+    "Segment": "gateway.schemas.transcription",
+    "Speech": "gateway.provider",
+    "SpeechChunk": "gateway.schemas.speech",
+    "SpeechRequest": "gateway.schemas.speech",
+    "SpeechUsage": "gateway.schemas.speech",
     "Target": "gateway.provider",
     "Timeouts": "gateway.provider",
     "ToolCall": "gateway.schemas.chat_response",
     "ToolCallDelta": "gateway.schemas.chat_response",
+    "Transcript": "gateway.schemas.transcription",
+    "TranscriptEvent": "gateway.schemas.transcription",
+    "TranscriptUsage": "gateway.schemas.transcription",
+    "Transcription": "gateway.provider",
+    "TranscriptionRequest": "gateway.schemas.transcription",
     "Upstream": "gateway.transport.upstream",
     "Usage": "gateway.usage",
+    "Word": "gateway.schemas.transcription",
     "__version__": "gateway.version",
     "completion_usage": "gateway.usage",
     "hookimpl": "gateway.hookspecs",

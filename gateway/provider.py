@@ -26,6 +26,10 @@ from msgspec import Struct
 from gateway.fold import fold_chat
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
+from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
+from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
+from gateway.schemas.speech import SpeechChunk, SpeechRequest
+from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
 if TYPE_CHECKING:
     from gateway.transport.upstream import Upstream
@@ -87,8 +91,84 @@ class Chat(abc.ABC):
         return await fold_chat(self.stream_chat(request, target))
 
 
+class Embeddings(abc.ABC):
+    """The provider turns texts into vectors."""
+
+    #: Optional request fields of the wire contract's 1.3 that this dialect can honour; None means all.
+    embedding_fields: ClassVar[frozenset[str] | None] = None
+
+    @abc.abstractmethod
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        """One vector per entry of `request.inputs`, in their order."""
+
+
+class Images(abc.ABC):
+    """The provider makes images."""
+
+    #: Optional request fields of the wire contract's 1.4 that this dialect can honour; None means all.
+    image_fields: ClassVar[frozenset[str] | None] = None
+
+    @abc.abstractmethod
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        """`request.count` images."""
+
+    async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Previews, then each finished image; without a better way the finished ones only."""
+        answer = await self.generate_images(request, target)
+        for number, image in enumerate(answer.data):
+            yield ImageEvent(
+                image.b64_json or "",
+                usage=answer.usage if number == len(answer.data) - 1 else None,
+                size=answer.size,
+                quality=answer.quality,
+                background=answer.background,
+                output_format=answer.output_format,
+            )
+
+
+class Speech(abc.ABC):
+    """The provider speaks."""
+
+    #: Optional request fields of the wire contract's 1.5 that this dialect can honour; None means all.
+    speech_fields: ClassVar[frozenset[str] | None] = None
+    #: Formats of sound that it can make.
+    speech_formats: ClassVar[frozenset[str]] = frozenset({"mp3", "opus", "aac", "flac", "wav", "pcm"})
+
+    @abc.abstractmethod
+    def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
+        """Yield the sound in `request.format` as it comes. PCM is 24 kHz, 16-bit little-endian, mono, without header.
+
+        An iterator that ends says that the sound is whole; a cut one raises UpstreamTruncated.
+        """
+
+
+class Transcription(abc.ABC):
+    """The provider writes down what it hears."""
+
+    #: Optional form fields of the wire contract's 1.6 that this dialect can honour; None means all.
+    transcription_fields: ClassVar[frozenset[str] | None] = None
+    #: Response formats it can fill: "json" and "text" need the text alone, the others times or speakers.
+    transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})
+
+    @abc.abstractmethod
+    async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
+        """The whole transcript, with segments and words where `response_format` and granularities want them."""
+
+    async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
+        """Text as it is heard, and the whole transcript last; without a better way all at once."""
+        transcript = await self.transcribe(request, target)
+        yield TranscriptEvent(delta=transcript.text)
+        yield TranscriptEvent(done=transcript)
+
+
 #: Every capability class by the name it has in configuration, `gateway plugins` and the docs.
-CAPABILITIES: dict[str, type] = {"chat": Chat}
+CAPABILITIES: dict[str, type] = {
+    "chat": Chat,
+    "embeddings": Embeddings,
+    "images": Images,
+    "speech": Speech,
+    "transcription": Transcription,
+}
 
 
 def capabilities_of(provider: type[Provider]) -> list[str]:

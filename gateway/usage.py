@@ -28,7 +28,7 @@ _NOT_THREE_BYTE = bytes(b for b in range(256) if not 0xE0 <= b <= 0xEF)
 _NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)
 
 
-class Images(Struct, frozen=True):
+class ImageCount(Struct, frozen=True):
     """Images that were made, all of one size and quality."""
 
     count: int
@@ -51,7 +51,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     out_reasoning: int = 0
     out_audio: int = 0
     out_image: int = 0
-    images: Images | None = None
+    images: ImageCount | None = None
     characters: int = 0
     audio_seconds_in: float = 0.0
     audio_seconds_out: float = 0.0

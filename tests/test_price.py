@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.money import NANO
 from gateway.price import Price, price_on
 from gateway.settings import PriceSettings, parse
-from gateway.usage import Images, Usage
+from gateway.usage import ImageCount, Usage
 
 TOKENS = {  # bucket → the keys that may price it, the first that is said wins
     "in_text": ("input",),
@@ -79,7 +79,7 @@ def reference(document: dict[str, Any], usage: Usage, service_tier: str | None) 
     return max(math.ceil(total * NANO), math.ceil(said.get("minimum", Fraction(0)) * NANO))
 
 
-def image_rate(table: dict[str, dict[str, Decimal]], images: Images) -> Fraction:
+def image_rate(table: dict[str, dict[str, Decimal]], images: ImageCount) -> Fraction:
     for size in (images.size, "*"):
         for quality in (images.quality, "*"):
             if quality in table.get(size, {}):
@@ -122,7 +122,7 @@ USAGES = st.builds(
     **{name: st.integers(0, 5) for name in ("requests", "search_units", "web_searches")},
     audio_seconds_in=st.floats(0, 10_000),
     audio_seconds_out=st.floats(0, 10_000),
-    images=st.none() | st.builds(Images, st.integers(0, 10), NAMES, NAMES),
+    images=st.none() | st.builds(ImageCount, st.integers(0, 10), NAMES, NAMES),
 )
 
 
@@ -195,12 +195,12 @@ def test_image_costs_by_size_and_quality_with_fallbacks() -> None:
         ("8x8", "hd", "0.2"),
         ("8x8", "low", "0.1"),
     ]:
-        assert price.cost(Usage(images=Images(3, size, quality))) == 3 * nano(amount)
+        assert price.cost(Usage(images=ImageCount(3, size, quality))) == 3 * nano(amount)
 
 
 def test_image_that_no_row_names_costs_the_dearest_and_is_never_free() -> None:
     price = price_of(per_image={"1024x1024": {"hd": "0.08"}, "512x512": {"hd": "0.02"}})
-    assert price.cost(Usage(images=Images(1, "9x9", "odd"))) == nano("0.08")
+    assert price.cost(Usage(images=ImageCount(1, "9x9", "odd"))) == nano("0.08")
 
 
 def test_model_without_a_price_is_free() -> None:

@@ -16,7 +16,7 @@ from gateway.schemas.chat_response import (
     CompletionUsage,
     PromptTokensDetails,
 )
-from gateway.usage import MAX_TOKENS, Images, Usage, completion_usage, text_units, tokens_of
+from gateway.usage import MAX_TOKENS, ImageCount, Usage, completion_usage, text_units, tokens_of
 
 COUNTS = st.integers(0, 2000)
 WILD = st.integers(-5000, 5000)
@@ -150,7 +150,7 @@ def test_counts_that_come_as_floats_are_rounded() -> None:
 
 
 def test_images_stand_in_the_record_of_a_call() -> None:
-    form = buckets(Usage(images=Images(2, "1024x1024", "hd")))
+    form = buckets(Usage(images=ImageCount(2, "1024x1024", "hd")))
     assert form == {"images": {"count": 2, "size": "1024x1024", "quality": "hd"}}
 
 
