@@ -58,6 +58,10 @@ class Model(Struct, frozen=True, kw_only=True):
     token_factor: float
     disconnect: str
     hold: str  # "strict" or "clamp"
+    strategy: str = "weighted"  # or "in_order", "least_latency", "least_busy"
+    retries: int = 2  # attempts beyond the first
+    hedge_after: float = 0.0  # seconds; 0: never
+    continue_cut: bool = False
 
     @property
     def price(self) -> Price:
@@ -142,6 +146,10 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         token_factor=settings.token_factor,
         disconnect=settings.disconnect,
         hold=settings.hold,
+        strategy=settings.strategy,
+        retries=settings.retries,
+        hedge_after=settings.hedge_after,
+        continue_cut=settings.continue_cut,
     )
 
 

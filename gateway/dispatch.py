@@ -1,22 +1,31 @@
-"""The walk over targets: attempt, fall back, and stop at the first chunk or the first answer.
+"""The walk over targets: attempt, fall back, retry, hedge, and stop at the first chunk or the first answer.
 
 Everything before that is invisible to the caller, so a failure still has a true HTTP status. Only errors whose class is
-`retryable` move on to the next target; the caller's own mistakes do not. Failed attempts are not billed.
+`retryable` move on; the caller's own mistakes do not, except that a prompt too long for one model may fit a fallback
+with a larger window. A call has at most three attempts, and extra ones come out of a budget. Failed attempts are not
+billed. Sharp edge: with hedging two attempts run at once; the loser is cancelled, and the winner stands last in
+`tried`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from gateway.errors import GatewayError, InternalError, UpstreamError, UpstreamTruncated
 from gateway.foreign import check_stream, is_theirs
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
+from gateway.retry_budget import RetryBudget
 from gateway.routing import Candidate
+from gateway.succession import MAX_ATTEMPTS, Succession
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Fitted")
+
+__all__ = ["MAX_ATTEMPTS", "Dispatcher", "Fitted", "Opened"]
 
 
 class Fitted(Protocol):
@@ -26,9 +35,6 @@ class Fitted(Protocol):
     def candidate(self) -> Candidate: ...
 
 
-MAX_ATTEMPTS = 3  # the first one and at most two more
-
-
 class Opened(Generic[T]):
     """A stream that has produced its first item: where it comes from, that item, and the rest."""
 
@@ -36,9 +42,13 @@ class Opened(Generic[T]):
         self.candidate = candidate
         self.first = first
         self.rest = rest
+        self._left = False
 
     async def close(self) -> None:
         """End the stream; generators can be closed, other iterators need not have a way."""
+        if not self._left:
+            self._left = True
+            self.candidate.circuit.leave()
         aclose = getattr(self.rest, "aclose", None)
         if aclose is not None:
             await aclose()
@@ -50,29 +60,22 @@ class Dispatcher:
     def __init__(self, metrics: Metrics, log: PluginLog) -> None:
         self.metrics = metrics
         self.log = log
+        self._budgets: dict[str, RetryBudget] = {}
 
-    async def call(self, options: list[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> T:
+    async def call(self, options: Sequence[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> T:
         """The first answer that `attempt` yields; appends each candidate to `tried` before trying it."""
-        failure: UpstreamError | None = None
-        for option in options[:MAX_ATTEMPTS]:
-            candidate = option.candidate
-            tried.append(candidate)
-            try:
-                return await attempt(option)
-            except GatewayError as error:
-                failure = self._judge(candidate, error)
-            except BaseException as error:
-                # A third-party provider may raise anything; it must not take the request walk down with it.
-                failure = self._judge(candidate, self.contain(candidate, error))
-        raise failure or InternalError(detail="no candidates")
+
+        async def whole(option: F) -> T:
+            answer = await attempt(option)
+            option.candidate.circuit.leave()
+            return answer
+
+        return await self._walk(options, whole, tried)
 
     async def open(
-        self,
-        options: list[F],
-        attempt: Callable[[F], AsyncIterator[T]],
-        tried: list[Candidate],
+        self, options: Sequence[F], attempt: Callable[[F], AsyncIterator[T]], tried: list[Candidate]
     ) -> Opened[T]:
-        """The first stream that yields an item."""
+        """The first stream that yields an item; close it."""
 
         async def first_item(option: F) -> Opened[T]:
             stream = attempt(option)
@@ -83,19 +86,105 @@ class Dispatcher:
                 raise UpstreamTruncated() from None
             return Opened(option.candidate, first, stream)
 
-        return await self.call(options, first_item, tried)
+        return await self._walk(options, first_item, tried)
 
-    def _judge(self, candidate: Candidate, error: GatewayError) -> UpstreamError:
-        """Count the failure; raise it if no other target could do better."""
+    # Attempts --------------------------------------------------------------------------------------------------------
+
+    async def _walk(self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> T:
+        if not options:
+            raise InternalError(detail="no candidates")
+        model = options[0].candidate.model
+        budget = self._budget(model.name)
+        budget.earn()
+        walk: Succession[F] = Succession(options, tried, budget)
+        option: F | None = walk.first()
+        failure: GatewayError = InternalError(detail="no attempt")
+        while option is not None:
+            try:
+                if model.hedge_after and walk.may_hedge():
+                    return await self._hedged(option, run, walk, model.hedge_after)
+                return await self._attempt(option, run)
+            except GatewayError as error:
+                failure = error
+            option = await walk.after(failure, self.metrics)
+        raise failure
+
+    async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]]) -> T:
+        """One attempt, told to its circuit; raises what it failed with, as the tree's error."""
+        candidate = option.candidate
+        circuit = candidate.circuit
+        started = time.monotonic()
+        circuit.enter(started)
+        try:
+            answer = await run(option)
+        except GatewayError as error:
+            circuit.leave()
+            self.failed(candidate, error)
+            raise
+        except BaseException as error:
+            # A third-party provider may raise anything; it must not take the request walk down with it.
+            circuit.leave()
+            raise self.contain(candidate, error) from error
+        now = time.monotonic()
+        circuit.succeeded(now, now - started)
+        return answer
+
+    async def _hedged(self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], delay: float) -> T:
+        """Race a second target against one that is silent for `delay` seconds; the first answer wins."""
+        first = asyncio.create_task(self._attempt(option, run))
+        runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
+        try:
+            done, _ = await asyncio.wait({first}, timeout=delay)
+            rival = None if done else walk.hedge(self.metrics)
+            if rival is not None:
+                runners[asyncio.create_task(self._attempt(rival, run))] = rival.candidate
+            return await self._winner(runners, walk)
+        finally:
+            await self._cancel(runners)
+
+    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: Succession[F]) -> T:
+        """The first to succeed; the last failure when none does."""
+        pending = set(runners)
+        while True:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            won = next((task for task in done if not task.cancelled() and task.exception() is None), None)
+            if won is not None:
+                walk.won(runners.pop(won))
+                return won.result()
+            if not pending:
+                return done.pop().result()  # raises
+
+    async def _cancel(self, runners: dict[asyncio.Task[T], Candidate]) -> None:
+        """End the losers; one that had an answer all the same lets go of it."""
+        for task in runners:
+            task.cancel()
+        for task, candidate in runners.items():
+            [answer] = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(answer, Opened):
+                await answer.close()
+            if len(runners) > 0 and not isinstance(answer, GatewayError):
+                self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
+
+    # Judging ---------------------------------------------------------------------------------------------------------
+
+    def failed(self, candidate: Candidate, error: GatewayError) -> None:
+        """Count a failure at a target: of an attempt, or of a stream that had begun."""
+        candidate.circuit.failed(error, time.monotonic())
         if isinstance(error, UpstreamError):
             self.metrics.upstream_error(candidate.model.name, candidate.target.provider, error.code or "upstream_error")
-        if not isinstance(error, UpstreamError) or not error.retryable:
-            raise error
-        return error
 
     def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
         """A provider's own failure as an answer may tell it; the log names the provider."""
         if not is_theirs(error):
             raise error
         self.log.provider_failed(candidate.target.provider, error)
-        return UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
+        told = UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
+        candidate.circuit.failed(told, time.monotonic(), of_plugin=True)
+        self.metrics.upstream_error(candidate.model.name, candidate.target.provider, "upstream_error")
+        return told
+
+    def _budget(self, model: str) -> RetryBudget:
+        budget = self._budgets.get(model)
+        if budget is None:
+            budget = self._budgets[model] = RetryBudget()  # one per model of the catalogue
+        return budget

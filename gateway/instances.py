@@ -1,4 +1,4 @@
-"""Provider instances: one per [providers.NAME], made from the plugin's class and its checked options.
+"""Provider instances: one per [providers.NAME] and credential, made from the plugin's class and its checked options.
 
 A provider that cannot be made (its plugin failed, an option is wrong, it raises) is named in the log and left out; its
 models then answer 503 while everything else is served.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,40 +28,66 @@ if TYPE_CHECKING:
 class Instances(Struct):
     """The providers that could be made, and why the others could not."""
 
-    instances: dict[str, Provider]
+    instances: dict[str, dict[int, Provider]]  # by the number of the credential
     faults: dict[str, str]
+    files: dict[str, list[Path]]  # where each provider's secrets are
 
 
-def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], Struct]:
-    """The class and options of provider `name`; SettingsFault says what is wrong with them, by file and key."""
+def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
+    """The class and options of provider `name`, one set per credential; SettingsFault names file and key of a fault."""
     plugin = settings.providers[name].plugin
     provider = plugins.providers.get(plugin)
     if provider is None:
         message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
         raise SettingsFault([Fault(settings.file, f"providers.{name}.plugin", message)])
-    return provider, settings.provider_options(name, provider.Options)
+    numbers = range(settings.providers[name].instances)
+    return provider, [settings.provider_options(name, provider.Options, credential=number) for number in numbers]
 
 
 async def build_providers(
     names: Iterable[str], settings: Settings, *, plugins: Plugins, upstream: Upstream
 ) -> Instances:
     """Make and start every provider in `names` that can be."""
-    made = Instances({}, {})
+    made = Instances({}, {}, {})
     for name in names:
-        options: Struct | None = None
         try:
-            provider, options = check_options(name, settings, plugins)
-            instance = provider(options, upstream)
-            await instance.start()
+            provider, credentials = check_options(name, settings, plugins)
         except BaseException as error:
-            # Third-party constructors and start-ups raise what they like; one must not stop the others.
+            # A third party's Options may raise what they like while they are filled in.
             if not is_theirs(error):
                 raise
-            fault = made.faults[name] = _without_secrets(str(error), options)
-            gateway_log.error("provider %s is out of service: %s", name, fault or type(error).__name__)
-        else:
-            made.instances[name] = instance
+            made.faults[name] = str(error)
+            gateway_log.error("provider %s is out of service: %s", name, error)
+            continue
+        made.files[name] = [path for options in credentials for path in secret_files(options)]
+        for number, options in enumerate(credentials):
+            label = name if len(credentials) == 1 else f"{name}#{number}"
+            instance = await _instance(provider, options, upstream, label=label, faults=made.faults)
+            if instance is not None:
+                made.instances.setdefault(name, {})[number] = instance
     return made
+
+
+async def _instance(
+    provider: type[Provider], options: Struct, upstream: Upstream, *, label: str, faults: dict[str, str]
+) -> Provider | None:
+    try:
+        instance = provider(options, upstream)
+        await instance.start()
+    except BaseException as error:
+        # Third-party constructors and start-ups raise what they like; one must not stop the others.
+        if not is_theirs(error):
+            raise
+        fault = faults[label] = _without_secrets(str(error), options)
+        gateway_log.error("provider %s is out of service: %s", label, fault or type(error).__name__)
+        return None
+    return instance
+
+
+def secret_files(options: Struct) -> list[Path]:
+    """The files that hold the secrets of these options."""
+    values = (getattr(options, name) for name in options.__struct_fields__)
+    return [value.file for value in values if isinstance(value, Secret) and value.file is not None]
 
 
 def _without_secrets(text: str, options: Struct | None) -> str:

@@ -73,6 +73,27 @@ METRICS = (
     MetricSpec("gateway_in_flight", "gauge", "Requests being served", ("endpoint",)),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
+    MetricSpec(
+        "gateway_extra_attempts",
+        "counter",
+        "Attempts beyond a call's first; kind is retry, fallback or hedge",
+        ("model", "kind"),
+    ),
+    MetricSpec(
+        "gateway_hedges_lost", "counter", "Attempts cancelled because a rival was quicker", ("model", "provider")
+    ),
+    MetricSpec(
+        "gateway_circuit_opened",
+        "counter",
+        "Times a target, credential or provider was left alone",
+        ("model", "provider", "cause"),
+    ),
+    MetricSpec(
+        "gateway_targets_open",
+        "gauge",
+        "Workers that leave a target, credential or provider alone at present",
+        ("model", "provider", "credential", "cause"),
+    ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that died and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that died and were started again"),
     MetricSpec("gateway_workers", "gauge", "Workers that are serving"),

@@ -1,65 +1,169 @@
-"""Model and capability to an ordered list of targets: weights spread the calls, order falls back.
+"""Model and capability to an ordered list of targets: by strategy, then the fallbacks; sick ones are left out.
 
 `Router.resolve(model, Chat)` answers every place the call may go, best first. It only orders: who is tried, and what a
-failure means, is the dispatcher's.
+failure means, is the dispatcher's. Credentials of one target follow each other, a different one first each time.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import TypeVar
 
 from msgspec import Struct
 
-from gateway.catalog import Catalog, Model, WeightedTarget
-from gateway.errors import NoHealthyUpstream, UnsupportedParameter
+from gateway.catalog import Catalog, Model
+from gateway.circuit import Circuit
+from gateway.errors import (
+    GatewayError,
+    NoHealthyUpstream,
+    UnsupportedParameter,
+    UpstreamAuthError,
+    UpstreamRateLimited,
+)
+from gateway.health import Health
+from gateway.metrics import Metrics
 from gateway.provider import Provider, Target
 
 T = TypeVar("T")
 
 
 class Candidate(Struct, frozen=True):
-    """A target and the provider instance that serves it."""
+    """A target, the provider instance that serves it with one of its credentials, and how that place fares."""
 
     provider: Provider
     target: Target
     model: Model
+    circuit: Circuit
+
+
+class Spot:
+    """One target of a model with all its credentials."""
+
+    __slots__ = ("_turn", "candidates", "weight")
+
+    def __init__(self, candidates: Sequence[Candidate], weight: int) -> None:
+        self.candidates = candidates
+        self.weight = weight
+        self._turn = count()
+
+    def in_turn(self) -> Sequence[Candidate]:
+        """Its candidates, another credential first each time."""
+        if len(self.candidates) == 1:
+            return self.candidates
+        first = next(self._turn) % len(self.candidates)
+        return [*self.candidates[first:], *self.candidates[:first]]
+
+    @property
+    def latency(self) -> float:
+        """The quickest of its circuits; one without a figure counts as quickest, so that it gets one."""
+        return min(candidate.circuit.latency for candidate in self.candidates)
+
+    @property
+    def load(self) -> float:
+        """Calls in flight per weight."""
+        return sum(candidate.circuit.in_flight for candidate in self.candidates) / self.weight
 
 
 class Router:
     """Orders the targets of a model."""
 
     def __init__(
-        self, catalog: Catalog, providers: Mapping[str, Provider], *, rng: random.Random | None = None
+        self,
+        catalog: Catalog,
+        providers: Mapping[str, Mapping[int, Provider]],  # by name and number of the credential
+        *,
+        health: Health | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.catalog = catalog
-        self.providers = providers
+        self.health = health or Health(Metrics())
+        self._spots: dict[tuple[str, type], list[Spot]] = {}
         self._only: dict[tuple[str, type], list[Candidate]] = {}
+        self._all = {model.name: self._spots_of(model, providers) for model in catalog.models.values()}
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self.health.keep(found.circuit for spots in self._all.values() for spot in spots for found in spot.candidates)
 
     def resolve(self, model: Model, capability: type) -> list[Candidate]:
         """Candidates in the order to try them; UnsupportedParameter when none has the capability."""
-        only = self._only.get((model.name, capability))
-        if only is not None:
-            return only
-        ordered = [*self._spread(model.targets, model)]
-        for name in model.fallbacks:
-            fallback = self.catalog.find(name)
-            if fallback is not None:
-                ordered += self._spread(fallback.targets, fallback)
-        capable = [candidate for candidate in ordered if isinstance(candidate.provider, capability)]
-        if ordered and not capable:
-            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
-        if not capable:
-            raise NoHealthyUpstream()
-        if len(ordered) == 1:
-            self._only[model.name, capability] = capable  # nothing to order: the same answer for every call
-        return capable
+        key = (model.name, capability)
+        well = self.health.well
+        if well:
+            only = self._only.get(key)
+            if only is not None:
+                return only
+        ordered = [
+            candidate
+            for name in (model.name, *model.fallbacks)
+            for spot in self._ordered(name, capability)
+            for candidate in spot.in_turn()
+        ]
+        if not ordered:
+            self._refuse(model)
+        if len(ordered) == 1 and well:
+            self._only[key] = ordered  # nothing to order: the same answer for every call
+        if well:
+            return ordered
+        now = time.monotonic()
+        ready = [candidate for candidate in ordered if candidate.circuit.ready(now)]
+        if not ready:
+            raise unavailable(ordered, now)
+        return ready
 
-    def _spread(self, targets: tuple[WeightedTarget, ...], model: Model) -> list[Candidate]:
-        loaded = [item for item in targets if item.target.provider in self.providers]
-        if len(loaded) > 1:
-            # Weighted shuffle: each key is an exponential variate of rate `weight`, and the smallest goes first.
-            loaded = sorted(loaded, key=lambda item: self._rng.expovariate(item.weight))
-        return [Candidate(self.providers[item.target.provider], item.target, model) for item in loaded]
+    def _refuse(self, model: Model) -> None:
+        if any(self._all[name] for name in self._names(model)):
+            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
+        raise NoHealthyUpstream()
+
+    def _names(self, model: Model) -> Iterable[str]:
+        found = map(self.catalog.find, (model.name, *model.fallbacks))
+        return [model.name for model in found if model is not None]
+
+    def _ordered(self, name: str, capability: type) -> list[Spot]:
+        spots = self._capable(name, capability)
+        if len(spots) < 2:
+            return spots
+        strategy = self.catalog.models[self.catalog.aliases.get(name, name)].strategy
+        if strategy == "in_order":
+            return spots
+        # Weighted shuffle: each key is an exponential variate of rate `weight`, and the smallest goes first.
+        shuffled = sorted(spots, key=lambda spot: self._rng.expovariate(spot.weight))
+        if strategy == "least_latency":
+            return sorted(shuffled, key=lambda spot: spot.latency)
+        if strategy == "least_busy":
+            return sorted(shuffled, key=lambda spot: spot.load)
+        return shuffled
+
+    def _capable(self, name: str, capability: type) -> list[Spot]:
+        name = self.catalog.aliases.get(name, name)
+        found = self._spots.get((name, capability))
+        if found is None:
+            found = [spot for spot in self._all.get(name, ()) if isinstance(spot.candidates[0].provider, capability)]
+            self._spots[name, capability] = found
+        return found
+
+    def _spots_of(self, model: Model, providers: Mapping[str, Mapping[int, Provider]]) -> list[Spot]:
+        spots = []
+        for item in model.targets:
+            instances = providers.get(item.target.provider, {})
+            candidates = [self._candidate(instances[number], item.target, model, number) for number in instances]
+            if candidates:
+                spots.append(Spot(candidates, item.weight))
+        return spots
+
+    def _candidate(self, provider: Provider, target: Target, model: Model, credential: int) -> Candidate:
+        return Candidate(provider, target, model, self.health.circuit(target.provider, credential, target.model))
+
+
+def unavailable(candidates: Iterable[Candidate], now: float) -> GatewayError:
+    """Why none of them may be called, and when to come back."""
+    blocking = [candidate.circuit.blocking() for candidate in candidates]
+    wait = max(0.001, min(circuit.until for circuit in blocking) - now)
+    causes = {circuit.cause for circuit in blocking}
+    if causes == {"limited"}:
+        return UpstreamRateLimited(retry_after=wait)
+    if causes == {"credential"}:
+        return UpstreamAuthError()
+    return NoHealthyUpstream(retry_after=wait)

@@ -58,6 +58,11 @@ class Secret:
         """The reference as an operator may see it; a literal stays hidden."""
         return HIDDEN if self._kind == "literal" else f"{self._kind}:{self._place}"
 
+    @property
+    def file(self) -> Path | None:
+        """The file that holds it, if one does: to be read anew when it changes."""
+        return Path(self._place) if self._kind == "file" else None
+
     def reveal(self) -> str:
         """The text itself; SecretFault names the variable or file that does not hold one."""
         if self._kind == "literal":

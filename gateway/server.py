@@ -8,10 +8,13 @@ admitted with, and replaced providers live on until those end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
+from gateway.health import Health
+from gateway.health_sharing import HealthSharing
 from gateway.idempotency import Idempotency
 from gateway.ids import Ids
 from gateway.instances import build_providers
@@ -24,6 +27,7 @@ from gateway.relay import Pulse
 from gateway.routes import Application
 from gateway.routing import Router
 from gateway.running import Running
+from gateway.secret_watch import SecretWatch
 from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.store import Store
@@ -57,8 +61,11 @@ class Gateway:
         if journal is not None:
             journal.store_is_whole = store.whole
         self.upstream = Upstream()
-        self.providers: dict[str, Provider] = {}
-        self.router = Router(self.catalog, self.providers)
+        self.providers: dict[str, dict[int, Provider]] = {}  # by name and number of the credential
+        self.secrets = SecretWatch(self.renew)
+        self.health = Health(self.metrics)
+        self.health_sharing = HealthSharing(self.health, store)
+        self.router = Router(self.catalog, self.providers, health=self.health)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.running = Running(self.ledger, store)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
@@ -82,6 +89,8 @@ class Gateway:
         await gateway._use_providers(settings)
         plugins.call_strict("startup", gateway=gateway)
         gateway.running.start()
+        gateway.health_sharing.start()
+        gateway.secrets.start()
         return gateway
 
     def application(self) -> Application:
@@ -94,22 +103,33 @@ class Gateway:
         await self._use_providers(settings, previous=self.settings)
         self.settings, self.catalog = settings, catalog
         self.ledger.groups = catalog.groups
-        self.router = Router(catalog, self.providers)
+        self.router = Router(catalog, self.providers, health=self.health)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
 
-    async def _use_providers(self, settings: Settings, *, previous: Settings | None = None) -> None:
+    async def renew(self, names: set[str]) -> None:
+        """Make these providers anew: a file with a secret of theirs has changed."""
+        gateway_log.info("secrets changed: making %s anew", ", ".join(sorted(names)))
+        await self._use_providers(self.settings, previous=self.settings, stale=names)
+
+    async def _use_providers(
+        self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()
+    ) -> None:
         """Keep the instances whose settings did not change, make the others, retire what is gone."""
         wanted, before = settings.providers, previous.providers if previous else {}
         kept = {
-            name: old for name, old in self.providers.items() if name in wanted and before.get(name) == wanted[name]
+            name: old
+            for name, old in self.providers.items()
+            if name in wanted and before.get(name) == wanted[name] and name not in stale
         }
         fresh = [name for name in wanted if name not in kept]
         made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
-        for name, provider in self.providers.items():
+        for name, instances in self.providers.items():
             if name not in kept:
-                self._retire(provider)
+                for provider in instances.values():
+                    self._retire(provider)
         self.providers = {**kept, **made.instances}
-        self.router = Router(self.catalog, self.providers)
+        self.secrets.watch(made.files, kept=kept)
+        self.router = Router(self.catalog, self.providers, health=self.health)
 
     def _retire(self, provider: Provider) -> None:
         self._retired.append(provider)
@@ -131,11 +151,14 @@ class Gateway:
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has drained."""
         await self.running.close()
+        await self.secrets.close()
+        await self.health_sharing.close()
         await self.settlement.drain()
         await self.idempotency.drain()
         self.access_log.flush()
         self.plugins.call_each("shutdown", gateway=self)
-        for provider in [*self.providers.values(), *self._retired]:
+        serving = [provider for instances in self.providers.values() for provider in instances.values()]
+        for provider in [*serving, *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()
         if self.ledger.recovery is not None:

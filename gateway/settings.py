@@ -111,6 +111,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     commit_after: Seconds = 10.0
     unknown_params: Literal["forward", "drop", "reject"] = "forward"
     unknown_model_status: Literal[403, 404] = 403
+    default_image_model: Annotated[str, Meta(max_length=256)] = ""
     legacy_quota_code: bool = False
     obfuscation: Literal["upstream", "on", "off"] = "upstream"
     debug_headers: bool = False
@@ -137,7 +138,13 @@ class ProviderSettings(Struct, frozen=True, kw_only=True):
     """[providers.NAME]: which plugin's provider serves it, and the options that provider declares."""
 
     plugin: Annotated[str, Meta(min_length=1)]
+    credentials: tuple[dict[str, Any], ...] = ()  # each replaces options of the same names: one instance apiece
     options: dict[str, Any] = {}
+
+    @property
+    def instances(self) -> int:
+        """How many instances of the provider serve, one per credential."""
+        return max(1, len(self.credentials))
 
 
 class TargetSettings(Struct, frozen=True, kw_only=True):
@@ -232,6 +239,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     first_byte_timeout: Seconds = 120.0
     idle_timeout: Seconds = 120.0
     total_timeout: Seconds = 600.0
+    strategy: Literal["weighted", "in_order", "least_latency", "least_busy"] = "weighted"
+    retries: Annotated[int, Meta(ge=0, le=2)] = 2
+    hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
+    continue_cut: bool = False
     disconnect: Literal["delivered", "drain", "void"] = "delivered"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
 
@@ -290,15 +301,21 @@ class Settings(Struct, frozen=True, kw_only=True):
             return None
         return Secret.parse(self.store.pepper, literals=self.demo, folder=self.folder)
 
-    def provider_options(self, name: str, kind: type[S]) -> S:
-        """The options of provider `name` as its plugin declares them; SettingsFault for every fault in them."""
+    def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
+        """The options of provider `name`, with one of its credentials, as its plugin declares them.
+
+        SettingsFault for every fault in them.
+        """
         reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
-        options = reader.struct(kind, self.providers[name].options, ("providers", name))
+        provider, key = self.providers[name], ("providers", name)
+        own = provider.credentials[credential] if provider.credentials else {}
+        options = reader.struct(kind, {**provider.options, **own}, key)
         if options is None:
             raise SettingsFault(reader.faults)
         return options
 
 
+OWN_PROVIDER_KEYS = frozenset({"plugin", "credentials"})  # every other one is the provider's
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo"})
 
 
@@ -339,7 +356,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
 
 
 def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
-    """[providers.*]: `plugin` is ours, every other key is the provider's."""
+    """[providers.*]: `plugin` and `credentials` are ours, every other key is the provider's."""
     if not isinstance(tables, dict):
         return cast("dict[str, Any] | None", reader.value(dict[str, ProviderSettings], tables, ("providers",)))
     return {name: _provider(table, reader, ("providers", name)) for name, table in tables.items()}
@@ -348,10 +365,13 @@ def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
 def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings | None:
     if not isinstance(table, dict):
         return reader.struct(ProviderSettings, table, key)
-    own = {name: value for name, value in table.items() if name == "plugin"}
+    own = {name: value for name, value in table.items() if name in OWN_PROVIDER_KEYS}
     provider = reader.struct(ProviderSettings, own, key)
-    options = {name: plain(value) for name, value in table.items() if name != "plugin"}
-    return None if provider is None else structs.replace(provider, options=options)
+    options = {name: plain(value) for name, value in table.items() if name not in OWN_PROVIDER_KEYS}
+    if provider is None:
+        return None
+    credentials = tuple(plain(credential) for credential in provider.credentials)
+    return structs.replace(provider, options=options, credentials=credentials)
 
 
 def _sound(section: Any) -> Any:
@@ -384,4 +404,19 @@ created = 2026-11-21
 context_window = 128000
 max_output_tokens = 16384
 price = { input = 0.5, cached_input = 0.05, output = 1.5 }
+
+[models.fake-embedding]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+context_window = 8192
+endpoints = ["embeddings"]
+price = { input = 0.02 }
+
+[models.fake-image]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["images"]
+price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } } }
 """

@@ -60,7 +60,11 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def router(tmp_path: Path) -> Router:
-    providers = {"a": Named(None, None), "b": Named(None, None), "mute": Mute(None, None)}  # type: ignore[arg-type]
+    providers = {
+        "a": {0: Named(None, None)},  # type: ignore[arg-type]
+        "b": {0: Named(None, None)},  # type: ignore[arg-type]
+        "mute": {0: Mute(None, None)},  # type: ignore[arg-type]
+    }
     return Router(catalog(tmp_path), providers, rng=random.Random(7))
 
 

@@ -80,17 +80,22 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
 
 def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings) -> None:
     try:
-        _, options = check_options(name, settings, plugins)
+        _, credentials = check_options(name, settings, plugins)
     except SettingsFault as error:
         findings.faults += error.faults
         return
-    for field in options.__struct_fields__:
-        secret = getattr(options, field)
-        if isinstance(secret, Secret):
-            try:
-                secret.reveal()
-            except SecretFault as error:
-                findings.fault(str(error), "providers", name, field)
+    for number, options in enumerate(credentials):
+        place = ("credentials", number) if len(credentials) > 1 else ()
+        for field in options.__struct_fields__:
+            _check_secret(getattr(options, field), findings, "providers", name, *place, field)
+
+
+def _check_secret(value: object, findings: Findings, *key: str | int) -> None:
+    if isinstance(value, Secret):
+        try:
+            value.reveal()
+        except SecretFault as error:
+            findings.fault(str(error), *key)
 
 
 def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -> None:

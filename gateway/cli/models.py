@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.circuit import Place
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
+from gateway.cli.session import Session, run
+from gateway.health_sharing import News, read_news
 from gateway.money import format_amount
 from gateway.price import Price, price_on
 
@@ -18,11 +22,18 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "provider", "model", "groups", "price", "price_version")
 
 
+HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", "cause", "until")
+
+
 @click.command()
+@click.option("--health", "with_health", is_flag=True, help="How every target fares, as the running gateway found out.")
 @json_option
 @configured
-def command(settings: Settings, as_json: bool) -> None:
+def command(settings: Settings, with_health: bool, as_json: bool) -> None:
     """What is served."""
+    if with_health:
+        _print_health(settings, as_json)
+        return
     records = [model_form(name, model) for name, model in sorted(settings.models.items())]
     if as_json:
         print_json(records)
@@ -65,6 +76,46 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
         "aliases": list(model.aliases),
         "endpoints": list(model.endpoints),
     }
+
+
+def _print_health(settings: Settings, as_json: bool) -> None:
+    async def work(session: Session) -> list[News]:
+        return await read_news(session.store)
+
+    rows = health_forms(settings, run(settings, work), time.time())
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(HEALTH_COLUMNS, rows)
+
+
+def health_forms(settings: Settings, news: list[News], now: float) -> list[dict[str, Any]]:
+    """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
+    told = {item.place: item for item in news}
+    rows = []
+    for name, model in sorted(settings.models.items()):
+        places = [(target.provider, target.model or name) for target in model.targets]
+        for provider, upstream in places or [(model.provider, model.model or name)]:
+            for credential in range(settings.providers[provider].instances):
+                wide = (Place(provider), Place(provider, credential), Place(provider, credential, upstream))
+                open_ones = [told[place] for place in wide if place in told]
+                found = max(open_ones, key=lambda item: item.left(now), default=None)
+                rows.append(
+                    {
+                        "model": name,
+                        "provider": provider,
+                        "credential": credential,
+                        "upstream_model": upstream,
+                        "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
+                        "cause": found.cause if found else "",
+                        "until": _moment(found.at + found.seconds) if found else "",
+                    }
+                )
+    return rows
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def price_form(price: PriceSettings) -> dict[str, Any]:
