@@ -26,6 +26,7 @@ from gateway.errors import (
 
 IN_A_ROW = 5
 WINDOW, WINDOW_SECONDS = 20, 10.0
+FAULTS_WITHIN = 60.0  # seconds in which as many faults of its code quarantine a provider
 OPEN_FOR, OPEN_AT_MOST = 30.0, 300.0  # seconds, the first time and at most
 PROBE_WITHIN = 60.0  # seconds after which a probe that says nothing makes room for another
 NEVER = -math.inf
@@ -51,6 +52,7 @@ class Circuit:
 
     __slots__ = (
         "_again",
+        "_faults",
         "_probed",
         "_recent",
         "_row",
@@ -74,6 +76,7 @@ class Circuit:
         self._again = 0  # times opened since it was last well
         self._probed = NEVER
         self._recent: deque[tuple[float, bool]] = deque(maxlen=WINDOW)
+        self._faults: deque[float] = deque(maxlen=IN_A_ROW)  # when the provider's own code broke
         self._told = told
 
     # Asking ----------------------------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ class Circuit:
         elif isinstance(error, UpstreamOverloaded) and error.code == "service_unavailable":
             (self.above or self).open("credit", now, OPEN_AT_MOST)
         elif of_plugin:
-            self._widest().count("plugin", now)
+            self._widest().fault(now)
         else:
             self.count("failures", now)
 
@@ -144,6 +147,13 @@ class Circuit:
         self._recent.append((now, False))
         if self.cause == cause or self._row >= IN_A_ROW or self._half_failed(now):
             self.open(cause, now, min(OPEN_FOR * 2**self._again, OPEN_AT_MOST))
+            self._again = min(self._again + 1, 10)
+
+    def fault(self, now: float) -> None:
+        """The provider's own code broke, or held the loop: answers in between do not excuse it."""
+        self._faults.append(now)
+        if self.cause == "plugin" or (len(self._faults) == IN_A_ROW and self._faults[0] > now - FAULTS_WITHIN):
+            self.open("plugin", now, min(OPEN_FOR * 2**self._again, OPEN_AT_MOST))
             self._again = min(self._again + 1, 10)
 
     def open(self, cause: Cause, now: float, seconds: float) -> None:

@@ -4,7 +4,8 @@
 
     GatewayError
     ├── BadRequest 400 ─────────── InvalidJSON · MissingParameter · InvalidType · InvalidValue · OutOfRange
-    │                              UnsupportedParameter · UnknownParameter · ContextLengthExceeded · ContentFiltered
+    │                              UnsupportedParameter · UnsupportedValue · UnknownParameter · ContextLengthExceeded
+    │                              ContentFiltered
     ├── InvalidApiKey 401
     ├── Forbidden 403 ──────────── ModelNotPermitted · InsufficientPermissions
     ├── NotFound 404 ───────────── UnknownURL · ModelNotFound
@@ -16,7 +17,7 @@
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited · SlowDown
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
     ├── InternalError 500
-    ├── Unavailable 503 ────────── StoreUnavailable · Draining · NoHealthyUpstream
+    ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
 
@@ -156,6 +157,12 @@ class UnsupportedParameter(BadRequest):
     """The chosen model cannot do what this field asks."""
 
     default_code = "unsupported_parameter"
+
+
+class UnsupportedValue(BadRequest):
+    """The chosen model knows the field, but not this value or form of it."""
+
+    default_code = "unsupported_value"
 
 
 class UnknownParameter(BadRequest):
@@ -420,6 +427,13 @@ class Draining(Unavailable):
     """This process is shutting down."""
 
     close_connection = True
+
+
+class Overloaded(Unavailable):
+    """This worker's loop runs late, or its memory is full: refused before anything is done for the request."""
+
+    default_code = "server_is_overloaded"
+    default_message = "The gateway is overloaded; try again in a moment"
 
 
 class NoHealthyUpstream(Unavailable):

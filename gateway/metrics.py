@@ -27,6 +27,7 @@ LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 INTER_CHUNK = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+STALL = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
 UNKNOWN = "unknown"
@@ -93,6 +94,13 @@ METRICS = (
         "gauge",
         "Workers that leave a target, credential or provider alone at present",
         ("model", "provider", "credential", "cause"),
+    ),
+    MetricSpec(
+        "gateway_loop_stall_seconds",
+        "histogram",
+        "Times that a worker's event loop stood still, by the provider whose code held it",
+        ("provider",),
+        STALL,
     ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that died and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that died and were started again"),

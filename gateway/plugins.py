@@ -29,6 +29,10 @@ ENTRY_POINT_GROUP = "gateway"
 # Named as strings: the engine never imports its own providers, it loads them as it loads anyone's.
 BUILTINS: Mapping[str, str] = {
     "openai": "gateway_providers.openai",
+    "anthropic": "gateway_providers.anthropic",
+    "bedrock": "gateway_providers.bedrock",
+    "cohere": "gateway_providers.cohere",
+    "gemini": "gateway_providers.gemini",
     "fake": "gateway_providers.fake",
 }
 
@@ -48,7 +52,7 @@ class PluginReport(Struct, kw_only=True):
     source: str  # "built-in", or the distribution it came with
     providers: list[str] = []
     capabilities: list[str] = []
-    state: str = "active"  # active · failed · disabled
+    state: str = "active"  # active · failed · disabled · quarantined
     reason: str = ""
 
 

@@ -8,7 +8,8 @@ admitted with, and replaced providers live on until those end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
@@ -22,6 +23,7 @@ from gateway.ledger import Journal, Ledger
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins import Plugins, load_plugins
+from gateway.pressure import Pressure
 from gateway.provider import Provider
 from gateway.relay import Pulse
 from gateway.routes import Application
@@ -32,9 +34,12 @@ from gateway.settings import Settings
 from gateway.settlement import Settlement
 from gateway.store import Store
 from gateway.transport.upstream import Upstream
+from gateway.watchdog import Stall, Watchdog
 
 #: Seconds that a provider replaced by a reload is kept for the calls it still serves: the longest a call may take.
 RETIRE_AFTER = 3600.0
+#: Where the built-in providers lie, each in a package or module of its own.
+BUILTIN_PACKAGE = "gateway_providers"
 
 
 class Gateway:
@@ -68,6 +73,8 @@ class Gateway:
         self.router = Router(self.catalog, self.providers, health=self.health)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.running = Running(self.ledger, store)
+        self.pressure = Pressure(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
+        self.watchdog = Watchdog(self.pressure, self._stalled)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
         server = settings.server
         self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
@@ -90,6 +97,8 @@ class Gateway:
         plugins.call_strict("startup", gateway=gateway)
         gateway.running.start()
         gateway.health_sharing.start()
+        gateway.pressure.start()
+        gateway.watchdog.start()
         gateway.secrets.start()
         return gateway
 
@@ -102,6 +111,7 @@ class Gateway:
         catalog = Catalog.build(settings)
         await self._use_providers(settings, previous=self.settings)
         self.settings, self.catalog = settings, catalog
+        self.pressure.max_lag, self.pressure.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.groups = catalog.groups
         self.router = Router(catalog, self.providers, health=self.health)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
@@ -128,8 +138,18 @@ class Gateway:
                 for provider in instances.values():
                     self._retire(provider)
         self.providers = {**kept, **made.instances}
+        self.watchdog.packages = _packages(self.providers)
         self.secrets.watch(made.files, kept=kept)
         self.router = Router(self.catalog, self.providers, health=self.health)
+
+    def _stalled(self, stall: Stall) -> None:
+        """The loop stood still: say who held it, and hold it against them."""
+        names = self.watchdog.packages.get(stall.package, [])
+        for name in names:
+            self.health.provider(name).fault(time.monotonic())
+        culprit = f"by provider {', '.join(names)} " if names else ""
+        gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.place)
+        self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
 
     def _retire(self, provider: Provider) -> None:
         self._retired.append(provider)
@@ -151,6 +171,8 @@ class Gateway:
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has drained."""
         await self.running.close()
+        self.watchdog.close()
+        self.pressure.close()
         await self.secrets.close()
         await self.health_sharing.close()
         await self.settlement.drain()
@@ -166,3 +188,14 @@ class Gateway:
         await self.store.close()
         if self.journal is not None:
             self.journal.close()
+
+
+def _packages(providers: Mapping[str, Mapping[int, Provider]]) -> dict[str, list[str]]:
+    """The packages that providers' code lies in, and the names of the providers that each serves."""
+    found: dict[str, list[str]] = {}
+    for name, instances in providers.items():
+        for provider in list(instances.values())[:1]:
+            steps = type(provider).__module__.split(".")
+            depth = 2 if steps[0] == BUILTIN_PACKAGE else 1
+            found.setdefault(".".join(steps[:depth]), []).append(name)
+    return found

@@ -1,8 +1,9 @@
-"""`gateway plugins`: what is loaded, what it can do, and why something is not."""
+"""`gateway plugins`: what is loaded, what it can do, and why something is not; `gateway plugins new` begins one."""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,11 @@ import msgspec
 
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
-from gateway.plugins import load_plugins
+from gateway.cli.session import Session, run
+from gateway.errors import GatewayError
+from gateway.health_sharing import News, read_news
+from gateway.plugins import PluginReport, load_plugins
+from gateway.store import StoreFault
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
@@ -24,8 +29,37 @@ COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "r
 def command(settings: Settings, as_json: bool) -> None:
     """What is loaded, its capabilities, and why something is not."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
-    reports = [msgspec.to_builtins(report) for report in load_plugins(settings.plugins).reports]
+    reports = load_plugins(settings.plugins).reports
+    quarantine(reports, settings, _news(settings), time.time())
+    forms = [msgspec.to_builtins(report) for report in reports]
     if as_json:
-        print_json(reports)
+        print_json(forms)
     else:
-        print_table(COLUMNS, reports)
+        print_table(COLUMNS, forms)
+
+
+def quarantine(reports: list[PluginReport], settings: Settings, news: list[News], now: float) -> None:
+    """Mark the plugins whose code the running gateway leaves alone."""
+    by_name = {report.name: report for report in reports}
+    for item in news:
+        provider = settings.providers.get(item.provider)
+        report = by_name.get(provider.plugin) if provider is not None else None
+        if report is not None and item.cause == "plugin":
+            left = max(0.0, item.left(now))
+            report.state = "quarantined"
+            report.reason = f"the code behind provider {item.provider} keeps failing; probed in {left:.0f} s"
+
+
+def _news(settings: Settings) -> list[News]:
+    """What the running gateway found out; nothing where there is no store yet, or none that answers."""
+    if not settings.store.url and not settings.data_dir.is_dir():
+        return []
+
+    async def work(session: Session) -> list[News]:
+        return await read_news(session.store)
+
+    try:
+        return run(settings, work)
+    except (GatewayError, StoreFault) as error:
+        click.echo(f"gateway: whether plugins are quarantined is not known: {error}", err=True)
+        return []

@@ -48,21 +48,23 @@ class BaseHandler(HTTPMessageDelegate):
     endpoint = "other"  # the name in metrics
     headers: HTTPHeaders
 
+    # As a request begins; on the class, so that making a handler sets only what differs.
+    method = ""
+    key: ApiKey | None = None
+    status = 0  # of the answer, once it was sent
+    outcome = "ok"
+    detail = ""
+    task: asyncio.Task[None] | None = None
+    _ended = False
+
     def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
         self.gateway = gateway
         self.exchange = exchange
         self.path = path
         self.argument = argument  # what the path says beyond the route, percent-decoded
-        self.method = ""
         self.started = time.monotonic()
         self.request_id = gateway.ids.request_id()
-        self.key: ApiKey | None = None
-        self.status = 0  # of the answer, once it was sent
-        self.outcome = "ok"
-        self.detail = ""
         self.answer_headers = fixed_headers(self.request_id)
-        self.task: asyncio.Task[None] | None = None
-        self._ended = False
 
     # What the transport calls ----------------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class BaseHandler(HTTPMessageDelegate):
     def finish(self) -> None:
         """The whole request is here: answer it."""
         if not self.status:
-            self.task = asyncio.get_running_loop().create_task(self._answer())
+            self.task = self.exchange.loop.create_task(self._answer())
 
     async def _answer(self) -> None:
         try:
@@ -150,11 +152,9 @@ class BaseHandler(HTTPMessageDelegate):
     def finish_bytes(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
         """Answer with a whole body, an encoded JSON document unless it says otherwise."""
         self.answer_headers["Content-Type"] = media_type
-        self.answer_headers["Content-Length"] = str(len(body))
         self.tell_time()
         self.status = status
-        self.exchange.write_head(status, self.answer_headers, body)
-        self.exchange.finish()
+        self.exchange.answer(status, self.answer_headers, body)
         self.ended()
 
     def tell_time(self) -> None:
@@ -213,7 +213,10 @@ class KeyedHandler(BaseHandler):
 
     def prepare(self) -> Awaitable[None] | None:
         """Authenticate before anything else is looked at, the body included."""
-        credential = bearer(self.headers.get("Authorization"), self.headers.get("Api-Key"))
+        if self.gateway.pressure.high:
+            raise errors.Overloaded()
+        authorization = self.headers.get("Authorization")
+        credential = bearer(authorization, self.headers.get("Api-Key") if authorization is None else None)
         key = self.gateway.auth.cached(credential)
         return self._known(key) if key is not None else self._authenticate(credential)
 

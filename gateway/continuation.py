@@ -1,0 +1,168 @@
+"""A stream of plain text that its upstream cut off goes on at another target, if the model says `continue_cut = true`.
+
+The new target gets the conversation, the text so far as its own words, and the request to go on where it stops. That is
+honest for prose only: a stream that has begun a tool call, a second choice, reasoning or anything else than text is
+left cut, and so is structured output. It happens once per call. Sharp edge: no upstream's count covers such an answer,
+so the whole of it is billed by what was delivered, marked as estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, structs
+
+from gateway.dispatch import Dispatcher, Opened
+from gateway.errors import GatewayError, UpstreamError
+from gateway.fitting import Fitted
+from gateway.routing import Candidate
+from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
+from gateway.usage import text_units, tokens_of
+
+GO_ON = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
+MAX_TEXT = 1 << 20  # characters that are kept for it; a longer answer is left cut
+
+Attempt = Callable[[Fitted[ChatRequest]], AsyncIterator[ChatChunk]]
+
+
+class Continuation:
+    """The rest of one opened stream, and if that breaks off, of another one."""
+
+    def __init__(
+        self,
+        opened: Opened[ChatChunk],
+        options: Sequence[Fitted[ChatRequest]],
+        *,
+        dispatcher: Dispatcher,
+        attempt: Attempt,
+        tried: list[Candidate],
+    ) -> None:
+        self.continued = False
+        self._opened = opened
+        self._options = options
+        self._dispatcher = dispatcher
+        self._attempt = attempt
+        self._tried = tried
+        self._rest = opened.rest
+        self._parts: list[str] | None = []  # the text so far; None once it is not for another to continue
+        self._size = 0
+        self._ended = False
+        self._note(opened.first)
+
+    async def chunks(self) -> AsyncIterator[ChatChunk]:
+        """Every chunk after the first."""
+        try:
+            async for chunk in self._rest:
+                self._note(chunk)
+                yield chunk
+            if self._ended:
+                return
+            failure: GatewayError = UpstreamError(detail="cut off")
+        except UpstreamError as error:
+            failure = error
+        finally:
+            await _close(self._rest)
+        async for chunk in self._other(failure):
+            yield chunk
+
+    async def _other(self, failure: GatewayError) -> AsyncIterator[ChatChunk]:
+        options = self._successors()
+        if not options:
+            raise failure
+        self._dispatcher.failed(self._opened.candidate, failure)
+        self._dispatcher.metrics.inc("gateway_extra_attempts", (options[0].candidate.model.name, "continuation"))
+        opened = await self._dispatcher.open(options, self._attempt, self._tried)
+        self.continued = True
+        try:
+            yield _plain(opened.first)
+            async for chunk in opened.rest:
+                yield _plain(chunk)
+        finally:
+            await opened.close()
+
+    def _note(self, chunk: ChatChunk) -> None:
+        self._ended = self._ended or any(part.finish_reason for part in chunk.choices)
+        if self._parts is None:
+            return
+        for part in chunk.choices:
+            if part.index or not _is_text(part.delta):
+                self._parts = None
+                return
+            if part.delta.content:
+                self._parts.append(part.delta.content)
+                self._size += len(part.delta.content)
+        if self._size > MAX_TEXT:
+            self._parts = None
+
+    def _successors(self) -> list[Fitted[ChatRequest]]:
+        """The other targets, with the request to go on; none when this answer cannot be continued."""
+        if not self._parts or self._ended or not _is_prose(self._options[0].request):
+            return []
+        text = "".join(self._parts)
+        here = self._opened.candidate.target
+        return [
+            structs.replace(option, request=continued(option.request, text, factor=option.candidate.model.token_factor))
+            for option in self._options
+            if option.candidate.target is not here
+        ]
+
+
+def continued(request: ChatRequest, text: str, *, factor: float) -> ChatRequest:
+    """The request for the rest of an answer that has come as far as `text`."""
+    messages = [*request.messages, AssistantMessage(content=text), UserMessage(content=GO_ON)]
+    fields = {**request.fields, "messages": _appended(request.fields.get("messages"), messages)}
+    limits = {}
+    for name in ("max_tokens", "max_completion_tokens"):
+        limit = getattr(request, name)
+        if limit is not None:
+            limits[name] = max(1, limit - tokens_of(text_units(text), factor=factor))
+            fields[name] = Raw(b"%d" % limits[name])
+    return structs.replace(request, messages=messages, fields=fields, **limits)
+
+
+def _appended(sent: Raw | None, messages: Sequence[object]) -> Raw:
+    """The messages as the caller sent them, and the two that are ours."""
+    ours = b",".join(map(msgspec.json.encode, messages[-2:]))
+    body = bytes(sent).rstrip() if sent is not None else b""
+    return Raw(body[:-1] + b"," + ours + b"]") if body else Raw(msgspec.json.encode(messages))
+
+
+def _is_prose(request: ChatRequest) -> bool:
+    plain_format = request.response_format is None or isinstance(request.response_format, TextFormat)
+    return plain_format and request.choices == 1 and not request.logprobs and "audio" not in (request.modalities or ())
+
+
+def _is_text(delta: Delta) -> bool:
+    others = (
+        delta.reasoning_content,
+        delta.refusal,
+        delta.tool_calls,
+        delta.function_call,
+        delta.audio,
+        delta.annotations,
+        delta.reasoning_details,
+        delta.thinking_blocks,
+        delta.images,
+    )
+    return not any(value is not UNSET and value is not None for value in others)
+
+
+def _plain(chunk: ChatChunk) -> ChatChunk:
+    """A chunk of the other target as part of this answer: its role and its usage are of another one."""
+    chunk.usage = UNSET
+    chunk.choices = [_without_role(part) for part in chunk.choices if part.index == 0]
+    return chunk
+
+
+def _without_role(part: ChunkChoice) -> ChunkChoice:
+    part.delta.role = UNSET
+    return part
+
+
+async def _close(stream: AsyncIterator[ChatChunk]) -> None:
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()

@@ -1,0 +1,118 @@
+"""A cut stream of plain text goes on at another target, once; nothing else is ever continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.ledger import Ledger
+from gateway.settings import Settings, parse
+from gateway.testing import FakeUpstream
+from gateway.testing.fake_upstream import Reply
+from tests.handlers.conftest import Client
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """`going` is served by two providers on the same server and may be continued; `cut` may not."""
+    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
+    model = {"targets": targets, "strategy": "in_order", "price": {"input": 1, "output": 2}}
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {"one": provider, "two": provider},
+            "models": {"going": {**model, "continue_cut": True}, "cut": model},
+        },
+        demo=True,
+    )
+
+
+def chunk(delta: dict[str, Any], *, index: int = 0, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
+
+
+def cut(*deltas: dict[str, Any]) -> Reply:
+    """A stream that breaks off."""
+    reply = Reply.stream([chunk({"role": "assistant", "content": ""}), *map(chunk, deltas)], done=False)
+    reply.end = "cut"
+    return reply
+
+
+def rest(text: str) -> Reply:
+    usage = {"choices": [], "usage": {"prompt_tokens": 900, "completion_tokens": 3, "total_tokens": 903}}
+    return Reply.stream([chunk({"role": "assistant", "content": text}), chunk({}, finish="stop"), usage])
+
+
+def said(text: str) -> str:
+    """What a client makes of the frames."""
+    frames = [msgspec.json.decode(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return "".join(c["delta"].get("content") or "" for frame in frames for c in frame.get("choices", []))
+
+
+async def test_a_cut_text_is_finished_by_the_other_target_as_one_stream(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}, {"content": "a time"}), rest(" there was an end."))
+    response, text, failure = await client.stream(
+        model="going", max_tokens=50, stream_options={"include_usage": True}, seed=7
+    )
+    assert (response.status, failure) == (200, None)
+    assert said(text) == "Once upon a time there was an end."
+    assert text.endswith("data: [DONE]\n\n")
+    assert text.count('"role":"assistant"') == 1
+    second = upstream.seen[1].json
+    assert second["model"] == "second"
+    assert second["seed"] == 7
+    assert second["messages"][0] == {"role": "user", "content": "Hi"}
+    assert (second["messages"][1]["role"], second["messages"][1]["content"]) == ("assistant", "Once upon a time")
+    assert second["messages"][2]["role"] == "user"
+    assert second["max_tokens"] == 46
+    [line] = [line.json_form() async for line in ledger.lines("acme") if line.kind == "use"]
+    assert (line["attempts"], line["estimated"]) == (2, True)
+    usage = [msgspec.json.decode(row[6:])["usage"] for row in text.splitlines() if '"choices":[]' in row]
+    assert usage[0]["completion_tokens"] == 9
+    assert usage[0]["prompt_tokens"] < 50, "the second target's prompt is not the caller's"
+
+
+async def test_without_the_setting_a_cut_stream_ends_in_an_error(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest("never"))
+    _, text, _ = await client.stream(model="cut")
+    assert "upstream_stream_truncated" in text
+    assert "[DONE]" not in text
+    assert len(upstream.seen) == 1
+
+
+CALL = {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{"}}]}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "fields"),
+    [
+        ([{"content": "Let me see"}, CALL], {}),
+        ([{"reasoning_content": "Hmm"}, {"content": "Well"}], {}),
+        ([{"content": "{"}], {"response_format": {"type": "json_object"}}),
+        ([{"content": "x"}], {"n": 2}),
+        ([{"content": "x"}], {"logprobs": True}),
+        ([], {}),
+    ],
+    ids=["tool call", "reasoning", "structured output", "two choices", "logprobs", "nothing said yet"],
+)
+async def test_anything_but_plain_text_is_left_cut(
+    client: Client, upstream: FakeUpstream, deltas: list[dict[str, Any]], fields: dict[str, Any]
+) -> None:
+    upstream.enqueue(cut(*deltas), rest("never"))
+    _, text, _ = await client.stream(model="going", **fields)
+    assert "upstream_stream_truncated" in text
+    assert len(upstream.seen) == 1
+
+
+async def test_it_happens_once_and_a_second_cut_is_told(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}), rest("never"))
+    _, text, _ = await client.stream(model="going")
+    assert said(text) == "Once twice "
+    assert "upstream_stream_truncated" in text
+    assert "[DONE]" not in text
