@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gateway.caller_headers import dialect_headers
     from gateway.hookspecs import hookimpl
     from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Target, Timeouts, Transcription
     from gateway.receipt import CallRecord
@@ -106,6 +107,7 @@ __all__ = [
     "Word",
     "__version__",
     "completion_usage",
+    "dialect_headers",
     "hookimpl",
 ]
 
@@ -160,6 +162,7 @@ _HOME = {
     "Word": "gateway.schemas.transcription",
     "__version__": "gateway.version",
     "completion_usage": "gateway.usage",
+    "dialect_headers": "gateway.caller_headers",
     "hookimpl": "gateway.hookspecs",
 }
 

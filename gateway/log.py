@@ -100,6 +100,9 @@ class AccessLine(msgspec.Struct, omit_defaults=True):
     attempts: int = 0
     stream: bool = False
     client_request_id: str = ""
+    organization: str = ""  # what the caller says of itself, as are the next two: never used for anything
+    project: str = ""
+    sdk: str = ""
     detail: str = ""
 
 
@@ -124,6 +127,9 @@ class AccessLog:
             line.path = redact(line.path[:MAX_PATH])
         if line.client_request_id:
             line.client_request_id = redact(line.client_request_id)  # some callers put a key there
+        if line.organization or line.project or line.sdk:
+            line.organization, line.project = redact(line.organization), redact(line.project)
+            line.sdk = redact(line.sdk)
         if line.detail:
             line.detail = redact(line.detail)
         if not self._lines:
