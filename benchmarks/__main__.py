@@ -32,6 +32,7 @@ from benchmarks.upstream import SOURCE as UPSTREAM_SOURCE
 @click.option("--contenders", default="", metavar="A,B,…", help="Only these; default: all that are found.")
 @click.option("--reference", default="gateway", show_default=True, help="Whom ratios compare with the others.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to FILE.")
+@click.option("--at", envvar="BENCH_AT", default="", metavar="FOLDER", help="Another checkout, for gateway-at.")
 @click.option("--litellm", envvar="BENCH_LITELLM", default="", metavar="PROGRAM", help="LiteLLM's program.")
 @click.option(
     "--portkey", envvar="BENCH_PORTKEY", default="", metavar="FOLDER", help="Folder of Portkey's node_modules."
@@ -45,13 +46,14 @@ def main(
     contenders: str,
     reference: str,
     json_file: Path | None,
+    at: str,
     litellm: str,
     portkey: str,
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all)."""
     signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: blocks unwind, and every started process is ended
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
-    known = all_contenders(litellm=litellm, portkey=portkey)
+    known = all_contenders(at=at, litellm=litellm, portkey=portkey)
     present, absent = _choose(known, contenders)
     chosen = _chosen_scenarios(scenarios)
     if reference not in {contender.name for contender in present}:

@@ -133,6 +133,8 @@ def bearer(authorization: str | None, api_key: str | None = None) -> str | None:
     """The credential of a request's headers; `api_key` is the Azure-style header, heeded without the other only."""
     if authorization is None:
         credential = api_key.strip(" \t") if api_key is not None else None
+    elif authorization.startswith("Bearer sk-"):  # as nearly everybody writes it
+        credential = authorization[7:]
     else:
         match = BEARER.fullmatch(authorization.strip(" \t"))
         credential = match[1] if match else None

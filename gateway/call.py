@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+from msgspec import Struct
+
 from gateway.auth import ApiKey
 from gateway.catalog import Model
 from gateway.ledger import Hold
@@ -15,44 +17,28 @@ from gateway.routing import Candidate
 from gateway.usage import Usage
 
 
-class Call:
+class Call(Struct, eq=False):
     """Mutable on purpose: one per request, owned by its handler. Times are monotonic seconds."""
 
-    def __init__(
-        self,
-        request_id: str,
-        *,
-        endpoint: str,
-        key: ApiKey,
-        model: Model,
-        price: Price,
-        hold: Hold,
-        prompt: Usage,
-        worst_case: Usage,
-        ceiling: tuple[int, int],
-        stream: bool,
-        service_tier: str | None,
-        started: float,
-    ) -> None:
-        self.request_id = request_id
-        self.endpoint = endpoint
-        self.key = key
-        self.model = model
-        self.price = price  # the one that held at admission
-        self.hold = hold
-        self.prompt = prompt  # estimated usage of the prompt, no output
-        self.worst_case = worst_case  # what the hold was computed from
-        self.ceiling_in, self.ceiling_out = ceiling  # tokens beyond which an upstream's count is impossible
-        self.stream = stream
-        self.started = started
-        self.status = 200
-        self.outcome = "ok"
-        self.attempts: list[Candidate] = []
-        self.first_token: float | None = None  # seconds after the start
-        self.chunks = 0
-        self.upstream_waited = 0.0  # seconds spent on upstreams
-        self.service_tier = service_tier  # what is billed: as asked until the upstream has said what it used
-        self.settled = False
+    request_id: str
+    endpoint: str
+    key: ApiKey
+    model: Model
+    price: Price  # the one that held at admission
+    hold: Hold
+    prompt: Usage  # estimated usage of the prompt, no output
+    worst_case: Usage  # what the hold was computed from
+    ceiling: tuple[int, int]  # tokens in and out beyond which an upstream's count is impossible
+    stream: bool
+    service_tier: str | None  # what is billed: as asked until the upstream has said what it used
+    started: float
+    status: int = 200
+    outcome: str = "ok"
+    attempts: list[Candidate] = []
+    first_token: float | None = None  # seconds after the start
+    chunks: int = 0
+    upstream_waited: float = 0.0  # seconds spent on upstreams
+    settled: bool = False
 
     @property
     def provider(self) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.media import audio_seconds, image_size
 from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.usage import text_units, tokens_of
 
 PER_MESSAGE = 3
@@ -24,8 +25,22 @@ IMAGE = 1100  # an image of unknown size
 LOW_DETAIL_IMAGE = 85
 PER_TILE = 170  # of 512 by 512 pixels, in high detail
 AUDIO_PER_SECOND = 10
+SPOKEN_PER_SECOND = 15  # letters
 UNKNOWN_AUDIO_RATE = 8_000  # bytes a second of a sound whose header does not say: 64 kbit/s
 FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
+MEGAPIXEL = 1024 * 1024
+LARGEST_USUAL_IMAGE = 1536, 1024
+MADE_IMAGE = {
+    "low": 500,
+    "medium": 2_000,
+    "standard": 2_000,
+    "": 8_000,
+    "high": 8_000,
+    "hd": 8_000,
+    "xhigh": 16_000,
+    "max": 32_000,
+}
+PREVIEW = 100  # tokens of a preview
 LOOKED_AT = 64  # media parts whose header is read; a body may hold half a million of them
 SAFETY = 5, 4  # held: estimate times 5/4
 
@@ -78,6 +93,14 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
     return PromptEstimate(tokens + parts.document, parts.image, parts.audio, parts.media)
 
 
+def embedding_tokens(request: EmbeddingRequest, *, factor: float = 1.0) -> list[int]:
+    """Tokens of each input: exact where they came as numbers."""
+    return [
+        tokens_of(text_units(entry), factor=factor) if isinstance(entry, str) else len(entry)
+        for entry in request.inputs
+    ]
+
+
 class _Parts:
     """Adds up content parts."""
 
@@ -114,6 +137,22 @@ class _Parts:
         if seconds is None:
             seconds = len(data) * 0.75 / UNKNOWN_AUDIO_RATE
         return int(seconds * AUDIO_PER_SECOND) + 1
+
+
+def speech_seconds(text: str, *, speed: float = 1.0) -> float:
+    """Seconds that it usually takes to say `text`: 150 words of six letters a minute, and CJK characters four times."""
+    return text_units(text) / SPOKEN_PER_SECOND / speed
+
+
+def made_image_tokens(size: str, quality: str) -> int:
+    """Output tokens that one made image has at most; empty texts are the model's choice.
+
+    Published for 1024x1024 are 272, 1056 and 4160 (low, medium, high) of one generation and 7024 (high) of the next, and
+    less than in proportion for larger images. What lies above "high" is a guess: nobody has published it.
+    """
+    width, height = map(int, size.split("x")) if size else LARGEST_USUAL_IMAGE
+    per_megapixel = MADE_IMAGE.get(quality, MADE_IMAGE[""])
+    return -(-per_megapixel * max(width * height, MEGAPIXEL) // MEGAPIXEL)
 
 
 def image_tokens(width: int, height: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.foreign import TURN, check_stream, give_way, is_cancelled
@@ -121,9 +121,12 @@ class _CallFold:
         self.name = ""
         self.kind = "function"
         self.text: list[str] = []
+        self.extra_content: Raw | UnsetType = UNSET
 
     def add(self, fragment: ToolCallDelta) -> None:
         self.id = fragment.id or self.id
+        if fragment.extra_content is not UNSET:
+            self.extra_content = fragment.extra_content
         if fragment.function:
             self.name = fragment.function.name or self.name
             self.text.append(fragment.function.arguments or "")
@@ -135,5 +138,9 @@ class _CallFold:
     def call(self) -> ToolCall:
         text = "".join(self.text)
         if self.kind == "custom":
-            return ToolCall(id=self.id, type="custom", custom=CustomCall(name=self.name, input=text))
-        return ToolCall(id=self.id, type="function", function=FunctionCall(name=self.name, arguments=text or "{}"))
+            call = ToolCall(id=self.id, type="custom", custom=CustomCall(name=self.name, input=text))
+        else:
+            function = FunctionCall(name=self.name, arguments=text or "{}")
+            call = ToolCall(id=self.id, type="function", function=function)
+        call.extra_content = self.extra_content
+        return call

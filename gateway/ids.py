@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 
 # base64 yields 64 symbols and base62 has 62: the two odd ones are folded, which costs less than a bit of the 174 here.
-_BASE62 = bytes.maketrans(b"-_", b"7x")
+_BASE62 = bytes.maketrans(b"+/", b"7x")
 PAGE = 4096  # bytes per draw: a system call for every id took 4 % of the governed path
 
 
@@ -53,4 +53,4 @@ def padding() -> str:
 
 
 def _base62(random: bytes, length: int) -> str:
-    return urlsafe_b64encode(random).translate(_BASE62)[:length].decode()
+    return b2a_base64(random, newline=False).translate(_BASE62)[:length].decode()

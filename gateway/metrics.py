@@ -124,10 +124,26 @@ class Delta(Struct, array_like=True):
     histograms: list[tuple[str, Labels, list[float]]] = []
 
 
+class Tally:
+    """Calls of one endpoint, model, provider and outcome: what `drain` turns into a dozen metrics."""
+
+    __slots__ = ("cached", "cost", "count", "duration", "first_token", "gap", "overhead", "tokens_in", "tokens_out")
+
+    def __init__(self) -> None:
+        self.count = self.tokens_in = self.tokens_out = self.cached = self.cost = 0
+        self.duration = [0.0] * (len(LATENCY) + 2)
+        self.overhead = [0.0] * (len(OVERHEAD) + 2)
+        self.first_token = [0.0] * (len(FIRST_TOKEN) + 2)
+        self.gap = [0.0] * (len(INTER_CHUNK) + 2)
+
+
 class Metrics:
     """Counts of one process since the last `drain`."""
 
     def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str, str, str], Tally] = {}
+        self._store = [0.0] * (len(STORE) + 2)
+        self._in_flight: dict[str, int] = {}
         self._counters: dict[Key, float] = {}
         self._gauges: dict[Key, float] = {}
         self._histograms: dict[Key, list[float]] = {}
@@ -159,29 +175,50 @@ class Metrics:
         cells[-1] += value
 
     def settled(self, record: CallRecord, *, upstream_seconds: float, chunks: int) -> None:
-        """Count a finished call."""
-        endpoint, model, provider = record.endpoint, record.model, record.provider
-        self.inc("gateway_requests", (endpoint, model, provider, record.outcome))
-        self.observe("gateway_request_duration_seconds", (endpoint, model), record.duration)
-        if provider:
-            self.observe("gateway_overhead_seconds", (endpoint,), max(0.0, record.duration - upstream_seconds))
+        """Count a finished call: one look-up, and sums."""
+        key = (record.endpoint, record.model, record.provider, record.outcome)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally()
+        tally.count += 1
+        duration, usage = record.duration, record.usage
+        cells = tally.duration
+        cells[bisect_left(LATENCY, duration)] += 1.0
+        cells[-1] += duration
+        if record.provider:
+            spent = max(0.0, duration - upstream_seconds)
+            cells = tally.overhead
+            cells[bisect_left(OVERHEAD, spent)] += 1.0
+            cells[-1] += spent
         if record.first_token is not None:
-            self.observe("gateway_first_token_seconds", (model, provider), record.first_token)
+            _put(tally.first_token, FIRST_TOKEN, record.first_token)
             if chunks > 1:
-                gap = (record.duration - record.first_token) / (chunks - 1)
-                self.observe("gateway_inter_chunk_seconds", (model, provider), gap)
-        self._billed(record)
+                _put(tally.gap, INTER_CHUNK, (duration - record.first_token) / (chunks - 1))
+        tally.tokens_in += usage.tokens_in
+        tally.tokens_out += usage.tokens_out
+        tally.cached += usage.in_cached
+        tally.cost += record.cost
 
-    def _billed(self, record: CallRecord) -> None:
-        usage, model = record.usage, record.model
-        if tokens_in := usage.tokens_in:
-            self.inc("gateway_tokens", (model, "in"), tokens_in)
-        if tokens_out := usage.tokens_out:
-            self.inc("gateway_tokens", (model, "out"), tokens_out)
-        if usage.in_cached:
-            self.inc("gateway_tokens", (model, "cached"), usage.in_cached)
-        if record.cost:
-            self.inc("gateway_cost", (model,), record.cost / NANO)
+    def _spread(self, key: tuple[str, str, str, str], tally: Tally) -> None:
+        """Put a tally where each metric has it."""
+        endpoint, model, provider, _ = key
+        self.inc("gateway_requests", key, tally.count)
+        for kind, tokens in (("in", tally.tokens_in), ("out", tally.tokens_out), ("cached", tally.cached)):
+            if tokens:
+                self.inc("gateway_tokens", (model, kind), tokens)
+        if tally.cost:
+            self.inc("gateway_cost", (model,), tally.cost / NANO)
+        self._merge("gateway_request_duration_seconds", (endpoint, model), tally.duration)
+        self._merge("gateway_overhead_seconds", (endpoint,), tally.overhead)
+        self._merge("gateway_first_token_seconds", (model, provider), tally.first_token)
+        self._merge("gateway_inter_chunk_seconds", (model, provider), tally.gap)
+
+    def _merge(self, name: str, labels: Labels, cells: list[float]) -> None:
+        if any(cells):
+            known = self._histograms.get((name, labels))
+            self._histograms[name, labels] = (
+                cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+            )
 
     def refused(self, endpoint: str, model: str, outcome: str, duration: float) -> None:
         """Count a request that never reached a provider."""
@@ -194,7 +231,17 @@ class Metrics:
 
     def store_round_trip(self, seconds: float) -> None:
         """Count one Redis round trip."""
-        self.observe("gateway_store_seconds", (), seconds)
+        cells = self._store
+        cells[bisect_left(STORE, seconds)] += 1.0
+        cells[-1] += seconds
+
+    def begun(self, endpoint: str) -> None:
+        """One more request is being served."""
+        self._in_flight[endpoint] = self._in_flight.get(endpoint, 0) + 1
+
+    def ended(self, endpoint: str) -> None:
+        """One request less is being served."""
+        self._in_flight[endpoint] -= 1
 
     def build_info(self) -> None:
         """State what runs."""
@@ -202,6 +249,14 @@ class Metrics:
 
     def drain(self) -> Delta | None:
         """What changed since the last drain, or None."""
+        tallies, self._tallies = self._tallies, {}
+        for key, tally in tallies.items():
+            self._spread(key, tally)
+        self._merge("gateway_store_seconds", (), self._store)
+        self._store = [0.0] * (len(STORE) + 2)
+        for endpoint, count in self._in_flight.items():
+            if self._gauges.get(("gateway_in_flight", (endpoint,)), 0.0) != count:
+                self.set("gateway_in_flight", (endpoint,), float(count))
         if not (self._counters or self._histograms or self._changed_gauges):
             return None
         delta = Delta(
@@ -212,6 +267,11 @@ class Metrics:
         self._counters, self._histograms = {}, {}
         self._changed_gauges.clear()
         return delta
+
+
+def _put(cells: list[float], bounds: tuple[float, ...], value: float) -> None:
+    cells[bisect_left(bounds, value)] += 1.0
+    cells[-1] += value
 
 
 class Totals(Collector):

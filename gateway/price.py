@@ -149,6 +149,13 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
                     return by_quality[name]
         return max((amount for table in self.per_image.values() for amount in table.values()), default=0)
 
+    def dearest_image(self, size: str, quality: str) -> tuple[str, str]:
+        """The size and quality that an image may cost most at; an empty text is a choice that is the model's."""
+        sizes = [size] if size else [*self.per_image, ANY]
+        names = {name for table in self.per_image.values() for name in table}
+        qualities = [quality] if quality else sorted(names | {ANY})
+        return max(((one, name) for one in sizes for name in qualities), key=lambda pair: self.image(*pair))
+
     def at(self, input_tokens: int) -> Price:
         """The price that holds for a prompt of this length."""
         chosen = self

@@ -96,6 +96,8 @@ class Embeddings(abc.ABC):
 
     #: Optional request fields of the wire contract's 1.3 that this dialect can honour; None means all.
     embedding_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether inputs may be lists of token numbers; they are refused otherwise.
+    takes_tokens: bool = False
 
     @abc.abstractmethod
     async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
@@ -107,6 +109,8 @@ class Images(abc.ABC):
 
     #: Optional request fields of the wire contract's 1.4 that this dialect can honour; None means all.
     image_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether it can answer with URLs of images; a request for them is refused otherwise.
+    gives_urls: bool = False
 
     @abc.abstractmethod
     async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.errors import GatewayError
-from gateway.sse import COMMENT_KEEPALIVE, encode_data
+from gateway.sse import COMMENT_KEEPALIVE
 
 if TYPE_CHECKING:
     from gateway.handlers.base import BaseHandler
@@ -65,6 +64,7 @@ class EventStream:
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self._last_write = self._loop.time()
+        self._headers = SSE_HEADERS
         self.committed = False
         pulse.add(self)
 
@@ -84,7 +84,7 @@ class EventStream:
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
         self.committed = True
         handler = self._handler
-        handler.answer_headers.update(SSE_HEADERS)
+        handler.answer_headers.update(self._headers)
         handler.tell_time()
         handler.status = 200
         future = self._exchange.write_head(200, handler.answer_headers, frames)
@@ -98,10 +98,10 @@ class EventStream:
             self._claim.complete(200, self._handler.answer_headers)
         self._exchange.finish()
 
-    def fail(self, error: GatewayError) -> None:
+    def fail(self, frame: bytes) -> None:
         """Write one error frame and cut the connection, so that nobody takes the answer for whole."""
         self.close()
-        self.send(encode_data(error.body()))
+        self.send(frame)
         self._exchange.abort()
 
     def close(self) -> None:
@@ -113,3 +113,19 @@ class EventStream:
         limit = pulse.keep_alive if self.committed else pulse.commit_after
         if now - self._last_write >= limit:
             self._write(COMMENT_KEEPALIVE)
+
+
+class ByteStream(EventStream):
+    """One answer of another media type, sent as it comes: no room for comments, nor for an error once it began."""
+
+    def __init__(self, handler: BaseHandler, pulse: Pulse, *, media_type: str, claim: Claim | None = None) -> None:
+        super().__init__(handler, pulse, claim=claim)
+        self._headers = {"Content-Type": media_type}
+
+    def fail(self, frame: bytes) -> None:
+        """Cut the connection before the end of the body: the one way to say that something is missing."""
+        self.close()
+        self._exchange.abort()
+
+    def tick(self, now: float, pulse: Pulse) -> None:
+        """Silence says nothing here."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from tornado.httputil import (
     HTTPConnection,
-    HTTPHeaders,
     HTTPMessageDelegate,
     HTTPServerConnectionDelegate,
-    RequestStartLine,
-    ResponseStartLine,
 )
 
 from gateway.handlers.account import BalanceHandler, ReceiptHandler
 from gateway.handlers.base import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.handlers.chat import ChatHandler
+from gateway.handlers.embeddings import EmbeddingsHandler
+from gateway.handlers.images import ImagesHandler
 from gateway.handlers.models import ModelHandler, ModelsHandler
+from gateway.handlers.speech import SpeechHandler
+from gateway.handlers.transcriptions import TranscriptionsHandler
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 #: Whole paths. A trailing slash makes no difference.
 PATHS: Mapping[str, type[BaseHandler]] = {
     "/v1/chat/completions": ChatHandler,
+    "/v1/embeddings": EmbeddingsHandler,
+    "/v1/images/generations": ImagesHandler,
+    "/v1/audio/speech": SpeechHandler,
+    "/v1/audio/transcriptions": TranscriptionsHandler,
     "/v1/models": ModelsHandler,
     "/v1/balance": BalanceHandler,
     "/": GreetingHandler,
@@ -58,37 +63,11 @@ class Application(HTTPServerConnectionDelegate):
         self.gateway = gateway
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """A delegate that waits for the head, which says whose request it is."""
-        return Arrival(self.gateway, cast("Exchange", request_conn))
+        """The handler that the path names; the head was read by now, unlike under Tornado's own server."""
+        exchange = cast("Exchange", request_conn)
+        path = exchange.head.start_line.path.partition("?")[0]
+        kind, argument = find_handler(path)
+        return kind(self.gateway, exchange, path=path, argument=argument)
 
     def on_close(self, server_conn: object) -> None:
         """Handlers learn of it through their exchange."""
-
-
-class Arrival(HTTPMessageDelegate):
-    """A request on its way to the handler that its path names."""
-
-    __slots__ = ("_exchange", "_gateway", "_handler")
-
-    def __init__(self, gateway: Gateway, exchange: Exchange) -> None:
-        self._gateway = gateway
-        self._exchange = exchange
-        self._handler: BaseHandler
-
-    def headers_received(
-        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
-    ) -> Awaitable[None] | None:
-        assert isinstance(start_line, RequestStartLine)
-        path = start_line.path.partition("?")[0]
-        kind, argument = find_handler(path)
-        self._handler = kind(self._gateway, self._exchange, path=path, argument=argument)
-        return self._handler.headers_received(start_line, headers)
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        return self._handler.data_received(chunk)
-
-    def finish(self) -> None:
-        self._handler.finish()
-
-    def on_connection_close(self) -> None:
-        self._handler.on_connection_close()

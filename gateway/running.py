@@ -1,9 +1,9 @@
 """The calls a worker is serving: their leases are renewed, what they used is checkpointed, and revoked ones are cut.
 
-Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far, so that a killed
-worker's calls are charged for what they had delivered. A revocation is heard at once on a channel; a beat that finds
-the key revoked is the net beneath it. Sharp edge: `Running` only looks and cuts; settling stays with the walk that
-owns the call.
+Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
+that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
+heard at once on a channel; a beat that finds the key revoked is the net beneath it. Sharp edge: `Running` only looks
+and cuts; settling stays with the walk that owns the call.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import contextlib
 from typing import Protocol
 
 import redis.exceptions
+from msgspec import structs
 
 from gateway.accounts import CHANGED
 from gateway.call import Call
 from gateway.errors import GatewayError, InvalidApiKey
 from gateway.ledger import Ledger
+from gateway.ledger.board import Place
+from gateway.ledger.call import LineMeta
+from gateway.ledger.tab import Bill, Tab
 from gateway.log import gateway_log
 from gateway.store import Store
 
 BEAT_EVERY = 5.0  # seconds; a lease lasts 60
-RECLAIM_EVERY = 12  # beats between looks for holds that nobody renews any more
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
+DIED = "worker_died"  # the outcome of a call that its worker did not survive
 
 
 class Walk(Protocol):
@@ -73,6 +77,24 @@ class Running:
         if not self._walks:
             self._empty.set()
 
+    def bill(self, call: Call, service_tier: str | None) -> Place:
+        """Have a stream that begins charged for what it delivers, should this worker die: where to note how much."""
+        hold, price = call.hold, call.price.at(call.prompt.tokens_in)
+        meta = LineMeta(
+            hold.key.id,
+            hold.model,
+            provider=call.provider,
+            upstream=call.attempts[-1].target.model,
+            estimated=True,
+            attempts=len(call.attempts),
+            outcome=DIED,
+            price=hold.price_version,
+            hold=hold.amount,
+        )
+        price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
+        bill = Bill(hold.admitted_at, meta, call.prompt, price, service_tier, call.model.token_factor)
+        return self._ledger.board.put(Tab(hold.key.account, hold.rid, hold.key.id, bill))
+
     async def all_settled(self, within: float) -> bool:
         """Wait until no call runs; False when some still do after so many seconds."""
         try:
@@ -113,14 +135,11 @@ class Running:
             walk.cut(InvalidApiKey())
 
     async def _beat_forever(self) -> None:
-        beats = 0
         while True:
             await asyncio.sleep(BEAT_EVERY)
-            beats += 1
             try:
                 await self.beat()
-                if beats % RECLAIM_EVERY == 0:
-                    await self._ledger.reclaim()
+                await self._ledger.sweep()
             except GatewayError as error:
                 gateway_log.warning("beat failed: %s", error.detail or error)
 

@@ -2,8 +2,8 @@
 
 The supervisor runs it: at start for the processes of the run before, after a worker's death, and every `AGAIN` seconds
 as long as the store was away. Entries may be sent any number of times, so nothing is lost by trying. Calls that ran are
-in no journal: as soon as their leases have run out they are charged at their last checkpoint. In a storm of
-worker deaths no worker lives the minute after which it would look, and their holds outlived the storm.
+on the dead worker's board and are charged for what they had delivered. Those that got no place there are charged at
+their last checkpoint once their leases have run out: in a storm of deaths no worker lives the minute it would take one.
 """
 
 from __future__ import annotations
@@ -62,17 +62,19 @@ class Salvage:
 
     async def _adopt(self) -> None:
         try:
-            entries = await self._recovery.adopt()
+            adopted = await self._recovery.adopt()
         except GatewayError:
             return  # the store is away: later
         except OSError as error:
             gateway_log.error("the journals of dead workers cannot be read: %s", error)
             return
-        if entries:
-            gateway_log.info("brought %d journaled settlements of ended workers to the store", entries)
+        if adopted.settlements:
+            gateway_log.info("brought %d journaled settlements of ended workers to the store", adopted.settlements)
+        if adopted.calls:
+            gateway_log.info("charged %d calls of ended workers for what they had delivered", adopted.calls)
 
     async def _reclaim(self) -> None:
-        """Charge what the dead were serving, and what was admitted unheard, once nobody renews it any more."""
+        """Charge what was on no board, and what was admitted unheard, once nobody renews it any more."""
         now = time.monotonic()
         due = sum(lapse <= now for lapse in self._lapses)
         if not due:

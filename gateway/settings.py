@@ -39,7 +39,16 @@ DEMO_FOLDER = Path("var/demo")
 CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
 
 Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
-SamplingParam = Literal["temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop"]
+UnsupportedParam = Literal[
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "stream_format",  # speech: no events
+    "stream",  # transcription: no events
+]
 
 
 def _amount(value: object) -> int:
@@ -235,7 +244,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     free: bool = False
     hold: Literal["strict", "clamp"] = "strict"
     endpoints: tuple[Endpoint, ...] = ("chat",)
-    unsupported_params: tuple[SamplingParam, ...] = ()
+    unsupported_params: tuple[UnsupportedParam, ...] = ()
     max_tokens_field: Literal["", "max_tokens", "max_completion_tokens"] = ""
     connect_timeout: Seconds = 5.0
     first_byte_timeout: Seconds = 120.0
@@ -421,4 +430,18 @@ owned_by = "model-gateway"
 created = 2026-11-21
 endpoints = ["images"]
 price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } } }
+
+[models.fake-speech]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["speech"]
+price = { per_character = 15 }
+
+[models.fake-transcription]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["transcription"]
+price = { per_second_in = 0.0001 }
 """

@@ -45,6 +45,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     names = {**known, "models": {*known["models"], *aliases}}
     today = datetime.now(UTC).date().isoformat()
     _check_currencies(settings, reader)
+    _check_default_image_model(settings, reader, names["models"])
     for name, model in settings.models.items():
         key: Key = ("models", name)
         _check_targets(model, reader, key, known=names)
@@ -58,6 +59,19 @@ def _check_server(settings: Settings, reader: TomlReader) -> None:
     server, metrics = settings.server, settings.metrics
     if server.port and (server.host, server.port) == (metrics.host, metrics.port):
         reader.fault(("metrics", "port"), f"port {metrics.port} is [server]'s already")
+
+
+def _check_default_image_model(settings: Settings, reader: TomlReader, known: Collection[str]) -> None:
+    name = settings.server.default_image_model
+    if not name:
+        return
+    key: Key = ("server", "default_image_model")
+    if name not in known:
+        reader.fault(key, f"no model is named {name!r}{suggestion(name, known)}")
+        return
+    for own, model in settings.models.items():
+        if name in (own, *model.aliases) and "images" not in model.endpoints:
+            reader.fault(key, f"{name} does not serve images; say so in its endpoints")
 
 
 def _check_store(settings: Settings, reader: TomlReader) -> None:

@@ -53,7 +53,8 @@ class Settlement:
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
         if usage is None:
             return None, 0
-        if usage.tokens_in > call.ceiling_in or usage.tokens_out > call.ceiling_out:
+        most_in, most_out = call.ceiling
+        if usage.tokens_in > most_in or usage.tokens_out > most_out:
             # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
             gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
             return call.worst_case, call.hold.amount

@@ -9,6 +9,8 @@ that is not whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -48,9 +50,10 @@ class Shape(msgspec.Struct, frozen=True):
 class ChatShaper:
     """Turns one provider stream into the frames a client may see."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
         self.shape = shape
         self.usage: CompletionUsage | None = None
+        self._estimate = estimate  # usage by delivered units, where the upstream gave none
         self.delivered_units = 0  # quarter tokens of text, reasoning and arguments sent so far
         self.content_started = False  # something that a caller would call an answer has been sent
         self._choices: list[_ChoiceShaper] = []
@@ -81,7 +84,7 @@ class ChatShaper:
         if not self.shape.include_usage:
             return DONE
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
-        last.usage = self.usage or CompletionUsage()
+        last.usage = self.usage or (self._estimate(self.delivered_units) if self._estimate else CompletionUsage())
         return encode_data(_encoder.encode(last)) + DONE
 
     def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceShaper:

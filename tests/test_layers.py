@@ -25,16 +25,23 @@ LAYERS = [
     {"server"},
     {"routes"},
     {"handlers"},
-    {"allowance", "running", "settlement"},
-    {"call", "chat_fields", "demo", "dispatch", "salvage", "testing"},
+    {"allowance", "running", "settlement", "watchdog"},
+    {"call", "continuation", "demo", "salvage", "testing"},
+    {"dispatch", "fitting"},
+    {"succession"},
     {"routing", "keys", "idempotency", "explain"},
+    {"health_sharing"},
+    {"health", "secret_watch"},
     {"auth", "catalog", "accounts"},
     {"ledger", "store", "instances"},
     {"configuration", "metrics", "plugins", "transport"},
-    {"provider", "settings", "price", "receipt", "estimate", "shaping"},
-    {"usage", "fold", "relay", "settings_check", "price_table"},
-    {"sse", "schemas", "toml_reader"},
+    {"provider", "settings", "price", "receipt", "estimate"},
+    {"image_shaping", "shaping", "speech_shaping", "transcript_shaping", "upload", "vectors"},
+    {"usage", "fold", "form", "relay", "settings_check", "price_table", "transcript_formats"},
+    {"circuit", "sound_meter", "spool", "sse", "schemas", "toml_reader", "upstream_errors"},
     {
+        "audio_headers",
+        "caller_headers",
         "channel",
         "errors",
         "foreign",
@@ -43,6 +50,9 @@ LAYERS = [
         "log",
         "media",
         "money",
+        "plugin_template",
+        "pressure",
+        "retry_budget",
         "secret",
         "sideport",
         "sockets",
@@ -51,7 +61,7 @@ LAYERS = [
 ]
 RANK = {part: rank for rank, layer in enumerate(reversed(LAYERS)) for part in layer}
 # What a plugin may import beside the names of `gateway` itself.
-PUBLIC = {"errors", "schemas", "sse", "testing"}
+PUBLIC = {"errors", "schemas", "sse", "testing", "upstream_errors"}
 
 
 def sources(*folders: str) -> list[Path]:

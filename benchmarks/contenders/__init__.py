@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.contenders.contender import Contender, Place, Running
 from benchmarks.contenders.direct import Direct
-from benchmarks.contenders.gateway import Gateway
+from benchmarks.contenders.gateway import Gateway, GatewayAt
 from benchmarks.contenders.litellm import LiteLLM
 from benchmarks.contenders.nginx import Nginx
 from benchmarks.contenders.portkey import Portkey
@@ -13,6 +13,6 @@ from benchmarks.contenders.stock import Stock
 __all__ = ["Contender", "Place", "Running", "all_contenders"]
 
 
-def all_contenders(*, litellm: str = "", portkey: str = "") -> list[Contender]:
+def all_contenders(*, at: str = "", litellm: str = "", portkey: str = "") -> list[Contender]:
     """Every contender in the order of the tables, present on this machine or not."""
-    return [Direct(), Gateway(), Stock(), Nginx(), LiteLLM(litellm), Portkey(portkey)]
+    return [Direct(), Gateway(), GatewayAt(at), Stock(), Nginx(), LiteLLM(litellm), Portkey(portkey)]

@@ -2,10 +2,13 @@
 
 Its store is a real server with its append-only file on, on the load's cores; its CPU is shown apart. The account's rate
 limits are set far out of reach rather than left out, so that the limiter runs and never refuses.
+
+`GatewayAt` is the same of another checkout: what a change is worth shows only beside its own past, in the same rounds.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +62,10 @@ class Gateway(Contender):
     scales = True
     stored = True
 
+    def environment(self, place: Place) -> dict[str, str]:
+        """What its processes find in their environment."""
+        return {"BENCH_UPSTREAM_KEY": "sk-mock"}
+
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """The store, an account with a key, then the server."""
@@ -71,10 +78,10 @@ class Gateway(Contender):
         try:
             port = free_port()
             config = write_config(place, port=port, socket=store.socket)
-            command(config, "accounts", "create", "bench", "--balance", "1000000")
-            key = command(config, "keys", "create", "bench").strip()
+            env = self.environment(place)
+            command(config, env, "accounts", "create", "bench", "--balance", "1000000")
+            key = command(config, env, "keys", "create", "bench").strip()
             serve = [*COMMAND, "serve", "--config", str(config)]
-            env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
             with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=env) as process:
                 headers = {"Authorization": f"Bearer {key}"}
                 server = Running(port=port, pids=(process.pid,), headers=headers, store_pid=store.pid)
@@ -82,6 +89,29 @@ class Gateway(Contender):
                 yield server
         finally:
             store.stop_blocking()
+
+
+class GatewayAt(Gateway):
+    """The gateway of another checkout, in this Python and beside this one's store."""
+
+    name = "gateway-at"
+
+    def __init__(self, checkout: str) -> None:
+        self._checkout = Path(checkout).resolve() if checkout else None
+
+    def absent(self) -> str:
+        if self._checkout is None:
+            return "--at names no checkout"
+        return "" if (self._checkout / "gateway" / "__main__.py").exists() else f"no gateway in {self._checkout}"
+
+    def environment(self, place: Place) -> dict[str, str]:
+        assert self._checkout is not None
+        packages = place.folder / "packages"  # as installed: providers/ under its other name
+        packages.mkdir(exist_ok=True)
+        for name, folder in (("gateway", "gateway"), ("gateway_providers", "providers")):
+            if not (packages / name).is_symlink():
+                (packages / name).symlink_to(self._checkout / folder)
+        return super().environment(place) | {"PYTHONPATH": str(packages)}
 
 
 def write_config(place: Place, *, port: int, socket: Path) -> Path:
@@ -94,7 +124,7 @@ def write_config(place: Place, *, port: int, socket: Path) -> Path:
     return config
 
 
-def command(config: Path, *arguments: str) -> str:
+def command(config: Path, env: dict[str, str], *arguments: str) -> str:
     """What a `gateway` command prints; BenchFault with its message when it refuses."""
     run = subprocess.run(
         [*COMMAND, *arguments, "--config", str(config)],
@@ -103,6 +133,7 @@ def command(config: Path, *arguments: str) -> str:
         check=False,
         timeout=COMMAND_WITHIN,
         cwd=config.parent,
+        env={**os.environ, **env},
     )
     if run.returncode != 0:
         raise BenchFault(f"gateway {' '.join(arguments)}: {run.stderr.strip()[-300:]}")

@@ -28,7 +28,7 @@ COLUMNS = ("account", "rule", "expected", "found")
 def command(
     ctx: click.Context, settings: Settings, account: str | None, archives: tuple[Path, ...], as_json: bool
 ) -> None:
-    """Hold the ledger of ACCOUNT, or of all accounts, against the balances; exit status 1 at a mismatch."""
+    """Hold the ledger of ACCOUNT, or of all, against the balances; exit status 1 at a mismatch or one out of reach."""
 
     async def work(session: Session) -> AuditReport:
         if account is not None:
@@ -41,4 +41,6 @@ def command(
     elif report.mismatches:
         print_table(COLUMNS, msgspec.to_builtins(report.mismatches))
     note(f"accounts: {report.accounts}, ledger lines: {report.lines}, mismatches: {len(report.mismatches)}")
-    ctx.exit(1 if report.mismatches else 0)
+    if report.unreachable:
+        note(f"not audited, their server is away: {', '.join(report.unreachable)}")
+    ctx.exit(1 if report.mismatches or report.unreachable else 0)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.errors import GatewayError
 from gateway.health_sharing import News, read_news
+from gateway.plugin_template import PluginTemplate
 from gateway.plugins import PluginReport, load_plugins
 from gateway.store import StoreFault
 
@@ -23,11 +25,19 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "reason")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @json_option
-@configured
-def command(settings: Settings, as_json: bool) -> None:
+@config_option
+@demo_option
+@click.pass_context
+def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) -> None:
     """What is loaded, its capabilities, and why something is not."""
+    if ctx.invoked_subcommand is None:  # a subcommand needs no configuration
+        show(read_settings(config, demo=demo), as_json)
+
+
+def show(settings: Settings, as_json: bool) -> None:
+    """Print the reports."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
     reports = load_plugins(settings.plugins).reports
     quarantine(reports, settings, _news(settings), time.time())
@@ -63,3 +73,16 @@ def _news(settings: Settings) -> list[News]:
     except (GatewayError, StoreFault) as error:
         click.echo(f"gateway: whether plugins are quarantined is not known: {error}", err=True)
         return []
+
+
+@command.command("new")
+@click.argument("name")
+@click.option("--folder", type=click.Path(path_type=Path), default=".", help="Where to put it; default: here.")
+def new(name: str, folder: Path) -> None:
+    """Write out a provider package called NAME: its tests pass, and its vendor is for you to replace."""
+    try:
+        template = PluginTemplate(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="NAME") from None
+    place = template.write(folder)
+    click.echo(f"{place}: next, pip install -e '{place}[test]' && pytest {place}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
+_TOLD = re.compile(r"[\x20-\x7e]{1,64}")
 _encoder = msgspec.json.Encoder()
 
 
@@ -204,8 +205,26 @@ class BaseHandler(HTTPMessageDelegate):
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",
             client_request_id=self.answer_headers.get("X-Client-Request-Id", ""),
+            organization=self.told("Openai-Organization"),
+            project=self.told("Openai-Project"),
+            sdk=self._sdk(),
             detail=self.detail,
         )
+
+
+    def told(self, name: str) -> str:
+        """A short header that the caller sent about itself; empty when it is absent or odd."""
+        value = self.headers.get(name)
+        return value if value is not None and _TOLD.fullmatch(value) else ""
+
+    def _sdk(self) -> str:
+        """The SDK by its telemetry, and which attempt of its own this is: `python 3.52.0 retry 1`."""
+        language = self.told("X-Stainless-Lang")
+        if not language:
+            return ""
+        retry = self.told("X-Stainless-Retry-Count")
+        version = self.told("X-Stainless-Package-Version")
+        return f"{language} {version}" + (f" retry {retry}" if retry not in ("", "0") else "")
 
 
 class KeyedHandler(BaseHandler):

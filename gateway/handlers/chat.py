@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Raw, structs
 
 from gateway.allowance import Allowance
 from gateway.call import Call
 from gateway.catalog import Model
-from gateway.chat_fields import Fitted, fit, with_output_limit
-from gateway.dispatch import Opened
-from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
+from gateway.continuation import Continuation
+from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.estimate import PromptEstimate, chat_prompt, with_safety
-from gateway.foreign import TURN, give_way
+from gateway.fitting import Fitted
 from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.ledger.board import Place
 from gateway.provider import Chat
-from gateway.relay import EventStream
 from gateway.routing import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 from gateway.shaping import ChatShaper, Shape, complete, delivered_units
 from gateway.usage import Usage, is_possible, tokens_of
-
-if TYPE_CHECKING:
-    from gateway.server import Gateway
-    from gateway.transport.http_exchange import Exchange
 
 #: What one media part, or a provider's own frame around the prompt, can add to a true count.
 MEDIA_CEILING = 200_000
@@ -41,16 +36,14 @@ class ChatHandler(InferenceHandler[ChatRequest]):
     """Chat and reasoning models."""
 
     endpoint = "chat"
+    capability = Chat
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
-        super().__init__(gateway, exchange, path=path, argument=argument)
-        self.shaper: ChatShaper | None = None
-        self.stream: EventStream | None = None
-        self.answer: ChatCompletion | None = None
-        self.estimated: Usage | None = None
-        self.fitted: list[Fitted] = []
-        self.body_size = 0
-        self.bounded = False  # the caller set an output limit, so the hold covers the worst
+    shaper: ChatShaper | None = None
+    answer: ChatCompletion | None = None
+    estimated: Usage | None = None
+    body_size = 0
+    continuation: Continuation | None = None
+    bounded = False  # the caller set an output limit, so the hold covers the worst
 
     # Terms -----------------------------------------------------------------------------------------------------------
 
@@ -65,9 +58,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         prompt = chat_prompt(request, factor=model.token_factor)
         _check_output_limit(request, model)
         _check_window(request, model, prompt.tokens)
-        self.fitted = fit(
-            request, self.gateway.router.resolve(model, Chat), self.gateway.settings.server.unknown_params
-        )
+        self.fit(request, model)
         self.bounded = request.max_output is not None
         reserve = longest = model.reserve_output(request.max_output)
         if not (self.bounded or request.stream):
@@ -101,7 +92,7 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 
     def _limit_output(self, tokens: int) -> None:
         self.bounded = True
-        self.fitted = [with_output_limit(fitted, tokens) for fitted in self.fitted]
+        self.fitted = [_with_output_limit(fitted, tokens) for fitted in self.fitted]
         self.set_header("x-gateway-max-tokens", str(tokens))
 
     def _ceiling(self, request: ChatRequest, model: Model, *, media: int) -> tuple[int, int]:
@@ -132,99 +123,52 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             call.upstream_waited = call.upstream_waited or time.monotonic() - waited
 
     async def _serve_whole(self, call: Call, shape: Shape) -> None:
-        def attempt(fitted: Fitted) -> Awaitable[ChatCompletion]:
+        def attempt(fitted: Fitted[ChatRequest]) -> Awaitable[ChatCompletion]:
             return _chat(fitted.candidate).chat(fitted.request, fitted.candidate.target)
 
-        started = time.monotonic()
-        answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts)
-        call.upstream_waited = time.monotonic() - started
+        answer = await self.call_whole(call, attempt)
         if answer.usage is None or not is_possible(answer.usage):
-            self.set_header("x-gateway-estimated", "true")
+            self.tell_estimated()
             self.estimated = _estimated(call, delivered_units(answer))
             answer.usage = _public(self.estimated)
         _bill_tier(call, answer.service_tier)
         body = complete(answer, shape)
         self.answer = answer
-        self._describe(call)
         self.deliver(call, body)
 
     async def _serve_stream(self, call: Call, shape: Shape) -> None:
-        def attempt(fitted: Fitted) -> AsyncIterator[ChatChunk]:
+        def attempt(fitted: Fitted[ChatRequest]) -> AsyncIterator[ChatChunk]:
             return _chat(fitted.candidate).stream_chat(fitted.request, fitted.candidate.target)
 
-        stream = self.stream = EventStream(self, self.gateway.pulse, claim=self.claim)
+        opened = await self.open_stream(call, attempt)
+        shaper = self.shaper = ChatShaper(shape, estimate=lambda units: _public(_estimated(call, units)))
+        if call.model.continue_cut:
+            self.continuation = Continuation(
+                opened, self.fitted, dispatcher=self.gateway.dispatcher, attempt=attempt, tried=call.attempts
+            )
+            opened.rest = self.continuation.chunks()
         try:
-            opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
-            self._describe(call)
-            self.shaper = ChatShaper(shape)
-            await self._relay(call, opened, self.shaper, stream)
-        finally:
-            stream.close()
-
-    async def _relay(self, call: Call, opened: Opened[ChatChunk], shaper: ChatShaper, stream: EventStream) -> None:
-        chunk: ChatChunk | None = opened.first
-        rest = opened.rest
-        allowance = Allowance(call, self.gateway.ledger, bounded=self.bounded)
-        taken = 0
-        try:
-            while chunk is not None:
-                frames = shaper.feed(chunk)
-                if shaper.delivered_units >= allowance.until:
-                    await allowance.extend(shaper.delivered_units)
-                if frames:
-                    call.chunks += 1
-                    if call.first_token is None and shaper.content_started:
-                        call.first_token = call.since_start()
-                    slow = stream.send(frames)
-                    if slow is not None:
-                        await slow
-                taken += 1
-                if not taken % TURN or self.told_to_end():
-                    await give_way()
-                chunk = await anext(rest, None)
-            last = shaper.close()
-        except GatewayError:
-            raise
-        except BaseException as error:
-            # A third-party provider may raise anything, and yield anything that the shaper chokes on.
-            raise self.gateway.dispatcher.contain(opened.candidate, error) from error
+            allowance = Allowance(call, self.gateway.ledger, bounded=self.bounded)
+            last = await self.relay(call, opened, shaper, allowance=allowance)
         finally:
             _bill_tier(call, shaper.used_tier)
-            await self._close(opened)
-        self.settle(call)
-        stream.finish(last)
+        self.end_stream(call, last)
 
-    async def _close(self, opened: Opened[ChatChunk]) -> None:
-        try:
-            await opened.close()
-        except BaseException as error:
-            # Third-party clean-up: it cannot spoil an answer that is complete, nor hide why one is not.
-            self.gateway.dispatcher.contain(opened.candidate, error)
+    def note_delivery(self, call: Call) -> Place:
+        assert self.shaper is not None
+        return self.gateway.running.bill(call, _billed_tier(call, self.shaper.used_tier))
 
-    def _describe(self, call: Call) -> None:
-        """Headers that say who served, and what it was not told."""
-        served = call.attempts[-1]
-        dropped = next(fitted.dropped for fitted in self.fitted if fitted.candidate is served)
-        if dropped:
-            self.set_header("x-gateway-dropped-params", ",".join(dropped))
-        if self.gateway.settings.server.debug_headers:
-            self.set_header("x-gateway-model", served.model.name)
-            self.set_header("x-gateway-provider", served.target.provider)
-            self.set_header("x-gateway-attempts", str(len(call.attempts)))
-
-    def headers_sent(self) -> bool:
-        return self.stream is not None and self.stream.committed
-
-    def end_in_stream(self, error: GatewayError) -> None:
-        assert self.stream is not None
-        self.stream.fail(error)
+    @property
+    def continued(self) -> bool:
+        """Whether a second upstream finished what a first began, so that neither's count is the answer's."""
+        return self.continuation is not None and self.continuation.continued
 
     # The bill --------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
         if self.answer is not None and self.answer.usage is not None:
             return self.estimated or Usage.of_chat(self.answer.usage)
-        if self.shaper is not None and self.shaper.usage is not None:
+        if self.shaper is not None and self.shaper.usage is not None and not self.continued:
             return Usage.of_chat(self.shaper.usage)
         if self.shaper is not None and (self.shaper.content_started or call.outcome == "ok"):
             return _estimated(call, self.shaper.delivered_units)
@@ -236,6 +180,15 @@ class ChatHandler(InferenceHandler[ChatRequest]):
 def _chat(candidate: Candidate) -> Chat:
     """The candidate's provider, whose capability the router has checked."""
     return cast("Chat", candidate.provider)
+
+
+def _with_output_limit(fitted: Fitted[ChatRequest], tokens: int) -> Fitted[ChatRequest]:
+    """The same with at most that many tokens of output, in the caller's spelling if there is one."""
+    request = fitted.request
+    given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
+    limits = dict.fromkeys(given or ["max_tokens"], tokens)
+    fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
+    return structs.replace(fitted, request=structs.replace(request, fields=fields, **limits))
 
 
 def _check_output_limit(request: ChatRequest, model: Model) -> None:
@@ -281,7 +234,11 @@ def _with_output(usage: Usage, tokens: int) -> Usage:
 
 def _bill_tier(call: Call, used: object) -> None:
     """Charge the service tier that the upstream says it used."""
-    call.service_tier = call.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
+    call.service_tier = _billed_tier(call, used)
+
+
+def _billed_tier(call: Call, used: object) -> str | None:
+    return call.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
 
 
 def _estimated(call: Call, units: int) -> Usage:

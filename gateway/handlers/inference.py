@@ -12,17 +12,22 @@ import asyncio
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from copy import copy
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
+from gateway.allowance import Allowance, SoundAllowance
 from gateway.call import Call
+from gateway.caller_headers import carry
 from gateway.catalog import Model
+from gateway.dispatch import Opened
 from gateway.errors import (
     BadRequest,
     BalanceExhausted,
     BudgetExceeded,
     Conflict,
+    ContentFiltered,
+    ContextLengthExceeded,
     GatewayError,
     InternalError,
     InvalidJSON,
@@ -30,20 +35,30 @@ from gateway.errors import (
     ModelNotPermitted,
     RequestTooLarge,
     UnsupportedContentType,
+    UnsupportedParameter,
 )
+from gateway.fitting import Fitted, fit
+from gateway.foreign import TURN, give_way
 from gateway.handlers.base import JSON, KeyedHandler
 from gateway.idempotency import Answer, Claim, check_name, request_digest
-from gateway.ledger import Ask, Hold
+from gateway.ledger import Ask
+from gateway.ledger.board import Place
 from gateway.log import AccessLine, gateway_log
 from gateway.money import format_amount
 from gateway.receipt import CallRecord
+from gateway.relay import EventStream
+from gateway.routing import Candidate
+from gateway.schemas.request_fields import RequestFields
+from gateway.sse import encode_data
 from gateway.usage import Usage
 
 if TYPE_CHECKING:
     from gateway.server import Gateway
     from gateway.transport.http_exchange import Exchange
 
-R = TypeVar("R")
+R = TypeVar("R", bound=RequestFields)
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 #: Bodies up to this size are read before the store was asked: admission then confirms the key in the same round trip.
 SMALL_BODY = 65_536
@@ -92,19 +107,44 @@ class Terms(Generic[R]):
         )
 
 
+class Shaper(Protocol[T_contra]):
+    """Turns what a provider yields into frames for the client, and counts what was delivered."""
+
+    @property
+    def content_started(self) -> bool:
+        """Whether anything of the answer itself has been seen."""
+
+    @property
+    def delivered_units(self) -> int:
+        """Text delivered so far, in quarter tokens."""
+
+    def feed(self, item: T_contra) -> bytes:
+        """The frames that `item` makes; none is fine."""
+
+    def close(self) -> bytes:
+        """The frames that end a whole answer; raises when it is not whole."""
+
+
 class InferenceHandler(KeyedHandler, Generic[R]):
     """The walk; see the module."""
+
+    capability: ClassVar[type]  # what a provider must implement to serve this endpoint
+    prompt_param: ClassVar[str] = "messages"  # the field that errors about the prompt are about
+    filter_code: ClassVar[str] = "content_filter"  # of a prompt that the upstream's filter refused
+
+    call: Call | None = None
+    record: CallRecord | None = None
+    claim: Claim | None = None  # on the caller's Idempotency-Key
+    stream: EventStream | None = None  # of a streamed answer
+    client_gone = False
+    cut_by: GatewayError | None = None  # why the gateway itself ended a call that was running
+    _walking = False
+    _idempotent: tuple[str, str] | None = None  # the Idempotency-Key and the digest of the request
 
     def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
         super().__init__(gateway, exchange, path=path, argument=argument)
         self.body: list[bytes] = []
-        self.call: Call | None = None
-        self.record: CallRecord | None = None
-        self.claim: Claim | None = None  # on the caller's Idempotency-Key
-        self.client_gone = False
-        self.cut_by: GatewayError | None = None  # why the gateway itself ended a call that was running
-        self._walking = False
-        self._idempotent: tuple[str, str] | None = None  # the Idempotency-Key and the digest of the request
+        self.fitted: list[Fitted[R]] = []  # the request as each candidate will see it
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -127,9 +167,10 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """The largest body this endpoint takes, in bytes."""
         return self.gateway.settings.server.max_json_body
 
-    def data_received(self, chunk: bytes) -> None:
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Collect the body; the transport enforces its size."""
         self.body.append(chunk)
+        return None
 
     def read_body(self) -> bytes:
         """The whole body, decompressed."""
@@ -150,10 +191,11 @@ class InferenceHandler(KeyedHandler, Generic[R]):
 
     async def post(self) -> None:
         """Walk once; whatever happens after admission, settle."""
+        carry(self.headers)
         terms = await self.terms()
         if self._idempotent is not None and not await self._claim(self._idempotent, terms.model):
             return
-        call = self.call = await self._admit(terms)
+        call = self.call = await (self.admit(terms) if self.claim is None else self._admit(terms))
         self._walking = True
         try:
             if not self.client_gone:
@@ -171,6 +213,8 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             self.end(call, InternalError())
         finally:
             self._walking = False
+            if self.stream is not None:
+                self.stream.close()
             self.settle(call)
             self._close_claim()
             self.ended()
@@ -182,8 +226,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             body = self.read_body()
             name = self.headers.get("Idempotency-Key")
             if name is not None:
-                media_type = self.headers.get("Content-Type", "")
-                self._idempotent = check_name(name), request_digest(self.path, body, media_type=media_type)
+                self._idempotent = check_name(name), self.digest(body)
             request = self.decode(body)
             model = self.find_model(request)
             return self.price(request, model)
@@ -192,6 +235,10 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             if model is not None and not view.permits(model.name, model.groups):
                 raise ModelNotPermitted() from error
             raise
+
+    def digest(self, body: bytes) -> str:
+        """What makes two requests with one Idempotency-Key the same."""
+        return request_digest(self.path, body)
 
     def find_model(self, request: R) -> Model:
         """The model the request names."""
@@ -258,7 +305,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         assert self.key is not None
         asked = time.monotonic()
         try:
-            hold = await self._hold(terms)
+            hold = await self.gateway.ledger.admit(self._ask(terms))
         except (BalanceExhausted, BudgetExceeded):
             if terms.model.hold != "clamp":
                 raise
@@ -266,13 +313,12 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             if smaller is None:
                 raise
             terms = smaller
-            hold = await self._hold(terms)
+            hold = await self.gateway.ledger.admit(self._ask(terms))
         metrics = self.gateway.metrics
         metrics.store_round_trip(time.monotonic() - asked)
-        metrics.add("gateway_in_flight", (self.endpoint,), 1.0)
+        metrics.begun(self.endpoint)
         if hold.rates is not None:
-            for name, value in hold.rates.headers().items():
-                self.set_header(name, value)
+            self.answer_headers.update(hold.rates.headers())
         self.gateway.running.add(self.request_id, self)
         return Call(
             self.request_id,
@@ -289,29 +335,133 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             started=self.started,
         )
 
-    async def _hold(self, terms: Terms[R]) -> Hold:
+    def _ask(self, terms: Terms[R]) -> Ask:
         assert self.key is not None
         model = terms.model
-        return await self.gateway.ledger.admit(
-            Ask(
-                rid=self.request_id,
-                key=self.key,
-                model=model.name,
-                model_groups=model.groups,
-                hold=terms.price.worst(terms.worst_case, service_tier=terms.service_tier),
-                tokens=terms.tokens,
-                price_version=terms.price.version,
-            )
+        return Ask(
+            rid=self.request_id,
+            key=self.key,
+            model=model.name,
+            model_groups=model.groups,
+            hold=terms.price.worst(terms.worst_case, service_tier=terms.service_tier),
+            tokens=terms.tokens,
+            price_version=terms.price.version,
         )
 
     def end(self, call: Call, error: GatewayError) -> None:
         """End the answer with `error`: as a status if nothing was sent yet, else inside what was begun."""
+        if isinstance(error, ContextLengthExceeded | ContentFiltered):
+            error.param = self.prompt_param  # a provider need not know which endpoint it serves
+            if isinstance(error, ContentFiltered):
+                error.code = self.filter_code
         call.outcome, call.status = error.code or "error", error.status
         self.outcome, self.detail = call.outcome, error.detail or ""
         if self.headers_sent():
             self.end_in_stream(error)
         else:
             self.refuse(error)
+
+    # Opening and relaying --------------------------------------------------------------------------------------------
+
+    def fit(self, request: R, model: Model) -> None:
+        """Find who can serve the request, and what each of them will see of it; BadRequest when nobody can."""
+        if self.endpoint not in model.endpoints:
+            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
+        self.fitted = fit(
+            request,
+            self.gateway.router.resolve(model, self.capability),
+            self.capability,
+            unknown_params=self.gateway.settings.server.unknown_params,
+            check=self.check_candidate,
+        )
+
+    async def call_whole(self, call: Call, attempt: Callable[[Fitted[R]], Awaitable[T]]) -> T:
+        """The first whole answer that `attempt` gets from a candidate; the headers then say who served."""
+        started = time.monotonic()
+        try:
+            answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts)
+        finally:
+            call.upstream_waited = time.monotonic() - started
+        self.describe(call)
+        return answer
+
+    async def open_stream(self, call: Call, attempt: Callable[[Fitted[R]], AsyncIterator[T]]) -> Opened[T]:
+        """The first stream that yields something; meanwhile the client is kept waiting by comments."""
+        self.stream = self.make_stream()
+        opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
+        self.describe(call)
+        return opened
+
+    async def relay(
+        self, call: Call, opened: Opened[T], shaper: Shaper[T], *, allowance: Allowance | SoundAllowance | None = None
+    ) -> bytes:
+        """Send what `shaper` makes of the stream; its last frames, which are sent once the call is settled."""
+        item: T | None = opened.first
+        rest, stream = opened.rest, self.stream
+        assert stream is not None
+        place: Place | None = None  # where it is noted what was delivered, in case this worker is killed
+        taken = 0
+        try:
+            while item is not None:
+                frames = shaper.feed(item)
+                if allowance is not None and shaper.delivered_units >= allowance.until:
+                    await allowance.extend(shaper.delivered_units)
+                if frames:
+                    call.chunks += 1
+                    if call.first_token is None and shaper.content_started:
+                        call.first_token = call.since_start()
+                        place = self.note_delivery(call)
+                    if place is not None:
+                        place.delivered(shaper.delivered_units)
+                    slow = stream.send(frames)
+                    if slow is not None:
+                        await slow
+                taken += 1
+                if not taken % TURN or self.told_to_end():
+                    await give_way()
+                item = await anext(rest, None)
+            return shaper.close()
+        except GatewayError as error:
+            self.gateway.dispatcher.failed(opened.candidate, error)
+            raise
+        except BaseException as error:
+            # A third-party provider may raise anything, and yield anything that the shaper chokes on.
+            raise self.gateway.dispatcher.contain(opened.candidate, error) from error
+        finally:
+            await self._close(opened)
+
+    def end_stream(self, call: Call, last: bytes) -> None:
+        """Settle, then end a streamed answer as whole."""
+        assert self.stream is not None
+        self.settle(call)
+        self.stream.finish(last)
+
+    async def _close(self, opened: Opened[T]) -> None:
+        try:
+            await opened.close()
+        except BaseException as error:
+            # Third-party clean-up: it cannot spoil an answer that is complete, nor hide why one is not.
+            self.gateway.dispatcher.contain(opened.candidate, error)
+
+    def describe(self, call: Call) -> None:
+        """Headers that say who served, and what it was not told."""
+        served = call.attempts[-1]
+        if len(self.fitted) == 1:
+            dropped = self.fitted[0].dropped
+        else:
+            dropped = next(fitted.dropped for fitted in self.fitted if fitted.candidate is served)
+        if dropped:
+            self.set_header("x-gateway-dropped-params", ",".join(dropped))
+        if self.gateway.settings.server.debug_headers:
+            self.set_header("x-gateway-model", served.model.name)
+            self.set_header("x-gateway-provider", served.target.provider)
+            self.set_header("x-gateway-attempts", str(len(call.attempts)))
+
+    def tell_estimated(self) -> None:
+        """Say that the answer's counts are estimates."""
+        self.set_header("x-gateway-estimated", "true")
+
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def settle(self, call: Call) -> None:
         """Charge what was used: from the walk's finally, or earlier once the amount is known."""
@@ -327,7 +477,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             gateway_log.error("%s: usage failed", self.request_id, exc_info=error)
             usage = call.prompt
         self.gateway.running.discard(self.request_id)
-        self.gateway.metrics.add("gateway_in_flight", (self.endpoint,), -1.0)
+        self.gateway.metrics.ended(self.endpoint)
         self.record = self.gateway.settlement.settle(call, usage)
 
     def deliver(self, call: Call, body: bytes, *, media_type: str = JSON) -> None:
@@ -415,13 +565,29 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """Open the call and relay its answer."""
         raise InternalError()
 
+    def check_candidate(self, request: R, candidate: Candidate) -> None:
+        """Raise a BadRequest for what this candidate's provider cannot do beside the request's fields."""
+
+    def make_stream(self) -> EventStream:
+        """What carries a streamed answer to the client."""
+        return EventStream(self, self.gateway.pulse, claim=self.claim)
+
+    def note_delivery(self, call: Call) -> Place | None:
+        """Where to note the text a stream delivers, so that it is charged for even if this worker is killed."""
+        return None
+
     def headers_sent(self) -> bool:
         """Whether the status has left, so that an error can no longer be one."""
-        return False
+        return self.stream is not None and self.stream.committed
 
     def end_in_stream(self, error: GatewayError) -> None:
         """Tell a client that already has a status 200."""
-        raise InternalError()
+        assert self.stream is not None
+        self.stream.fail(self.error_frame(error))
+
+    def error_frame(self, error: GatewayError) -> bytes:
+        """An error as this endpoint's streams tell it."""
+        return encode_data(error.body())
 
     def usage(self, call: Call) -> Usage | None:
         """What the call used so far; None when nothing is owed."""

@@ -38,6 +38,7 @@ class AuditReport(Struct):
     accounts: int = 0
     lines: int = 0
     mismatches: list[Mismatch] = []
+    unreachable: list[str] = []  # accounts that were not audited, for their server is away
 
 
 class _Held(Struct):

@@ -137,8 +137,12 @@ class Booking:
             self.on_journaled()
 
     def _confirm(self, item: Waiting) -> None:
-        if item.segment >= 0 and self.journal is not None:
+        if self.journal is None:
+            return
+        if item.segment >= 0:
             self.journal.confirm(item.segment)
+        elif item.segment == NOWHERE:  # the disk refused it, so until now the board had the only trace
+            self.journal.board.clear(item.entry.rid)
 
     def _search(self, item: Waiting) -> None:
         """The marker may have expired: only the ledger knows whether this was booked."""

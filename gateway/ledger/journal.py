@@ -5,8 +5,9 @@
     journal.confirm(segment)              # Redis has it; the segment's file goes `keep` seconds later
 
 Each process owns its files and holds a lock on `<owner>.lock`; the files of an owner whose lock is free belong to the
-dead and are for whoever replays them (`recovery.py`). Files are closed in segments rather than rewritten. Sharp edge:
-nothing is fsynced. A killed process loses nothing; a power cut may lose the last seconds, as the store's everysec does.
+dead and are for whoever replays them (`recovery.py`), and so does its board (`board.py`). Files are closed in segments
+rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut may lose the last
+seconds, as the store's everysec does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from gateway.ledger.board import Board
 from gateway.ledger.entry import Entry
 
 log = logging.getLogger("gateway.ledger")
@@ -38,19 +40,29 @@ _decoder = msgspec.json.Decoder(Entry)
 
 
 class Segment(Struct):
-    """One file: how many of its entries Redis has not confirmed, and when it was last busy."""
+    """One file: how many of its entries Redis has not confirmed, and when it was last busy.
+
+    `doubtful`: Redis may have forgotten what it confirmed. This is no matter of counting, for a settlement that waited
+    for the reconnect is confirmed after it, and says nothing of those before it.
+    """
 
     number: int
     path: Path
     descriptor: int
     opened: float
     pending: int = 0
+    doubtful: bool = False
     size: int = 0
     touched: float = 0.0
 
     @property
     def closed(self) -> bool:
         return self.descriptor < 0
+
+    @property
+    def due(self) -> bool:
+        """Whether it has to be sent again."""
+        return self.doubtful or self.pending > 0
 
 
 class Journal:
@@ -66,6 +78,7 @@ class Journal:
         self._segment_seconds = segment_seconds
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lock = _take_lock(folder / f"{self._owner}.lock")
+        self.board = Board(folder / f"{self._owner}.board")  # the calls that are in no segment yet
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
         self._numbers = 0
@@ -73,7 +86,7 @@ class Journal:
     @property
     def unconfirmed(self) -> int:
         """Entries that may not be in Redis."""
-        return sum(segment.pending for segment in self._segments.values())
+        return sum(max(segment.pending, segment.doubtful) for segment in self._segments.values())
 
     def append(self, entries: list[Entry]) -> int:
         """Write entries and return their segment; NOWHERE when the disk refuses, which is logged."""
@@ -89,6 +102,8 @@ class Journal:
             return NOWHERE
         segment.pending += len(entries)
         segment.size += written
+        for entry in entries:
+            self.board.clear(entry.rid)
         return segment.number
 
     def confirm(self, number: int) -> None:
@@ -115,13 +130,18 @@ class Journal:
             self._current = None
         return list(self._segments.values())
 
+    def doubt(self) -> None:
+        """Another server, or another life of it, may know less than was confirmed: all that is kept is due again."""
+        for segment in self.rotate():
+            segment.doubtful = True
+
     def read(self, segment: Segment) -> Iterator[Entry]:
         """The entries of one segment."""
         return read_entries(segment.path)
 
     def settle(self, segment: Segment) -> None:
         """All of a segment is in Redis."""
-        segment.pending = 0
+        segment.pending, segment.doubtful = 0, False
         segment.touched = time.monotonic()
 
     def sweep(self) -> None:
@@ -133,13 +153,14 @@ class Journal:
         if not self.store_is_whole():
             return
         for segment in list(self._segments.values()):
-            if segment.closed and not segment.pending and now - segment.touched > self._keep:
+            if segment.closed and not segment.due and now - segment.touched > self._keep:
                 segment.path.unlink(missing_ok=True)
                 del self._segments[segment.number]
 
     def close(self) -> None:
         """Let go of the files; the next process replays them, which changes nothing that is booked."""
         self.rotate()
+        self.board.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -26,6 +26,7 @@ from gateway import errors
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
 from gateway.ledger.audit import AuditReport, audit_account
+from gateway.ledger.board import Board
 from gateway.ledger.booking import Booking
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
 from gateway.ledger.carry import Carry, read_carry
@@ -35,6 +36,7 @@ from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.tab import Tab
 from gateway.ledger.verdict import Verdict, verdict_on
 from gateway.money import MAX_AMOUNT
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 ACCOUNTS = "accounts"  # the set of all account names
 BEATS = 64  # calls renewed per script
 RECLAIMS = 100  # expired holds charged per script
+SWEEP = 200  # accounts asked at once for expired holds
 
 Beat = Literal["ok", "revoked", "gone"]
 _BEATS: tuple[Beat, ...] = ("ok", "revoked", "gone")
@@ -68,10 +71,13 @@ class Ledger:
         journal: Journal | None = None,
     ) -> None:
         self._links = links
+        self._swept: str | bytes = "0"  # how far `sweep` has come, as SSCAN tells it
         self._scripts = Scripts.load()
         self._booking = Booking(links, self._scripts.settle, lookup=self._booked, journal=journal)
         #: Sends the journal's entries again, None without one; its `reconnected` is for the store's `on_reconnect`.
-        self.recovery = Recovery(journal, self._booking) if journal is not None else None
+        self.recovery = Recovery(journal, self._booking, lapse=self.lapse) if journal is not None else None
+        #: Where calls are noted while they run, for whoever adopts the journal; nowhere without one.
+        self.board = journal.board if journal is not None else Board(None)
         self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._booking.void_unwatched)
 
     @property
@@ -90,7 +96,13 @@ class Ledger:
 
         A caller that is cancelled while it waits leaves nothing held.
         """
-        return await self._admission.admit(ask)
+        # Before it leaves: a worker killed between the script and its reply leaves a hold that somebody must find.
+        self.board.put(Tab(ask.key.account, ask.rid, ask.key.id))
+        try:
+            return await self._admission.admit(ask)
+        except BaseException:
+            self.board.clear(ask.rid)
+            raise
 
     async def explain(self, ask: Ask) -> Verdict:
         """What `admit` would say to it at this moment, and every rule in the way; writes nothing."""
@@ -164,15 +176,54 @@ class Ledger:
     # Around the calls ------------------------------------------------------------------------------------------------
 
     async def reclaim(self, account: str | None = None) -> int:
-        """Charge expired holds, of one account or of all, at their last checkpoint; how many there were."""
-        total = 0
-        for name in [account] if account else await self.accounts():
-            key = slot(name)
-            due = RECLAIMS
-            while due == RECLAIMS:
-                due = await self._links.link(key).eval(self._scripts.reclaim, [key], [RECLAIMS])
-                total += due
+        """Charge expired holds, of one account or of all, at their last checkpoint; how many there were.
+
+        A server that is away keeps nobody else's from being charged; StoreUnavailable comes after them.
+        """
+        names = [account] if account else await self.accounts()
+        total, away = 0, None
+        for start in range(0, len(names), SWEEP):
+            try:
+                total += await self._reclaim_each(names[start : start + SWEEP])
+            except errors.StoreUnavailable as error:
+                away = error
+        if away is not None:
+            raise away
         return total
+
+    async def sweep(self) -> int:
+        """`reclaim` for the next `SWEEP` accounts or so: what a step costs does not grow with how many there are.
+
+        Until it comes round nobody lacks that money: an admission that does looks itself.
+        """
+        self._swept, names = await self._links.link(ACCOUNTS).call("SSCAN", ACCOUNTS, self._swept, "COUNT", SWEEP)
+        return await self._reclaim_each([name.decode() for name in names])
+
+    async def _reclaim_each(self, accounts: Sequence[str]) -> int:
+        """Of all that can be reached; then StoreUnavailable if there were others."""
+        answers = await asyncio.gather(*map(self._reclaim, accounts), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return sum(answer for answer in answers if isinstance(answer, int))
+
+    async def _reclaim(self, account: str) -> int:
+        key = slot(account)
+        total, due = 0, RECLAIMS
+        while due == RECLAIMS:
+            due = await self._links.link(key).eval(self._scripts.reclaim, [key], [RECLAIMS])
+            total += due
+        return total
+
+    async def lapse(self, account: str, rids: Sequence[str]) -> int:
+        """End the leases of calls that nobody serves any more and charge them at their last checkpoint; how many."""
+        key = slot(account)
+        for start in range(0, len(rids), BEATS):
+            args: list[str | int] = [-1]
+            for rid in rids[start : start + BEATS]:
+                args += (rid, 0)
+            await self._links.link(key).eval(self._scripts.beat, [key], args)
+        return await self.reclaim(account)
 
     async def credit(
         self,
@@ -212,18 +263,34 @@ class Ledger:
         return sorted(name.decode() for name in names)
 
     async def audit(self, account: str | None = None, *, archives: Sequence[Path] = ()) -> AuditReport:
-        """Add up the ledger of one account, or of all, and compare; with archives also what was compacted."""
+        """Add up the ledger of one account, or of all, and compare; with archives also what was compacted.
+
+        Accounts whose server is away are named in the report, and the others audited.
+        """
         names = [account] if account else await self.accounts()
         report = AuditReport()
         with unchanging(archives):
-            carries = {name: await read_carry(self._links, name) for name in names} if archives else {}
+            carries = await self._carries(names, report) if archives else {}
             proofs = await asyncio.to_thread(prove, archives, carries)
             for name in names:
-                if not await self._links.link(slot(name)).call("EXISTS", slot(name)):
+                if archives and name not in carries:
                     continue
                 proof = proofs.get(name, ArchiveProof(Carry(), 0)) if archives else None
-                await audit_account(self._links, self._scripts, name, report=report, proof=proof)
+                try:
+                    if await self._links.link(slot(name)).call("EXISTS", slot(name)):
+                        await audit_account(self._links, self._scripts, name, report=report, proof=proof)
+                except errors.StoreUnavailable:
+                    report.unreachable.append(name)
         return report
+
+    async def _carries(self, accounts: Iterable[str], report: AuditReport) -> dict[str, Carry]:
+        carries = {}
+        for name in accounts:
+            try:
+                carries[name] = await read_carry(self._links, name)
+            except errors.StoreUnavailable:
+                report.unreachable.append(name)
+        return carries
 
     async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
         """Move lines of before then, of one account or of all, to the archive at `path`; ArchiveFault when it may not.

@@ -1,5 +1,7 @@
 """Brings the journal's entries to the store: after it was away, after a failover, and those of the dead.
 
+What the dead were serving is on their boards, and is settled after their journals.
+
 Entries may be sent any number of times, so this never asks what arrived; it sends again what may be missing. It runs
 only while something is unconfirmed, and tries every second at most.
 """
@@ -7,10 +9,13 @@ only while something is unconfirmed, and tries every second at most.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from msgspec import Struct
+
 from gateway.errors import GatewayError
+from gateway.ledger.board import read_board
 from gateway.ledger.booking import Booking
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import ELSEWHERE, Journal, read_entries
@@ -21,12 +26,22 @@ MIN_PAUSE = 0.05  # seconds
 MAX_PAUSE = 1.0
 
 
-class Recovery:
-    """Replays a journal through the booking that wrote it."""
+class Adopted(Struct, frozen=True):
+    """What dead processes left: settlements in their journals, and calls they were serving."""
 
-    def __init__(self, journal: Journal, booking: Booking) -> None:
+    settlements: int = 0
+    calls: int = 0
+
+
+class Recovery:
+    """Replays a journal through the booking that wrote it; `lapse` charges calls of an account at their checkpoints."""
+
+    def __init__(
+        self, journal: Journal, booking: Booking, *, lapse: Callable[[str, Sequence[str]], Awaitable[object]]
+    ) -> None:
         self._journal = journal
         self._booking = booking
+        self._lapse = lapse
         self._task: asyncio.Task[None] | None = None
         self._failovers = 0
         booking.on_journaled = self.nudge
@@ -40,20 +55,29 @@ class Recovery:
         """For `Store.on_reconnect`: another server or history may lack what was confirmed, so send it all again."""
         if (before.run_id, before.master_replid) != (now.run_id, now.master_replid):
             self._failovers += 1
-            for segment in self._journal.rotate():
-                segment.pending = max(segment.pending, 1)
+            self._journal.doubt()
         if self._journal.unconfirmed:
             self.nudge()
 
-    async def adopt(self) -> int:
-        """Send what dead processes left behind and remove it; how many entries. Raises when the store is away."""
-        total = 0
+    async def adopt(self) -> Adopted:
+        """Send what dead processes left behind and charge what they were serving; raises when the store is away.
+
+        First their journals, then their boards: if a call is in both, its settlement is the truth.
+        """
+        settlements = calls = 0
         for lock, paths in self._journal.orphans():
             for path in paths:
-                total += await self._send(read_entries(path))
+                settlements += await self._send(read_entries(path))
                 await asyncio.to_thread(path.unlink, missing_ok=True)
+            board = lock.with_suffix(".board")
+            left = await asyncio.to_thread(read_board, board)
+            calls += await self._send(left.entries)
+            for account, rids in left.others.items():
+                await self._lapse(account, rids)
+                calls += len(rids)
+            await asyncio.to_thread(board.unlink, missing_ok=True)
             await asyncio.to_thread(lock.unlink, missing_ok=True)
-        return total
+        return Adopted(settlements, calls)
 
     async def close(self) -> None:
         """One last try, then stop; what is left stays in the journal."""
@@ -74,7 +98,7 @@ class Recovery:
         """Send every segment that has something unconfirmed; False when the store is away or was replaced meanwhile."""
         failovers = self._failovers
         for segment in self._journal.rotate():
-            if segment.pending:
+            if segment.due:
                 try:
                     await self._send(self._journal.read(segment))
                 except GatewayError:

@@ -7,7 +7,7 @@ not a tree of objects. Sharp edge: msgspec cannot decode `Raw | None`, so such f
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -92,6 +92,7 @@ TextContent = str | Annotated[list[TextPart], Meta(min_length=1)]
 class SystemMessage(Struct, tag="system", tag_field="role", gc=False):
     """Instructions for the whole conversation."""
 
+    role: ClassVar[str] = "system"
     content: TextContent
     name: str | None = None
 
@@ -99,6 +100,7 @@ class SystemMessage(Struct, tag="system", tag_field="role", gc=False):
 class DeveloperMessage(Struct, tag="developer", tag_field="role", gc=False):
     """Instructions, as newer models call them; `system` to dialects without the role."""
 
+    role: ClassVar[str] = "developer"
     content: TextContent
     name: str | None = None
 
@@ -106,6 +108,7 @@ class DeveloperMessage(Struct, tag="developer", tag_field="role", gc=False):
 class UserMessage(Struct, tag="user", tag_field="role", gc=False):
     """Input from the caller."""
 
+    role: ClassVar[str] = "user"
     content: str | Annotated[list[UserPart], Meta(min_length=1)]
     name: str | None = None
 
@@ -149,6 +152,7 @@ class AudioReference(Struct, gc=False):
 class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
     """An earlier answer, with the extra keys that some dialects want back word for word."""
 
+    role: ClassVar[str] = "assistant"
     content: str | list[TextPart | RefusalPart] | None = None
     name: str | None = None
     refusal: str | None = None
@@ -164,6 +168,7 @@ class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
 class ToolMessage(Struct, tag="tool", tag_field="role", gc=False):
     """What a tool answered to an earlier call."""
 
+    role: ClassVar[str] = "tool"
     content: TextContent
     tool_call_id: str
 
@@ -171,6 +176,7 @@ class ToolMessage(Struct, tag="tool", tag_field="role", gc=False):
 class FunctionMessage(Struct, tag="function", tag_field="role", gc=False):
     """What a function answered, in the legacy form."""
 
+    role: ClassVar[str] = "function"
     content: str | None
     name: str
 

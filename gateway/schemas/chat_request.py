@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Raw
 
-from gateway.errors import UnknownParameter
+from gateway.errors import UnsupportedParameter
 from gateway.schemas.chat_messages import (
     AudioPart,
     FilePart,
@@ -41,19 +41,8 @@ from gateway.schemas.chat_options import (
     WebSearchOptions,
 )
 from gateway.schemas.chat_rules import check_chat
-from gateway.schemas.forbidden import header_name, strip_forbidden
+from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
 from gateway.schemas.validation import BodyDecoder
-
-if TYPE_CHECKING:
-    FieldTable = dict[str, Raw]
-    Names = tuple[str, ...]
-else:
-    # The gateway's own attributes: Raw lets a caller's field of the same name pass unread, and it is then overwritten.
-    FieldTable = Names = Raw
-
-FieldClass = Literal["core", "semantic", "sampling", "hint"]
-NULL = Raw(b"null")
-
 
 Tokens = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -61,132 +50,6 @@ Stop = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1, max_length=4)]
 Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
 TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,10}$(?!\n)")]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
-
-
-class ChatRequest(Struct, kw_only=True):
-    """A valid chat request; an absent or null field is None."""
-
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=100_000)]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    max_tokens: Tokens | None = None
-    max_completion_tokens: Tokens | None = None
-    stop: Stop | None = None
-    n: Annotated[int, Meta(ge=1, le=128)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[TokenId, Annotated[int, Meta(ge=-100, le=100)]] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    functions: Annotated[list[FunctionDefinition], Meta(min_length=1, max_length=128)] | None = None
-    function_call: Literal["none", "auto"] | Named | None = None
-    response_format: ResponseFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
-    modalities: Modalities | None = None
-    audio: AudioOutput | None = None
-    prediction: Prediction | None = None
-    web_search_options: WebSearchOptions | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    user: str | None = None
-    metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
-    store: bool | None = None
-    moderation: Moderation | None = None
-
-    #: Every top-level field as sent, forbidden ones removed; legacy functions are already written as tools.
-    fields: FieldTable = field(default_factory=dict)
-    #: Names of unknown top-level fields that are in `fields`.
-    extra: Names = ()
-    #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
-    dropped: Names = ()
-
-    @property
-    def max_output(self) -> int | None:
-        """Most tokens each choice may have, in whichever spelling it came."""
-        return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
-
-    @property
-    def wants_usage(self) -> bool:
-        """Whether a stream ends with a usage chunk."""
-        return self.stream_options is not None and self.stream_options.include_usage is True
-
-    @property
-    def wants_obfuscation(self) -> bool:
-        """Whether the chunks of a stream keep the upstream's padding."""
-        return self.stream_options is None or self.stream_options.include_obfuscation is not False
-
-    @property
-    def choices(self) -> int:
-        """How many answers are asked for."""
-        return self.n or 1
-
-    @property
-    def legacy_functions(self) -> bool:
-        """Whether the answer must use `function_call`, since the request used `functions`."""
-        return self.functions is not None
-
-    @property
-    def as_tools(self) -> list[Tool]:
-        """The tools, legacy functions among them."""
-        if self.functions is None:
-            return self.tools or []
-        return [FunctionTool(function=function) for function in self.functions]
-
-    @property
-    def as_tool_choice(self) -> ToolChoice | None:
-        """The tool choice, a legacy `function_call` among them."""
-        if isinstance(self.function_call, Named):
-            return FunctionChoice(function=self.function_call)
-        return self.tool_choice if self.function_call is None else self.function_call
-
-    def present_fields(self) -> frozenset[str]:
-        """Names of the fields that were given a value other than null."""
-        return frozenset(name for name, raw in self.fields.items() if raw != NULL)
-
-    def demands(self) -> frozenset[str]:
-        """The semantic fields in a form that an upstream must honour or refuse; media parts by their type."""
-        asked = {name for name in SEMANTIC_FIELDS if getattr(self, name) not in (None, False)}
-        if self.choices == 1:
-            asked.discard("n")
-        if self.as_tool_choice in (None, "auto", "none"):
-            asked.discard("tool_choice")
-        if isinstance(self.response_format, TextFormat):
-            asked.discard("response_format")
-        if "audio" not in (self.modalities or ()):
-            asked.discard("modalities")
-        return frozenset(asked.union(self._media()))
-
-    @property
-    def media_parts(self) -> int:
-        """How many parts are images, sounds or files."""
-        return len(self._media())
-
-    def _media(self) -> list[str]:
-        """The `type` of every part that is not text."""
-        return [
-            _MEDIA[type(part)]
-            for message in self.messages
-            if isinstance(message, UserMessage) and isinstance(message.content, list)
-            for part in message.content
-            if type(part) in _MEDIA
-        ]
-
-    def refuse_unknown(self) -> None:
-        """Raise UnknownParameter when there is an unknown field: the operator's `unknown_params = "reject"`."""
-        if self.extra or self.dropped:
-            name = header_name((*self.extra, *self.dropped)[0])
-            raise UnknownParameter(f"Unknown parameter: '{name}'.", param=name)
 
 
 #: How the gateway treats a field that the chosen upstream cannot honour (wire contract 1.1); unknown fields have none.
@@ -231,17 +94,135 @@ FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
         "store": "hint",
     }
 )
+#: Content parts that are semantic demands of their own.
 _MEDIA: Mapping[type, str] = MappingProxyType({ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"})
-_KNOWN = frozenset(FIELD_CLASS)
+
+
+class ChatRequest(RequestFields, kw_only=True):
+    """A valid chat request; an absent or null field is None. In `fields`, legacy functions are written as tools."""
+
+    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=100_000)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    stop: Stop | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[TokenId, Annotated[int, Meta(ge=-100, le=100)]] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: Annotated[list[FunctionDefinition], Meta(min_length=1, max_length=128)] | None = None
+    function_call: Literal["none", "auto"] | Named | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    modalities: Modalities | None = None
+    audio: AudioOutput | None = None
+    prediction: Prediction | None = None
+    web_search_options: WebSearchOptions | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    user: str | None = None
+    metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
+    store: bool | None = None
+    moderation: Moderation | None = None
+
+    @property
+    def max_output(self) -> int | None:
+        """Most tokens each choice may have, in whichever spelling it came."""
+        return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+    @property
+    def wants_obfuscation(self) -> bool:
+        """Whether the chunks of a stream keep the upstream's padding."""
+        return self.stream_options is None or self.stream_options.include_obfuscation is not False
+
+    @property
+    def choices(self) -> int:
+        """How many answers are asked for."""
+        return self.n or 1
+
+    @property
+    def legacy_functions(self) -> bool:
+        """Whether the answer must use `function_call`, since the request used `functions`."""
+        return self.functions is not None
+
+    @property
+    def as_tools(self) -> list[Tool]:
+        """The tools, legacy functions among them."""
+        if self.functions is None:
+            return self.tools or []
+        return [FunctionTool(function=function) for function in self.functions]
+
+    @property
+    def as_tool_choice(self) -> ToolChoice | None:
+        """The tool choice, a legacy `function_call` among them."""
+        if isinstance(self.function_call, Named):
+            return FunctionChoice(function=self.function_call)
+        return self.tool_choice if self.function_call is None else self.function_call
+
+    def demands(self) -> frozenset[str]:
+        """The semantic fields in a form that an upstream must honour or refuse; media parts by their type."""
+        asked = {name for name in SEMANTIC_FIELDS if getattr(self, name) not in (None, False)}
+        if self.choices == 1:
+            asked.discard("n")
+        if self.as_tool_choice in (None, "auto", "none"):
+            asked.discard("tool_choice")
+        if isinstance(self.response_format, TextFormat):
+            asked.discard("response_format")
+        if "audio" not in (self.modalities or ()):
+            asked.discard("modalities")
+        return frozenset(asked.union(self._media()))
+
+    @property
+    def media_parts(self) -> int:
+        """How many parts are images, sounds or files."""
+        return len(self._media())
+
+    def _media(self) -> list[str]:
+        """The `type` of every part that is not text."""
+        return [
+            _MEDIA[type(part)]
+            for message in self.messages
+            if isinstance(message, UserMessage) and isinstance(message.content, list)
+            for part in message.content
+            if type(part) in _MEDIA
+        ]
+
+    def unsupported(self, demand: str) -> UnsupportedParameter:
+        param = "messages" if demand in _MEDIA.values() else demand
+        return UnsupportedParameter(f"This model does not support '{demand}'.", param=param)
+
+
 SEMANTIC_FIELDS = frozenset(name for name, kind in FIELD_CLASS.items() if kind == "semantic")
 
 # Known objects in which an upstream might look for an address; the others are free text, schemas or plain values.
 # `stream_options` is not among them: providers write it anew from the typed view.
 _SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation", "prediction"})
+_PLAIN = frozenset(FIELD_CLASS) - _SEARCHED  # a request of these alone, as nearly all are, hides nothing
 
 _body = BodyDecoder(
     ChatRequest,
-    own=frozenset({"fields", "extra", "dropped"}),
+    own=OWN,
     roomy=frozenset({"messages", "tools", "functions", "response_format", "prediction"}),
 )
 
@@ -253,13 +234,11 @@ def decode_chat_request(body: bytes) -> ChatRequest:
     32 MiB body found takes 0.4 s (1.3 million empty parts) and 130 MB, and is answered like any other.
     """
     request, fields = _body.decode(body)
-    request.fields, request.extra, request.dropped = fields, (), ()
     check_chat(request)
-    if not _KNOWN.issuperset(fields):
-        request.extra = tuple(name for name in fields if name not in _KNOWN)
-    if request.extra or not _SEARCHED.isdisjoint(fields):
-        request.dropped = tuple(strip_forbidden(fields, (*request.extra, *(_SEARCHED & fields.keys()))))
-        request.extra = tuple(name for name in request.extra if name in fields)
+    if _PLAIN.issuperset(fields):
+        request.fields, request.extra, request.dropped = fields, (), ()
+    else:
+        request.take_fields(fields, searched=_SEARCHED)
     if request.functions is not None or request.function_call is not None:
         _write_as_tools(request)
     return request

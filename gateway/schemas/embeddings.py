@@ -1,51 +1,71 @@
-"""The body of `POST /v1/embeddings`, and what a provider answers to it (wire contract 1.3)."""
+"""The body of `POST /v1/embeddings`, and what a provider answers to it (wire contract 1.3).
+
+`decode_embedding_request(body)` is the only way in; it raises nothing but `BadRequest` errors. Null equals absence.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Struct
 
+from gateway.errors import InvalidType
 from gateway.schemas.chat_response import CompletionUsage
+from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.validation import BodyDecoder
 
-if TYPE_CHECKING:
-    FieldTable = dict[str, Raw]
-    Names = tuple[str, ...]
-else:
-    FieldTable = Names = Raw  # as in chat_request: a caller's field of that name passes unread, and is overwritten
+MAX_INPUTS = 2048
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Tokens = Annotated[list[Token], Meta(min_length=1, max_length=2048)]
+Tokens = Annotated[list[Token], Meta(min_length=1)]
+if TYPE_CHECKING:
+    Input = str | list[str] | list[int] | list[list[int]]
+else:
+    # msgspec tells one kind of array in a union, not four: that all items are of one kind is a rule of its own.
+    Input = NonEmpty | Annotated[list[NonEmpty | Token | Tokens], Meta(min_length=1, max_length=MAX_INPUTS)]
 
 #: A vector: its numbers, or the same as little-endian IEEE float32, which is half the work for everyone.
 Vector = list[float] | bytes
 
+FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
+    {
+        "model": "core",
+        "input": "core",
+        "encoding_format": "core",  # the gateway writes either, whatever the provider gives
+        "dimensions": "semantic",
+        "user": "hint",
+    }
+)
+_KINDS = {str: "a string", int: "an integer", list: "an array"}
 
-class EmbeddingRequest(Struct, kw_only=True):
+
+class EmbeddingRequest(RequestFields, kw_only=True):
     """A valid embeddings request; an absent or null field is None."""
 
+    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
+
     model: Annotated[str, Meta(min_length=1, max_length=256)]
-    input: NonEmpty | list[NonEmpty] | Tokens | list[Tokens]
+    input: Input
     dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     user: str | None = None
-
-    #: Every top-level field as sent, forbidden ones removed.
-    fields: FieldTable = field(default_factory=dict)
-    #: Names of unknown top-level fields that are in `fields`.
-    extra: Names = ()
-    #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
-    dropped: Names = ()
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:
         """One entry per vector, in order: texts, or lists of token numbers."""
         if isinstance(self.input, str):
             return [self.input]
-        if self.input and isinstance(self.input[0], int):
-            return [cast("list[int]", self.input)]
-        return cast("list[str] | list[list[int]]", self.input)
+        if isinstance(self.input[0], int):
+            return [self.input]
+        return self.input
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether the inputs are token numbers, which mean something to one family of models only."""
+        return not isinstance(self.input, str) and not isinstance(self.input[0], str)
 
 
 class EmbeddingAnswer(Struct):
@@ -53,3 +73,24 @@ class EmbeddingAnswer(Struct):
 
     vectors: list[Vector]
     usage: CompletionUsage | None = None
+
+
+_body = BodyDecoder(EmbeddingRequest, own=OWN, roomy=frozenset({"input"}))
+
+
+def decode_embedding_request(body: bytes) -> EmbeddingRequest:
+    """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
+    request, fields = _body.decode(body)
+    _check_one_kind(request.input)
+    request.take_fields(fields)
+    return request
+
+
+def _check_one_kind(items: Input) -> None:
+    if isinstance(items, str):
+        return
+    kind = type(items[0])
+    for index, item in enumerate(items):
+        if type(item) is not kind:
+            text = f"expected {_KINDS[kind]}, as the first item is, but got {_KINDS[type(item)]} instead"
+            raise InvalidType(f"Invalid type for 'input[{index}]': {text}.", param=f"input[{index}]")

@@ -1,30 +1,91 @@
-"""The body of `POST /v1/images/generations`, and what a provider answers to it (wire contract 1.4)."""
+"""The body of `POST /v1/images/generations`, and what a provider answers to it (wire contract 1.4).
+
+`decode_image_request(body, default_model=…)` is the only way in; it raises nothing but `BadRequest` errors. Null equals
+absence.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-if TYPE_CHECKING:
-    FieldTable = dict[str, Raw]
-    Names = tuple[str, ...]
-else:
-    FieldTable = Names = Raw  # as in chat_request: a caller's field of that name passes unread, and is overwritten
+from gateway.errors import InvalidValue, MissingParameter
+from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.validation import BodyDecoder
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+if TYPE_CHECKING:
+    ModelName = str
+else:
+    ModelName = Name | None  # until the default has been put in
+
+ImageFormat = Literal["png", "webp", "jpeg", "gif", "svg"]
+
+FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
+    {
+        "prompt": "core",
+        "model": "core",
+        "stream": "core",
+        "response_format": "core",  # base64 is for every provider, URLs for one that `gives_urls`
+        "n": "semantic",
+        "size": "semantic",
+        "quality": "semantic",
+        "background": "semantic",
+        "output_format": "semantic",
+        "output_compression": "semantic",
+        "frame_count": "semantic",
+        "frame_duration_ms": "semantic",
+        "svg": "semantic",
+        "complexity": "hint",
+        "moderation": "hint",
+        "partial_images": "hint",
+        "style": "hint",
+        "safety_identifier": "hint",
+        "user": "hint",
+    }
+)
+#: Values that ask for nothing an upstream would not do by itself.
+_USUAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "n": (1,),
+        "size": ("auto",),
+        "quality": ("auto",),
+        "background": ("auto",),
+        "output_format": ("png",),
+        "output_compression": (100,),
+    }
+)
 
 
-class ImageRequest(Struct, kw_only=True):
+class SvgReasoning(Struct):
+    """How hard the model that draws the vectors thinks."""
+
+    effort: str | None = None
+
+
+class SvgOptions(Struct):
+    """How a vector image is drawn."""
+
+    model: Name
+    reasoning: SvgReasoning | None = None
+
+
+class ImageRequest(RequestFields, kw_only=True):
     """A valid images request; an absent or null field is None."""
 
+    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
+
     prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    model: ModelName = ""
     n: Annotated[int, Meta(ge=1, le=10)] | None = None
-    size: Annotated[str, Meta(pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$")] | None = None
+    size: Annotated[str, Meta(pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$(?!\n)")] | None = None
     quality: Literal["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"] | None = None
     background: Literal["transparent", "opaque", "auto"] | None = None
-    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] | None = None
+    output_format: ImageFormat | None = None
     output_compression: Annotated[int, Meta(ge=0, le=100)] | None = None
     moderation: Literal["low", "auto"] | None = None
     stream: bool | None = None
@@ -34,38 +95,54 @@ class ImageRequest(Struct, kw_only=True):
     complexity: Literal["low", "medium", "high"] | None = None
     frame_count: Annotated[int, Meta(ge=2, le=16)] | None = None
     frame_duration_ms: Annotated[int, Meta(ge=1, le=60_000)] | None = None
-    svg: dict[str, Any] | None = None
+    svg: SvgOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     user: str | None = None
-
-    #: Every top-level field as sent, forbidden ones removed.
-    fields: FieldTable = field(default_factory=dict)
-    #: Names of unknown top-level fields that are in `fields`.
-    extra: Names = ()
-    #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
-    dropped: Names = ()
 
     @property
     def count(self) -> int:
         """How many images are asked for."""
         return self.n or 1
 
+    @property
+    def format(self) -> ImageFormat:
+        """The format of the images."""
+        return self.output_format or "png"
 
-class ImageInputDetails(Struct):
-    """What a prompt's tokens were."""
+    @property
+    def wants_urls(self) -> bool:
+        """Whether the images are to be fetched from addresses."""
+        return self.response_format == "url"
+
+    @property
+    def exact_size(self) -> str:
+        """WIDTHxHEIGHT, or empty where the model chooses."""
+        return "" if self.size in (None, "auto") else str(self.size)
+
+    @property
+    def exact_quality(self) -> str:
+        """The quality, or empty where the model chooses."""
+        return "" if self.quality in (None, "auto") else str(self.quality)
+
+    def demands(self) -> frozenset[str]:
+        return frozenset(name for name in super().demands() if getattr(self, name) not in _USUAL.get(name, ()))
+
+
+class TokenKinds(Struct):
+    """What tokens were."""
 
     text_tokens: Count = 0
     image_tokens: Count = 0
 
 
 class ImageUsage(Struct, omit_defaults=True):
-    """Tokens of an image model, in the wire's words; the details are parts of `input_tokens`."""
+    """Tokens of an image model, in the wire's words; the details are parts of the counts."""
 
     input_tokens: Count = field(default=0)
     output_tokens: Count = field(default=0)
     total_tokens: Count = field(default=0)
-    input_tokens_details: ImageInputDetails = field(default_factory=ImageInputDetails)
-    output_tokens_details: ImageInputDetails | UnsetType = UNSET
+    input_tokens_details: TokenKinds = field(default_factory=TokenKinds)
+    output_tokens_details: TokenKinds | UnsetType = UNSET
 
 
 class GeneratedImage(Struct, omit_defaults=True):
@@ -92,8 +169,49 @@ class ImageEvent(Struct):
 
     b64_json: str
     partial_index: int | None = None
-    usage: ImageUsage | None = None  # with a finished image, when it is known
+    usage: ImageUsage | None = None  # of the whole stream up to here, with a finished image, when it is known
     size: str | None = None
     quality: str | None = None
     background: str | None = None
     output_format: str | None = None
+
+
+_body = BodyDecoder(ImageRequest, own=OWN)
+
+
+def decode_image_request(body: bytes, *, default_model: str = "") -> ImageRequest:
+    """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
+    request, fields = _body.decode(body)
+    if not request.model:
+        if not default_model:
+            raise MissingParameter("Missing required parameter: 'model'.", param="model")
+        request.model = default_model
+    _check(request)
+    request.take_fields(fields, searched=("svg",))
+    return request
+
+
+def _check(request: ImageRequest) -> None:
+    """The rules that no single field can tell."""
+    kind = request.format
+    if request.background == "transparent" and kind not in ("png", "webp"):
+        raise _contradiction("background", "a transparent one needs the output format png or webp")
+    if request.output_compression not in (None, 100) and kind not in ("webp", "jpeg"):
+        raise _contradiction("output_compression", "it needs the output format webp or jpeg")
+    if request.partial_images and not request.stream:
+        raise _contradiction("partial_images", "it is only allowed when 'stream' is true")
+    if request.stream and request.wants_urls:
+        raise _contradiction("response_format", "a stream carries the images themselves")
+    for name in ("frame_count", "frame_duration_ms"):
+        if getattr(request, name) is not None and kind != "gif":
+            raise _contradiction(name, "it needs the output format gif")
+    if request.svg is not None and kind != "svg":
+        raise _contradiction("svg", "it needs the output format svg")
+    if kind == "svg" and request.count > 1:
+        raise _contradiction("n", "only one image is drawn as svg")
+    if kind == "svg" and request.stream:
+        raise _contradiction("stream", "an svg is not streamed")
+
+
+def _contradiction(name: str, why: str) -> InvalidValue:
+    return InvalidValue(f"Invalid '{name}': {why}.", param=name)

@@ -1,19 +1,33 @@
-"""The body of `POST /v1/audio/speech`, and what a provider answers to it (wire contract 1.5)."""
+"""The body of `POST /v1/audio/speech`, and what a provider answers to it (wire contract 1.5).
+
+`decode_speech_request(body)` is the only way in; it raises nothing but `BadRequest` errors.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Struct
 
-if TYPE_CHECKING:
-    FieldTable = dict[str, Raw]
-    Names = tuple[str, ...]
-else:
-    FieldTable = Names = Raw  # as in chat_request: a caller's field of that name passes unread, and is overwritten
+from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.validation import BodyDecoder
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+
+#: What each format is called in a `Content-Type`.
+MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "mp3": "audio/mpeg",
+        "opus": "audio/ogg",
+        "aac": "audio/aac",
+        "flac": "audio/flac",
+        "wav": "audio/wav",
+        "pcm": "audio/pcm",
+    }
+)
 
 
 class VoiceId(Struct):
@@ -22,7 +36,7 @@ class VoiceId(Struct):
     id: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class SpeechRequest(Struct, kw_only=True):
+class SpeechRequest(RequestFields, kw_only=True):
     """A valid speech request; an absent or null field is None."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -33,12 +47,17 @@ class SpeechRequest(Struct, kw_only=True):
     speed: Annotated[float, Meta(ge=0.25, le=4.0)] | None = None
     stream_format: Literal["audio", "sse"] | None = None
 
-    #: Every top-level field as sent, forbidden ones removed.
-    fields: FieldTable = field(default_factory=dict)
-    #: Names of unknown top-level fields that are in `fields`.
-    extra: Names = ()
-    #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
-    dropped: Names = ()
+    field_classes: ClassVar[Mapping[str, FieldClass]] = MappingProxyType(
+        {
+            "model": "core",
+            "input": "core",
+            "voice": "core",
+            "response_format": "core",  # each provider says which it can make
+            "stream_format": "core",  # the gateway writes both forms
+            "speed": "semantic",
+            "instructions": "sampling",
+        }
+    )
 
     @property
     def format(self) -> SpeechFormat:
@@ -49,6 +68,20 @@ class SpeechRequest(Struct, kw_only=True):
     def voice_name(self) -> str:
         """The voice, by name or id."""
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+
+    def demands(self) -> frozenset[str]:
+        """A speed other than the usual one."""
+        return frozenset({"speed"}) if self.speed not in (None, 1.0) else frozenset()
+
+
+_body = BodyDecoder(SpeechRequest, own=OWN)
+
+
+def decode_speech_request(body: bytes) -> SpeechRequest:
+    """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
+    request, fields = _body.decode(body)
+    request.take_fields(fields, searched=("voice",))
+    return request
 
 
 class SpeechUsage(Struct):

@@ -1,13 +1,47 @@
-"""The form of `POST /v1/audio/transcriptions`, and what a provider answers to it (wire contract 1.6)."""
+"""The form of `POST /v1/audio/transcriptions`, and what a provider answers to it (wire contract 1.6).
+
+`decode_transcription_request(parts, file)` makes a typed request of the text fields of a form; it raises nothing but
+`BadRequest` errors. Names may carry `[]` or a number in brackets, lists may be repeated or written as a JSON array.
+Sharp edge: everything in a form is text, so a number or a word that does not fit is an `invalid_type`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Literal, Protocol
+import re
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from msgspec import UNSET, Struct, UnsetType, field
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 
-TranscriptFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]
+from gateway.errors import InvalidValue, MissingParameter
+from gateway.schemas.fault import first_fault, parse_json
+from gateway.schemas.forbidden import header_name, is_forbidden
+from gateway.schemas.request_fields import FieldClass, RequestFields
+
+TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
+
+MAX_SPEAKERS = 4
+_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
+    {
+        "model": "core",
+        "file": "core",
+        "response_format": "core",  # each provider says which it can fill
+        "stream": "core",
+        "language": "sampling",
+        "languages": "sampling",
+        "prompt": "sampling",
+        "keywords": "sampling",
+        "temperature": "sampling",
+        "chunking_strategy": "sampling",
+        "timestamp_granularities": "semantic",
+        "include": "semantic",
+        "known_speaker_names": "semantic",
+        "known_speaker_references": "semantic",
+    }
+)
 
 
 class AudioFile(Protocol):
@@ -22,26 +56,54 @@ class AudioFile(Protocol):
         """Its bytes from the start, in pieces of at most 64 KiB; each call begins anew."""
 
 
-class TranscriptionRequest(Struct, kw_only=True):
+class ServerVad(Struct):
+    """How silence cuts the sound into chunks."""
+
+    type: Literal["server_vad"]
+    threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    silence_duration_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | None = None
+    prefix_padding_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | None = None
+
+
+class TranscriptionRequest(RequestFields, kw_only=True):
     """A valid transcription request; an absent field is None or empty."""
 
-    model: str
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
     file: AudioFile
-    language: str | None = None  # ISO 639-1
+    language: Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}$(?!\n)")] | None = None
     languages: list[str] = field(default_factory=list)
     prompt: str | None = None
     keywords: list[str] = field(default_factory=list)
     response_format: TranscriptFormat = "json"
-    temperature: float | None = None  # 0..1
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     timestamp_granularities: list[Literal["word", "segment"]] = field(default_factory=list)
-    include: list[str] = field(default_factory=list)
+    include: list[Literal["logprobs"]] = field(default_factory=list)
     stream: bool = False
-    chunking_strategy: dict[str, Any] | Literal["auto"] | None = None
-    known_speaker_names: list[str] = field(default_factory=list)
-    known_speaker_references: list[str] = field(default_factory=list)
+    chunking_strategy: ServerVad | Literal["auto"] | None = None
+    known_speaker_names: Annotated[list[str], Meta(max_length=MAX_SPEAKERS)] = field(default_factory=list)
+    known_speaker_references: Annotated[list[str], Meta(max_length=MAX_SPEAKERS)] = field(default_factory=list)
 
-    #: Every text field as sent, in order, for upstreams of the same dialect.
-    fields: list[tuple[str, str]] = field(default_factory=list)
+    #: Every text field as sent, in order, forbidden ones removed: for upstreams of the same dialect.
+    parts: list[tuple[str, str]] = field(default_factory=list)
+
+    field_classes: ClassVar[Mapping[str, FieldClass]] = _CLASSES
+
+    def demands(self) -> frozenset[str]:
+        """The semantic fields, but not segments, which `verbose_json` has anyway."""
+        asked = {name for name, kind in _CLASSES.items() if kind == "semantic" and getattr(self, name)}
+        if "word" not in self.timestamp_granularities:
+            asked.discard("timestamp_granularities")
+        return frozenset(asked)
+
+    def without(self, names: Collection[str]) -> Self:
+        """The same without those fields, known or not."""
+        unset = {name: _ABSENT[name] for name in names if name in _ABSENT}
+        return structs.replace(
+            self,
+            fields={name: raw for name, raw in self.fields.items() if name not in names},
+            parts=[(name, text) for name, text in self.parts if name.partition("[")[0] not in names],
+            **unset,
+        )
 
 
 class Word(Struct):
@@ -94,3 +156,137 @@ class TranscriptEvent(Struct):
     segment: Segment | None = None
     done: Transcript | None = None
     logprobs: Any | UnsetType = UNSET
+
+
+# From a form's parts -------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")  # "language", "languages[]", "chunking_strategy[type]"
+_LISTS = frozenset(
+    {"languages", "keywords", "timestamp_granularities", "include", "known_speaker_names", "known_speaker_references"}
+)
+_NUMBERS = frozenset({"temperature", "threshold", "silence_duration_ms", "prefix_padding_ms"})
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+_FLAGS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False, "1": True, "0": False})
+_ABSENT: Mapping[str, Any] = MappingProxyType(
+    {name: [] if name in _LISTS else None for name, kind in _CLASSES.items() if kind != "core"}
+)
+
+
+def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFile | None) -> TranscriptionRequest:
+    """The request that a form's text fields and its file make; raises only BadRequest errors."""
+    form = _Form(parts)
+    if file is None:
+        raise MissingParameter("Missing required parameter: 'file'.", param="file")
+    if "model" not in form.values:
+        raise MissingParameter("Missing required parameter: 'model'.", param="model")
+    kinds = _kinds()
+    for name, value in form.values.items():
+        fault = first_fault(value, kinds[name], name)
+        if fault is not None:
+            raise fault
+    strategy = form.values.get("chunking_strategy")
+    if isinstance(strategy, dict):
+        form.values["chunking_strategy"] = msgspec.convert(strategy, ServerVad)
+    request = TranscriptionRequest(file=file, **form.values)
+    request.parts, request.extra, request.dropped = form.parts, tuple(form.extra), tuple(form.dropped)
+    request.fields = {name: Raw(b"true") for name in (*form.values, *form.extra)}  # present is all that matters
+    _check(request)
+    return request
+
+
+class _Form:
+    """The text fields of a form, brought to the types they should have; what cannot be stays text."""
+
+    def __init__(self, parts: Sequence[tuple[str, str]]) -> None:
+        self.values: dict[str, Any] = {}
+        self.parts: list[tuple[str, str]] = []
+        self.extra: dict[str, None] = {}
+        self.dropped: list[str] = []
+        for name, text in parts:
+            self._take(name, text)
+
+    def _take(self, name: str, text: str) -> None:
+        match = _NAME.fullmatch(name)
+        base, inner = (match[1], match[2]) if match else (name, None)
+        if base in _CLASSES and base != "file":
+            if not text and base != "model":
+                return  # an empty optional field is an absent one
+            self._take_known(base, inner, text)
+        elif is_forbidden(base) or (inner and is_forbidden(inner)):
+            self.dropped.append(header_name(name))
+            return
+        else:
+            self.extra[base] = None
+        self.parts.append((name, text))
+
+    def _take_known(self, name: str, inner: str | None, text: str) -> None:
+        values = self.values
+        if name in _LISTS:
+            values.setdefault(name, []).extend(_items(text))
+        elif name == "chunking_strategy" and inner:
+            options = values.setdefault(name, {})
+            if not isinstance(options, dict) or inner in options:
+                raise _repeated(name)
+            options[inner] = _typed(inner, text)
+        elif inner is not None and inner != "":
+            raise InvalidValue(f"Invalid '{name}': it has no field '{header_name(inner)}'.", param=name)
+        elif name in values:
+            raise _repeated(name)
+        else:
+            values[name] = _typed(name, text)
+
+
+def _repeated(name: str) -> InvalidValue:
+    return InvalidValue(f"Invalid '{name}': it was given more than once.", param=name)
+
+
+def _items(text: str) -> list[Any]:
+    """One value of a list, or several as a JSON array."""
+    if text.startswith("["):
+        try:
+            items = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return [text]
+        if isinstance(items, list):
+            return items
+    return [text]
+
+
+def _typed(name: str, text: str) -> Any:
+    """`text` as the type that the field of that name has, if it can be."""
+    if name == "stream":
+        return _FLAGS.get(text.lower(), text)
+    if name in _NUMBERS and _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    if name == "chunking_strategy" and text.startswith("{"):
+        try:
+            return parse_json(text.encode())
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """msgspec's description of each field's type."""
+    kind = msgspec.inspect.type_info(TranscriptionRequest)
+    assert isinstance(kind, msgspec.inspect.StructType)
+    return {field.name: field.type for field in kind.fields}
+
+
+def _check(request: TranscriptionRequest) -> None:
+    """The rules across fields."""
+    if request.timestamp_granularities and request.response_format != "verbose_json":
+        raise InvalidValue(
+            "Invalid 'timestamp_granularities': they need 'response_format' to be 'verbose_json'.",
+            param="timestamp_granularities",
+        )
+    if len(request.known_speaker_names) != len(request.known_speaker_references):
+        raise InvalidValue(
+            "Invalid 'known_speaker_references': there must be as many as 'known_speaker_names'.",
+            param="known_speaker_references",
+        )
+    for index, reference in enumerate(request.known_speaker_references):
+        if not reference[:11].lower().startswith("data:audio/"):
+            param = f"known_speaker_references[{index}]"
+            raise InvalidValue(f"Invalid '{param}': expected a data URL of a sound.", param=param)

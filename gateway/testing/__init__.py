@@ -11,6 +11,7 @@ running gateway.
 Sharp edge: `check_provider` runs an event loop of its own, so call it from a plain test function, not an async one.
 """
 
+from gateway.testing.background import background_upstream
 from gateway.testing.conformance import ask, check_provider, collect
 from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen
 from gateway.testing.running import RunningGateway, running_gateway
@@ -21,6 +22,7 @@ __all__ = [
     "RunningGateway",
     "Seen",
     "ask",
+    "background_upstream",
     "check_provider",
     "collect",
     "running_gateway",

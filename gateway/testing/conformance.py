@@ -2,8 +2,9 @@
 
 `check_provider` runs the cases of each capability the class has, and with a `FakeUpstream` also the cases about an
 upstream that refuses, lies, stalls or breaks off. It returns the names of the cases that passed and raises
-AssertionError, naming case and fault, at the first that did not. The cases are the public functions of `chat_cases` and
-`upstream_cases`. Sharp edge: it runs its own event loop, so it cannot be called from an async test.
+AssertionError, naming case and fault, at the first that did not. The cases are the public functions of `chat_cases`,
+`upstream_cases`, `embeddings_cases` and so on. Sharp edge: it runs its own event loop, so it cannot be called from an
+async test.
 """
 
 from __future__ import annotations
@@ -18,12 +19,31 @@ from gateway.provider import Provider, Target, Timeouts, capabilities_of
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatCompletion
 from gateway.secret import Secret, secret_hook
-from gateway.testing import chat_cases, upstream_cases
+from gateway.testing import (
+    chat_cases,
+    embeddings_cases,
+    images_cases,
+    speech_cases,
+    transcription_cases,
+    upstream_cases,
+)
 from gateway.testing.fake_upstream import FakeUpstream
 from gateway.testing.subject import Case, Subject
 
-CASES: Mapping[str, tuple[Case, ...]] = {"chat": chat_cases.CASES}
-UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {"chat": upstream_cases.CASES}
+CASES: Mapping[str, tuple[Case, ...]] = {
+    "chat": chat_cases.CASES,
+    "embeddings": embeddings_cases.CASES,
+    "images": images_cases.CASES,
+    "speech": speech_cases.CASES,
+    "transcription": transcription_cases.CASES,
+}
+UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
+    "chat": upstream_cases.CASES,
+    "embeddings": embeddings_cases.UPSTREAM_CASES,
+    "images": images_cases.UPSTREAM_CASES,
+    "speech": speech_cases.UPSTREAM_CASES,
+    "transcription": transcription_cases.UPSTREAM_CASES,
+}
 
 
 def check_provider(

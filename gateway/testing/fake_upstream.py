@@ -7,8 +7,8 @@
         …                                  # point a provider at upstream.base_url
         assert upstream.seen[0].json["model"] == "m"
 
-Unscripted requests get what `answer` makes of them, by default OpenAI's chat dialect; pass another function for
-another dialect. `seen` is the truth that bills and disconnect times are compared with. Sharp edge: `frames` counts
+Unscripted requests get what `answer` makes of them, by default OpenAI's dialect; pass another function for another
+one. `seen` is the truth that bills and disconnect times are compared with. Sharp edge: `frames` counts
 frames handed to the kernel, so the peer may have received fewer.
 """
 
@@ -20,86 +20,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
 from aiohttp import web
-from msgspec import Struct
 
-from gateway.sse import DONE, encode_data
-
-
-class Reply(Struct, kw_only=True):
-    """One scripted answer: a document, or frames, and how it goes wrong."""
-
-    status: int = 200
-    headers: dict[str, str] = {}
-    body: bytes = b""  # a whole document; ignored when there are frames
-    frames: list[bytes] | None = None  # a chunked body, each frame written by itself
-    delay: float = 0.0  # seconds before the headers
-    interval: float = 0.0  # seconds before each frame
-    end: Literal["whole", "cut", "silence"] = "whole"  # cut: close without the end of the body; silence: never end it
-    cut_after: int | None = None  # close the connection after so many bytes of the body
-    raw: bytes | None = None  # written to the socket as it is, then closed: answers that are not HTTP
-
-    @classmethod
-    def json(cls, document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
-        """A JSON document."""
-        return cls(
-            status=status,
-            headers={"Content-Type": "application/json", **(headers or {})},
-            body=msgspec.json.encode(document),
-        )
-
-    @classmethod
-    def error(
-        cls, status: int, message: str, *, code: Any = None, type: str = "error", headers: dict[str, str] | None = None
-    ) -> Reply:
-        """An error document as OpenAI shapes it."""
-        return cls.json(
-            {"error": {"message": message, "type": type, "param": None, "code": code}}, status=status, headers=headers
-        )
-
-    @classmethod
-    def stream(cls, documents: list[Any], *, done: bool = True, interval: float = 0.0) -> Reply:
-        """One data event per document, bytes taken as they are, and OpenAI's end marker."""
-        frames = [item if isinstance(item, bytes) else encode_data(msgspec.json.encode(item)) for item in documents]
-        return cls(headers={"Content-Type": "text/event-stream"}, frames=frames + [DONE] * done, interval=interval)
-
-    @classmethod
-    def silence(cls) -> Reply:
-        """Headers never come."""
-        return cls(delay=3600.0)
-
-    @classmethod
-    def hang_up(cls) -> Reply:
-        """The connection is closed without an answer."""
-        return cls(raw=b"")
-
-
-class Seen(Struct, kw_only=True):
-    """One request as the upstream saw it, and what became of its answer."""
-
-    method: str
-    path: str
-    headers: dict[str, str]  # names in lower case
-    body: bytes
-    frames: int = 0  # written
-    sent: int = 0  # bytes of the body written
-    outcome: Literal["open", "answered", "cut", "left"] = "open"  # left: the client went away first
-    ended: float = 0.0  # time.monotonic() of that outcome
-
-    @property
-    def json(self) -> Any:
-        """The request's body, decoded."""
-        return msgspec.json.decode(self.body)
+from gateway.testing.openai_dialect import openai_chat as openai_chat
+from gateway.testing.openai_dialect import openai_dialect
+from gateway.testing.reply import Reply as Reply
+from gateway.testing.reply import Seen as Seen
 
 
 class FakeUpstream:
     """The server; an async context manager."""
 
     def __init__(self, answer: Callable[[Seen], Reply] | None = None) -> None:
-        self.answer = answer or openai_chat
+        self.answer = answer or openai_dialect
         self.tamper: Callable[[Reply], Reply] | None = None  # applied to whatever `answer` makes
         self.seen: list[Seen] = []
         self.url = ""
@@ -220,28 +155,3 @@ def _hang_up(request: web.Request, seen: Seen, raw: bytes) -> web.StreamResponse
             request.transport.write(raw)
         request.transport.close()
     return web.Response()  # goes nowhere: the transport is closed
-
-
-def openai_chat(seen: Seen) -> Reply:
-    """OpenAI's chat dialect: repeats the last message word by word, whole or as a stream, with usage."""
-    if not seen.path.endswith("/chat/completions"):
-        return Reply.error(404, f"no such path: {seen.path}")
-    asked = seen.json
-    text = asked["messages"][-1].get("content") or ""
-    words = [f"{word} " for word in (text if isinstance(text, str) else "parts").split()] or ["nothing "]
-    usage = {"prompt_tokens": len(words) + 3, "completion_tokens": len(words), "total_tokens": 2 * len(words) + 3}
-    head = {"id": "chatcmpl-upstream", "created": 1700000000, "model": asked["model"], "system_fingerprint": "fp_fake"}
-    if not asked.get("stream"):
-        message = {"role": "assistant", "content": "".join(words), "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        return Reply.json({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
-    deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
-    deltas += [({"content": word}, None) for word in words] + [({}, "stop")]
-    head["object"] = "chat.completion.chunk"
-    chunks: list[Any] = [
-        {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], "usage": None}
-        for delta, finish in deltas
-    ]
-    if (asked.get("stream_options") or {}).get("include_usage"):
-        chunks.append({**head, "choices": [], "usage": usage})
-    return Reply.stream(chunks)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamError
-from gateway.provider import Chat, Provider, Target
+from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
 from gateway.secret import Secret
@@ -36,6 +36,26 @@ class Subject:
     def chat(self) -> Chat:
         """The provider as a chat provider."""
         return cast(Chat, self.provider)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The provider as one of embeddings."""
+        return cast(Embeddings, self.provider)
+
+    @property
+    def images(self) -> Images:
+        """The provider as one of images."""
+        return cast(Images, self.provider)
+
+    @property
+    def speech(self) -> Speech:
+        """The provider as one that speaks."""
+        return cast(Speech, self.provider)
+
+    @property
+    def transcription(self) -> Transcription:
+        """The provider as one that listens."""
+        return cast(Transcription, self.provider)
 
     @property
     def fake(self) -> FakeUpstream:

@@ -54,7 +54,8 @@ BY_STATUS: tuple[tuple[int, type[GatewayError]], ...] = (
 )
 
 
-async def _error_of(call: Awaitable[object], what: str) -> BaseException:
+async def error_of(call: Awaitable[object], what: str) -> BaseException:
+    """What the call raised; it must have."""
     try:
         answer = await call
     except Exception as error:
@@ -76,7 +77,7 @@ async def statuses_become_typed_errors(subject: Subject) -> None:
     for status, kind in BY_STATUS:
         for name, call in _calls(subject):
             subject.fake.enqueue(Reply.error(status, leak, headers={"Retry-After": "7"}))
-            error = await _error_of(call(), f"{name} with status {status}")
+            error = await error_of(call(), f"{name} with status {status}")
             assert_upstream_error(error, subject.secrets)
             assert isinstance(error, kind), f"{name}: status {status} gave {type(error).__name__}, not {kind.__name__}"
             if status == 429:
@@ -88,7 +89,7 @@ async def broken_error_bodies_do_no_harm(subject: Subject) -> None:
     for body in (b"", b"<html>busy</html>", b'"text"', b"[]", b'{"error":[[]]}', b"\xff\xfe", b"[" * 5000):
         for name, call in _calls(subject):
             subject.fake.enqueue(Reply(status=500, body=body))
-            error = await _error_of(call(), f"{name} with body {body[:20]!r}")
+            error = await error_of(call(), f"{name} with body {body[:20]!r}")
             assert_upstream_error(error, subject.secrets)
             assert isinstance(error, UpstreamError), f"{name}: body {body[:20]!r} gave {type(error).__name__}"
 
@@ -97,7 +98,7 @@ async def hang_up_is_unreachable(subject: Subject) -> None:
     """A connection that closes without an answer may be tried elsewhere."""
     for name, call in _calls(subject):
         subject.fake.enqueue(Reply.hang_up())
-        error = await _error_of(call(), f"{name} without an answer")
+        error = await error_of(call(), f"{name} without an answer")
         assert isinstance(error, UpstreamUnreachable), f"{name}: gave {type(error).__name__}, not UpstreamUnreachable"
         assert_upstream_error(error, subject.secrets)
 
@@ -107,7 +108,7 @@ async def nonsense_is_an_invalid_response(subject: Subject) -> None:
     for body in (b"<html>hello</html>", b"{", b"null", b"[]", b"{}"):
         for name, call in _calls(subject):
             subject.fake.enqueue(Reply(body=body, headers={"Content-Type": "application/json"}))
-            error = await _error_of(call(), f"{name} with body {body!r}")
+            error = await error_of(call(), f"{name} with body {body!r}")
             assert_upstream_error(error, subject.secrets)
             if name == "chat":
                 kind = type(error).__name__
@@ -121,7 +122,7 @@ async def cut_answer_is_an_error(subject: Subject) -> None:
         return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
 
     subject.fake.tamper = halve
-    error = await _error_of(subject.chat.chat(question(), subject.target), "half a document")
+    error = await error_of(subject.chat.chat(question(), subject.target), "half a document")
     assert_upstream_error(error, subject.secrets)
 
 
@@ -136,7 +137,7 @@ async def cut_stream_never_looks_whole(subject: Subject) -> None:
 
             subject.fake.tamper = shorten
             call = fold_chat(subject.chat.stream_chat(question(), subject.target))
-            error = await _error_of(call, f"{share:.0%} of a stream, end {end!r},")
+            error = await error_of(call, f"{share:.0%} of a stream, end {end!r},")
             assert_upstream_error(error, subject.secrets)
 
 
@@ -156,10 +157,10 @@ async def silence_times_out(subject: Subject) -> None:
     """No headers in time, and no further chunk in time."""
     target = msgspec.structs.replace(subject.target, timeouts=Timeouts(connect=2, first_byte=0.2, idle=0.2))
     subject.fake.enqueue(Reply.silence())
-    error = await _error_of(subject.stream(question(), target=target), "a silent upstream")
+    error = await error_of(subject.stream(question(), target=target), "a silent upstream")
     assert isinstance(error, UpstreamTimeout), f"silence before the headers gave {type(error).__name__}"
     subject.fake.tamper = _stall
-    error = await _error_of(subject.stream(question(), target=target), "a stalled stream")
+    error = await error_of(subject.stream(question(), target=target), "a stalled stream")
     assert isinstance(error, UpstreamTimeout), f"silence within a stream gave {type(error).__name__}"
     assert_upstream_error(error, subject.secrets)
 
@@ -169,7 +170,7 @@ async def leaving_closes_the_upstream(subject: Subject) -> None:
     subject.fake.tamper = _stall
     stream = cast("AsyncGenerator[ChatChunk, None]", subject.chat.stream_chat(question(), subject.target))
     await anext(stream)
-    await _assert_left(subject, stream.aclose)
+    await assert_left(subject, stream.aclose)
 
 
 async def cancelling_closes_the_upstream(subject: Subject) -> None:
@@ -188,7 +189,7 @@ async def cancelling_closes_the_upstream(subject: Subject) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-        await _assert_left(subject, cancel)
+        await assert_left(subject, cancel)
 
 
 def _stall(reply: Reply) -> Reply:
@@ -196,7 +197,8 @@ def _stall(reply: Reply) -> Reply:
     return msgspec.structs.replace(reply, frames=frames[: max(2, len(frames) // 2)], end="silence")
 
 
-async def _assert_left(subject: Subject, leave: Callable[[], Awaitable[None]]) -> None:
+async def assert_left(subject: Subject, leave: Callable[[], Awaitable[None]]) -> None:
+    """Leaving the call closes the upstream at once."""
     started = time.monotonic()
     await leave()
     seen = await subject.fake.wait_ended(within=2.0)

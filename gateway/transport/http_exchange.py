@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Written by this server itself, whatever a handler sets.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
+BODILESS: Final = frozenset({204, 304})
 REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 COPY_UP_TO: Final = (
     65_536  # headers and a body up to this size leave in one write; a larger body is not copied for that
@@ -46,6 +47,7 @@ class Exchange(HTTPConnection):
         "finished",
         "head",
         "headers_written",
+        "loop",
         "max_body_bytes",
         "no_keep_alive",
         "refusal",
@@ -54,6 +56,7 @@ class Exchange(HTTPConnection):
     def __init__(self, connection: Connection, head: RequestHead, *, max_body_bytes: int) -> None:
         self.head = head
         self.context: PeerContext = connection.context
+        self.loop = connection.loop
         self.no_keep_alive = not head.keep_alive
         self.max_body_bytes = max_body_bytes
         self.body_timeout: float | None = None
@@ -101,6 +104,25 @@ class Exchange(HTTPConnection):
         if self._connection is None:
             return _closed()
         return self._begin(code, REASONS[code], headers, headers.items(), chunk)
+
+    def answer(self, code: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A whole answer: `write_head`, `write` and `finish` in one, with its own Content-Length."""
+        connection, head = self._connection, self.head
+        if connection is None:
+            return
+        plain = code not in BODILESS and len(body) <= COPY_UP_TO and head.start_line.method != "HEAD"
+        if not plain or self.headers_written or not OWN_HEADERS.isdisjoint(headers):
+            self.write_head(code, {**headers, "Content-Length": str(len(body))}, body)
+            self.finish()
+            return
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines.append(f"Content-Length: {len(body)}")
+        self._add_connection_lines(lines, connection, "")
+        block = _block(code, REASONS[code], lines)
+        self.headers_written = self.finished = True
+        self._connection = self._close_callback = self.refusal = None
+        connection.push(b"%b%b%b" % (block, connection.own_headers, body))
+        connection.response_finished(self)
 
     def _begin(
         self,
@@ -193,7 +215,7 @@ class Exchange(HTTPConnection):
             raise HTTPOutputError("The body comes after write_headers()")
 
     def _choose_framing(self, code: int, length: str | None) -> None:
-        if self.head.start_line.method == "HEAD" or code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        if self.head.start_line.method == "HEAD" or code in BODILESS:
             self._remaining = 0
         elif length is not None:
             if not length.isascii() or not length.isdecimal():

@@ -20,15 +20,24 @@ class Multipart:
     def __init__(self) -> None:
         self._boundary = secrets.token_hex(16).encode()
         self._parts: list[tuple[bytes, bytes | AsyncIterator[bytes]]] = []
+        self._length: int | None = 0  # of all contents; None once one is unknown
 
     @property
     def content_type(self) -> str:
         """The header that goes with the body."""
         return f"multipart/form-data; boundary={self._boundary.decode()}"
 
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body; None when a file came without its size."""
+        if self._length is None:
+            return None
+        frames = sum(len(self._head(head)) + len(b"\r\n") for head, _ in self._parts)
+        return self._length + frames + len(self._end())
+
     def field(self, name: str, value: str) -> Multipart:
         """Add a text field."""
-        self._parts.append((f'form-data; name="{_quoted(name)}"'.encode(), value.encode()))
+        self._add(f'form-data; name="{_quoted(name)}"', value.encode(), len(value.encode()))
         return self
 
     def file(
@@ -38,25 +47,36 @@ class Multipart:
         *,
         filename: str,
         content_type: str = "application/octet-stream",
+        size: int | None = None,
     ) -> Multipart:
-        """Add a file, whole or as the chunks in which it arrives."""
+        """Add a file, whole or as the chunks in which it arrives; with `size` bytes many servers know what comes."""
         head = (
             f'form-data; name="{_quoted(name)}"; filename="{_quoted(filename)}"\r\nContent-Type: {_line(content_type)}'
         )
-        self._parts.append((head.encode(), content))
+        self._add(head, content, len(content) if isinstance(content, bytes) else size)
         return self
+
+    def _add(self, head: str, content: bytes | AsyncIterator[bytes], size: int | None) -> None:
+        self._parts.append((head.encode(), content))
+        self._length = None if self._length is None or size is None else self._length + size
+
+    def _head(self, head: bytes) -> bytes:
+        return b"--%b\r\nContent-Disposition: %b\r\n\r\n" % (self._boundary, head)
+
+    def _end(self) -> bytes:
+        return b"--%b--\r\n" % self._boundary
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The encoded body."""
         for head, content in self._parts:
-            yield b"--%b\r\nContent-Disposition: %b\r\n\r\n" % (self._boundary, head)
+            yield self._head(head)
             if isinstance(content, bytes):
                 yield content
             else:
                 async for chunk in content:
                     yield chunk
             yield b"\r\n"
-        yield b"--%b--\r\n" % self._boundary
+        yield self._end()
 
 
 def _quoted(text: str) -> str:

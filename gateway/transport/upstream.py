@@ -20,6 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.request import getproxies, proxy_bypass
 
+from msgspec import structs
+
+from gateway.caller_headers import trace_headers
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.provider import Timeouts
 from gateway.sse import Event, EventParser
@@ -67,13 +70,20 @@ class Upstream:
         headers = headers or {}
         if isinstance(body, Multipart):
             headers = {**headers, "Content-Type": body.content_type}
+            if body.length is not None:
+                headers["Content-Length"] = str(body.length)
             body = body.chunks()
+        trace = trace_headers()
         head = self._heads.head(method, url, headers)
         started = pool.loop.time()
         if self._trust_env and _has_proxy(head.address):
             incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
-            self._proxy_client().start(incoming, method, url, headers=headers, body=body, connect=timeouts.connect)
+            self._proxy_client().start(
+                incoming, method, url, headers={**headers, **trace}, body=body, connect=timeouts.connect
+            )
         else:
+            if trace:  # not in the remembered head: each call has another one
+                head = structs.replace(head, start=head.start + _lines(trace))
             origin = pool.origin(head.address)
             connection = origin.take()
             if connection is None:
@@ -84,7 +94,8 @@ class Upstream:
             else:
                 connection.start(incoming, _streamed_head(head), method=method)
                 connection.upload(incoming, body, length=head.length)
-        await incoming.head()
+        if not incoming.status:
+            await incoming.head()
         return Answer(incoming)
 
     async def close(self) -> None:
@@ -131,7 +142,8 @@ class Answer:
     async def read(self, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
         """The whole body; UpstreamInvalidResponse when it is longer than `limit` bytes."""
         if self._inflater is None:
-            return await self._content.whole(limit)
+            content = self._content
+            return content.taken(limit) if content.ended else await content.whole(limit)
         chunks, size = [], 0
         while chunk := await self._read_inflated(self._inflater):
             size += len(chunk)
@@ -200,6 +212,10 @@ def _message(method: str, head: RequestHead, body: bytes | None) -> tuple[bytes,
         return head.start + b"\r\n", b""
     body = body or b""
     return b"%bContent-Length: %d\r\n\r\n" % (head.start, len(body)), body
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
 
 
 def _streamed_head(head: RequestHead) -> bytes:

@@ -8,11 +8,12 @@ gateway encodes what it gets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from gateway import (
     ChatChunk,
@@ -27,8 +28,8 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
+from gateway.upstream_errors import error_of_document
 
-from ..upstream_errors import error_of_document
 from .repair import repaired
 
 # What vendors call OpenAI's reasons; unknown ones go through, and the gateway decides what they are worth.
@@ -46,6 +47,10 @@ FAILED_REASONS: dict[str, type[UpstreamError]] = {
     "abort": UpstreamError,
     "insufficient_system_resource": UpstreamOverloaded,
 }
+
+
+_NULL = Raw(b"null")
+_REASONED = re.compile(rb'"reasoning_tokens"\s*:\s*[^0\s]')  # a count other than 0
 
 
 class WireDelta(Delta):
@@ -107,7 +112,7 @@ class WireCompletion(ChatCompletion):
     created: Any = 0
     model: Any = ""
     choices: list[WireChoice] = field(default_factory=list)  # type: ignore[assignment]  # what is decoded
-    usage: Any = None
+    usage: Raw = _NULL  # type: ignore[assignment]  # read later, and then without the detour over a dict
     metadata: Any = UNSET
     moderation: Any = UNSET
     error: Any = UNSET
@@ -198,9 +203,10 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="an answer without choices")
     answer.usage = read_usage(answer.usage)
-    for name in ("metadata", "moderation"):
-        if getattr(answer, name) is None:
-            setattr(answer, name, UNSET)
+    if answer.metadata is None:
+        answer.metadata = UNSET
+    if answer.moderation is None:
+        answer.moderation = UNSET
     for choice in answer.choices:
         message = choice.message
         if message.reasoning is not UNSET or message.thinking is not UNSET:
@@ -220,6 +226,12 @@ def read_finish(reason: str) -> str:
 
 def read_usage(document: Any) -> CompletionUsage | None:
     """Usage by any vendor's habits; None when there is none that could be right."""
+    if isinstance(document, Raw):
+        if document == _NULL:
+            return None
+        if _REASONED.search(document) is None:
+            return completion_usage(document)
+        document = msgspec.json.decode(document)
     if not isinstance(document, dict):
         return None
     details = document.get("completion_tokens_details")

@@ -71,8 +71,8 @@ def test_unknown_account_is_refused(acme: Terminal) -> None:
 
 
 def test_audit_of_sound_books_is_clean(acme: Terminal) -> None:
-    assert acme.json("audit") == {"accounts": 1, "lines": 2, "mismatches": []}
-    assert acme.json("audit", "acme") == {"accounts": 1, "lines": 2, "mismatches": []}
+    assert acme.json("audit") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
+    assert acme.json("audit", "acme") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
 
 
 def test_audit_finds_a_balance_that_was_tampered_with(acme: Terminal, valkey: Path) -> None:
@@ -110,8 +110,8 @@ def test_compact_moves_old_lines_and_the_books_stay_sound(old: Terminal, tmp_pat
     whole = old.json("usage", "acme")
     assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 1, "lines": 2}
     assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
-    assert old.json("audit") == {"accounts": 1, "lines": 0, "mismatches": []}
-    assert old.json("audit", "--archive", archive) == {"accounts": 1, "lines": 2, "mismatches": []}
+    assert old.json("audit") == {"accounts": 1, "lines": 0, "mismatches": [], "unreachable": []}
+    assert old.json("audit", "--archive", archive) == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
     (carry,) = old.json("usage", "acme")
     assert (carry["kind"], carry["balance"], carry["at"]) == ("carry", "9.75", whole[-1]["at"])
     assert old.json("usage", "acme", "--archive", archive) == whole
@@ -125,4 +125,4 @@ def test_compact_refuses_what_it_cannot_do_safely(old: Terminal, tmp_path: Path)
     old.refused("compact", "acme", "--all", "--before", "2d", "--archive", archive, status=2)
     (tmp_path / "old.jsonl").write_text("no JSON\n")
     assert "line 1" in old.refused("compact", "acme", "--before", "2d", "--archive", archive)
-    assert old.json("audit") == {"accounts": 1, "lines": 2, "mismatches": []}
+    assert old.json("audit") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}

@@ -1,8 +1,8 @@
 """One real gateway process for all clients, over an independent upstream and a scripted one.
 
 `served` has the address and a key; `poor_key` belongs to an account without money. Models on LiteLLM: words, record,
-tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, and closed, whose group nobody
-is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next would get.
+tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, vectors, pictures, and closed,
+whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next would get.
 """
 
 from __future__ import annotations
@@ -38,6 +38,17 @@ model = "{model}"
 groups = ["{group}"]
 price = {{ input = 1, output = 2 }}
 """
+OTHERS = """
+[models.vectors]
+provider = "scripted"
+endpoints = ["embeddings"]
+price = { input = 1 }
+
+[models.pictures]
+provider = "scripted"
+endpoints = ["images"]
+price = { per_image = { "*" = 0.001 } }
+"""
 
 
 def models() -> str:
@@ -49,8 +60,12 @@ def models() -> str:
         ("scripted", "scripted", "up-scripted", "default"),
         ("closed", "scripted", "up-closed", "nobody"),
     ]
-    return "".join(
-        MODEL.format(name=name, provider=provider, model=model, group=group) for name, provider, model, group in rows
+    return (
+        "".join(
+            MODEL.format(name=name, provider=provider, model=model, group=group)
+            for name, provider, model, group in rows
+        )
+        + OTHERS
     )
 
 

@@ -13,8 +13,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import msgspec
+
 from gateway.testing import FakeUpstream, Reply, Seen
-from gateway.testing.fake_upstream import openai_chat
+from gateway.testing.openai_dialect import PIXEL, openai_dialect
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ class ScriptedUpstream:
         self._server.seen.clear()
 
     def _answer(self, seen: Seen) -> Reply:
-        return self._replies.popleft() if self._replies else openai_chat(seen)
+        return self._replies.popleft() if self._replies else openai_dialect(seen)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -120,3 +122,13 @@ BROKEN_STREAM = Reply.stream([*TEXT, {"error": {"message": "the engine stalled",
 SILENT_STREAM = Reply(
     headers={"Content-Type": "text/event-stream"}, frames=Reply.stream(list(TEXT), done=False).frames, end="silence"
 )
+
+
+def image_event(kind: str = "completed", **fields: Any) -> bytes:
+    """An event of a stream of images."""
+    data = {"type": f"image_generation.{kind}", "b64_json": PIXEL, "created_at": 1, **fields}
+    return b"event: %b\ndata: %b\n\n" % (data["type"].encode(), msgspec.json.encode(data))
+
+
+#: One image of two, and a clean end.
+BROKEN_IMAGES = Reply(headers={"Content-Type": "text/event-stream"}, frames=[image_event()])

@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 from gateway.testing import Reply, RunningGateway
+from gateway.testing.openai_dialect import PIXEL
 
 from .independent import ARGUMENTS, RECORD, SENTENCE
 from .scripted import (
+    BROKEN_IMAGES,
     BROKEN_STREAM,
     SILENT_STREAM,
     TEXT_STREAM,
@@ -185,3 +187,30 @@ def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUps
     assert seen["text"] == "Hello"
     assert seen["errors"] == ["The model provider failed to answer"]
     assert seen["thrown"]  # the connection is cut behind the frame, so that nobody takes the answer for whole
+
+
+def test_openai_reads_vectors_that_came_as_base64(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "embed")
+    assert [len(vector) for vector in seen["vectors"]] == [4, 4]
+    assert seen["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    assert scripted.seen[0].json["encoding_format"] == "base64"
+
+
+def test_openai_reads_images_and_their_stream(play: Play) -> None:
+    assert play("openai", "images") == [PIXEL, PIXEL]
+    preview, finished = "image_generation.partial_image", "image_generation.completed"
+    assert play("openai", "image_stream") == [preview, preview, finished]
+
+
+def test_openai_raises_for_a_stream_that_lacks_an_image(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(BROKEN_IMAGES)
+    seen = play("openai", "broken_images")
+    assert (seen["class"], seen["code"]) == ("APIError", "upstream_stream_truncated")
+
+
+def test_ai_sdk_embeds_and_draws(play: Play) -> None:
+    seen = play("ai_sdk", "embed")
+    assert [len(vector) for vector in seen["embeddings"]] == [4, 4]
+    assert seen["usage"]["tokens"] == 3
+    images = play("ai_sdk", "images")
+    assert images == [{"base64": PIXEL, "mediaType": "image/png"}] * 2

@@ -12,6 +12,8 @@ import pytest
 from tornado.ioloop import IOLoop
 from yarl import URL
 
+from gateway.ledger import Ask, Hold
+from gateway.server import Gateway
 from gateway.settings import Settings, parse
 from gateway.testing import FakeUpstream
 from gateway.transport.http_server import HTTPServer
@@ -30,7 +32,8 @@ def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Models on that server: m1 for everyone, secret for another group, capped with a small output limit."""
     provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
-    model = {"provider": "up", "model": "upstream-m1", "price": {"input": 1, "output": 2}}
+    # Without retries, so that each scripted failure is seen by the test that scripted it.
+    model = {"provider": "up", "model": "upstream-m1", "price": {"input": 1, "output": 2}, "retries": 0}
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -88,6 +91,19 @@ class Client:
             except aiohttp.ClientError as error:
                 failure = error
         return response, text.decode(), failure
+
+
+def record_holds(gateway: Gateway) -> list[Hold]:
+    """Every hold that the gateway takes from now on."""
+    holds: list[Hold] = []
+    admit = gateway.ledger.admit
+
+    async def recorded(ask: Ask) -> Hold:
+        holds.append(await admit(ask))
+        return holds[-1]
+
+    gateway.ledger.admit = recorded  # type: ignore[method-assign]
+    return holds
 
 
 @pytest.fixture

@@ -8,14 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from gateway.accounts import Accounts
+from gateway.estimate import chat_prompt
+from gateway.explain import explain
 from gateway.keys import Keys
-from gateway.ledger import Ledger
-from gateway.money import NANO
+from gateway.ledger import Ask, Hold, Ledger
+from gateway.money import NANO, format_amount
 from gateway.price import Price
+from gateway.schemas.chat_request import decode_chat_request
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
 from gateway.testing import FakeUpstream, Reply
@@ -262,14 +266,97 @@ async def test_no_number_of_greedy_calls_at_once_takes_a_balance_below_zero(
     assert (await ledger.audit("payer")).mismatches == []
 
 
-async def test_upstream_that_keeps_no_limits_is_stopped_at_twice_the_hold(
-    client: Client, upstream: FakeUpstream, payer: Payer
+def _boundless(*, each: int = 10) -> Reply:
+    """A stream that keeps no limit and tells no usage, so many tokens a chunk."""
+    return Reply.stream([_chunk({"content": "word" * each}) for _ in range(LONGEST // each)])
+
+
+@pytest.mark.parametrize("model", ["strict", "clamp"])
+async def test_upstream_that_keeps_no_limits_is_stopped_at_the_hold_and_one_chunk_when_there_is_no_more(
+    client: Client, upstream: FakeUpstream, payer: Payer, model: str
 ) -> None:
     await payer.open(101 * TOKEN)
-    upstream.enqueue(Reply.stream([_chunk({"content": "word" * 10}) for _ in range(LONGEST // 10)]))
-    _, text, _ = await client.stream(model="strict", max_tokens=100)
+    upstream.enqueue(_boundless())
+    _, text, _ = await client.stream(model=model, max_tokens=100)
     assert "insufficient_quota" in text
-    assert await payer.left() > -120 * TOKEN
+    assert text.count("word" * 10) == 10
+    assert await payer.left() > -10 * TOKEN
+
+
+@pytest.mark.parametrize("each", [10, 400])
+async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_all_of_it_is_held(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, each: int
+) -> None:
+    await payer.open(1500 * TOKEN)
+    upstream.enqueue(_boundless(each=each))
+    response, text, _ = await client.stream(model="strict", max_tokens=100)
+    assert "insufficient_quota" in text
+    left = await payer.left()
+    assert -each * TOKEN < left < (each + 30) * TOKEN  # asked for a quarter of the hold at a time, 25 at first
+    line = await ledger.line_of("payer", response.headers["x-request-id"])
+    assert line is not None
+    assert line.meta["hold"] + each * TOKEN >= -line.amount
+
+
+async def test_limited_stream_that_is_shorter_than_its_limit_asks_for_nothing(
+    client: Client, payer: Payer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unwanted(*_: object) -> None:
+        pytest.fail("a hold was extended")
+
+    monkeypatch.setattr(Ledger, "extend", unwanted)
+    await payer.open(LONGEST * TOKEN)
+    _, text, failure = await client.stream(model="strict", max_tokens=100)
+    assert failure is None
+    assert "length" in text
+
+
+# Explained -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("limit", [None, 1500, 30])
+@pytest.mark.parametrize("model", ["strict", "clamp", "clamp-unknown", "strict-unknown"])
+@pytest.mark.parametrize(("balance", "budget"), [(500, None), (5000, 300), (10, None), (5000, 12)])
+async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
+    client: Client,
+    gateway: Gateway,
+    payer: Payer,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    model: str,
+    stream: bool,
+    limit: int | None,
+    balance: int,
+    budget: int | None,
+) -> None:
+    asked: list[Ask] = []
+    admit = Ledger.admit
+
+    async def noted(self: Ledger, ask: Ask) -> Hold:
+        asked.append(ask)
+        return await admit(self, ask)
+
+    await payer.open(balance * TOKEN, budget=None if budget is None else budget * TOKEN)
+    (key,) = await payer.keys.list("payer")
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+    body |= {"max_tokens": limit} if limit else {}
+    told = await explain(
+        gateway.store,
+        gateway.ledger,
+        model=gateway.catalog.models[model],
+        key_id=key.id,
+        prompt=chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens,
+        max_tokens=limit,
+        stream=stream,
+    )
+    monkeypatch.setattr(Ledger, "admit", noted)
+    if stream:
+        response, _, _ = await client.stream(**body)
+    else:
+        response, _ = await client.chat(**body)
+    assert told.admitted == (response.status == 200)
+    assert (told.hold, told.tokens) == (format_amount(asked[-1].hold), asked[-1].tokens)
 
 
 # Price and tier ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import shutil
@@ -15,7 +16,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from fractions import Fraction
-from math import ceil
 from pathlib import Path
 
 from gateway import errors
@@ -158,7 +158,7 @@ def _exact(price: Price, usage: Usage) -> int:
         (usage.out_text, price.output),
         (usage.out_reasoning, price.reasoning),
     )
-    return max(ceil(sum(Fraction(n * rate, 10**6) for n, rate in pairs) + price.per_request), price.minimum)
+    return max(math.ceil(sum(Fraction(n * rate, 10**6) for n, rate in pairs) + price.per_request), price.minimum)
 
 
 # The store dies ------------------------------------------------------------------------------------------------------
@@ -191,6 +191,7 @@ class Writers:
         try:
             async with opened(self.server.socket) as world:
                 keys = [await world.caller(f"account-{n}", balance=START) for n in range(self.COUNT)]
+                await on_disk(world.store)  # credits have no journal
                 self.opened = append_only_file(self.folder / "data").stat().st_size
                 writers = [asyncio.create_task(self._write(keys, n)) for n in range(self.COUNT)]
                 for _ in range(kills):
@@ -210,18 +211,25 @@ class Writers:
             # A number of settlements and not a time, or a slow machine would make it a storm without writers.
             while self.settled < settled + self.BETWEEN or self.server.pid is None:
                 await asyncio.sleep(0.01)
-        os.kill(self.server.pid, signal.SIGKILL)
+        pid = self.server.pid
+        os.kill(pid, signal.SIGKILL)
+        while self.server.pid == pid:
+            await asyncio.sleep(0.001)
 
     async def _write(self, keys: list[ApiKey], number: int) -> None:
         dice = random.Random(number)
         store = await Store.open(self.server.socket, timeout=1.0)
-        journal = Journal(self.journals)
+        # A file cut anywhere needs the journal of all that was; a minute's is enough for a server's last two seconds.
+        journal = Journal(self.journals, keep=math.inf)
         ledger = Ledger(store, {}, journal=journal)
         assert ledger.recovery is not None
         store.on_reconnect = ledger.recovery.reconnected
         while not self._stop:
             await asyncio.gather(*(self._call(ledger, dice.choice(keys), dice.randrange(1, 5000)) for _ in range(8)))
         async with asyncio.timeout(30):
+            # Nothing unconfirmed says little while the store is away: what a dead server confirmed in its last two
+            # seconds may be in no file, and one who leaves now leaves that to an heir, who does not come here.
+            await _answered(store)
             while journal.unconfirmed:
                 await asyncio.sleep(0.01)
         await ledger.recovery.close()
@@ -297,6 +305,24 @@ async def expire_all(world: World) -> None:
         if stale:
             await client.zadd(f"{name}:rx", dict.fromkeys(stale, 1))
     await world.ledger.reclaim()
+
+
+async def _answered(store: Store) -> None:
+    """Wait until the store is back."""
+    while True:
+        try:
+            await store.ping()
+        except errors.StoreUnavailable:
+            await asyncio.sleep(0.01)
+        else:
+            return
+
+
+async def on_disk(store: Store) -> None:
+    """Wait until the server's file has all that was answered: while a sync takes long it is written later."""
+    async with asyncio.timeout(10):
+        while (await store.client.info("persistence"))["aof_buffer_length"]:
+            await asyncio.sleep(0.01)
 
 
 def append_only_file(folder: Path) -> Path:

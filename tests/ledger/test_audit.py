@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.ledger import Outcome
+from gateway.ledger import Ledger, Outcome
+from tests.ledger.shards import without
 
 
 async def busy(world):
@@ -74,3 +75,13 @@ async def test_lines_since_a_moment_leave_out_the_earlier_ones(world):
             if last.at > first.at:
                 break
         assert 1 not in [line.n async for line in w.ledger.lines("acme", since=last.at)]
+
+
+async def test_a_shard_that_is_away_is_reported_and_the_others_audited(world):
+    async with world() as w:
+        for name in ("acme", "beta", "umbra"):
+            await w.caller(name)
+        await w.store.client.hincrby("{a:umbra}", "bal", 1)
+        report = await Ledger(without(w.store, "beta"), {}).audit()
+        assert (report.accounts, report.unreachable) == (2, ["beta"])
+        assert [(found.account, found.rule) for found in report.mismatches] == [("umbra", "balance")]

@@ -173,7 +173,7 @@ async def test_account_that_changed_its_group_is_judged_by_the_new_one(world):
         assert [refusal.code for refusal in verdict.refusals] == [codes.TOOBIG, codes.TPM]
 
 
-async def test_unknown_account_is_an_invalid_key(world):
+async def test_explaining_for_an_unknown_account_is_an_invalid_key(world):
     async with world() as w:
         with pytest.raises(errors.InvalidApiKey):
             await w.ledger.explain(w.ask(ApiKey("nobody", "key_x")))

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +13,13 @@ import pytest
 from gateway.accounts import Accounts
 from gateway.auth import Authenticator
 from gateway.keys import Keys
-from gateway.ledger import Ask, Journal, Ledger, Outcome
+from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
+from gateway.ledger.recovery import Adopted
 from gateway.store import EmbeddedServer, Store
 from gateway.transport.redis_link import ServerIdentity
+from tests.ledger.storms import append_only_file, on_disk
 
 EVERYONE = frozenset({"default"})
 PEPPER = b"0123456789abcdef0123456789abcdef"
@@ -149,6 +153,96 @@ async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
         assert (await w.accounts.show("acme")).balance == 10_000 - 50
 
 
+class Forgetful:
+    """A worker's ledger and journal on a store of its own that dies and forgets its last moment.
+
+    While a sync of its file takes long, a server with `appendfsync everysec` answers before it writes, for up to two
+    seconds; a kill -9 then loses what was answered. Here the end of the file is cut off instead.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = EmbeddedServer(folder / "store")
+        self.remembered = 0
+
+    async def __aenter__(self) -> "Forgetful":
+        await self.server.start()
+        self.store = await Store.open(self.server.socket, timeout=10.0)
+        self.journal = Journal(self.folder / "journal")
+        self.ledger = Ledger(self.store, {}, journal=self.journal)
+        assert self.ledger.recovery is not None
+        self.recovery = self.ledger.recovery
+        self.store.on_reconnect = self.recovery.reconnected
+        self.accounts = Accounts(self.store, self.ledger)
+        await self.accounts.create("acme", balance=10_000)
+        text = (await Keys(self.store, PEPPER).create("acme")).text
+        self.key = await Authenticator(self.store, PEPPER).authenticate(text)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.recovery.close()
+        self.journal.close()
+        await self.store.close()
+        await self.server.stop()
+
+    async def admit(self, rid: str) -> Hold:
+        return await self.ledger.admit(Ask(rid, self.key, "m", EVERYONE, 100))
+
+    async def remember(self) -> None:
+        """What was until now outlives the server."""
+        await on_disk(self.store)
+        self.remembered = append_only_file(self.folder).stat().st_size
+
+    async def die(self) -> None:
+        assert self.server.pid is not None
+        os.kill(self.server.pid, signal.SIGKILL)
+        await until(lambda: not self.store.whole())
+
+    async def come_back(self) -> None:
+        await self.server.stop()
+        os.truncate(append_only_file(self.folder), self.remembered)
+        await self.server.start()
+
+    async def charged(self, amount: int) -> None:
+        account = await self.accounts.show("acme")
+        assert (account.balance, account.held) == (10_000 - amount, 0)
+        assert (await self.ledger.audit()).mismatches == []
+
+
+async def test_settlement_that_waited_for_the_reconnect_does_not_hide_what_the_dead_server_forgot(tmp_path):
+    async with Forgetful(tmp_path) as worker:
+        first, second = await worker.admit("first"), await worker.admit("second")
+        await worker.remember()
+        assert (await worker.ledger.settle(first, Outcome(7))).status == "settled"
+        await worker.die()
+        waiting = worker.ledger.settle(second, Outcome(8))
+        await worker.come_back()
+        assert (await waiting).status == "settled"
+        await until(lambda: not worker.journal.unconfirmed)
+        await worker.charged(7 + 8)
+
+
+async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirmed_to_its_heir(tmp_path):
+    async with Forgetful(tmp_path) as worker:
+        hold = await worker.admit("only")
+        await worker.remember()
+        assert (await worker.ledger.settle(hold, Outcome(7))).status == "settled"
+        await worker.die()
+        assert worker.journal.unconfirmed == 0
+        await worker.recovery.close()
+        worker.journal.close()
+        worker.store.on_reconnect = None
+        await worker.come_back()
+        await until(worker.store.whole)
+        assert (await worker.accounts.show("acme")).held == 100
+        heir = Journal(tmp_path / "journal")
+        recovery = Ledger(worker.store, {}, journal=heir).recovery
+        assert recovery is not None
+        assert await recovery.adopt() == Adopted(settlements=1)
+        heir.close()
+        await worker.charged(7)
+
+
 DYING = """
 import sys, time
 from pathlib import Path
@@ -171,12 +265,12 @@ async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
         assert worker.stdout is not None
         assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
         assert ledger.recovery is not None
-        assert await ledger.recovery.adopt() == 0  # it lives
+        assert await ledger.recovery.adopt() == Adopted()  # it lives
         worker.kill()
         await worker.wait()
-        assert await ledger.recovery.adopt() == 2
+        assert await ledger.recovery.adopt() == Adopted(settlements=2)
         assert (await w.accounts.show("acme")).balance == 10_000 - 10
-        assert await ledger.recovery.adopt() == 0
+        assert await ledger.recovery.adopt() == Adopted()
         assert list(tmp_path.glob("*.jsonl")) == []
 
 

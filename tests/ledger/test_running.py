@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway import errors
-from gateway.ledger import GroupLimits, Outcome
+from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.ledger import ledger as ledger_module
+from tests.ledger.shards import without
 
 
 async def test_beat_renews_the_lease_and_stores_what_was_used(world):
@@ -121,4 +123,47 @@ async def test_checkpoint_and_extension_leave_each_other_alone(world):
         await w.ledger.reclaim("acme")
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (4400, 0)
+        await w.proved()
+
+
+async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(world):
+    async with world() as w:
+        for name in ("acme", "beta", "umbra"):
+            await w.expire(await w.admit(await w.caller(name)))
+        torn = Ledger(without(w.store, "beta"), {})
+        with pytest.raises(errors.StoreUnavailable):
+            await torn.reclaim()
+        assert {account.name: account.held for account in await w.accounts.list()} == {
+            "acme": 0,
+            "beta": 1000,
+            "umbra": 0,
+        }
+        assert await w.ledger.reclaim() == 1
+
+
+async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monkeypatch):
+    monkeypatch.setattr(ledger_module, "SWEEP", 20)
+    async with world() as w:
+        key = await w.caller("last")
+        await w.store.client.sadd("accounts", *(f"account-{n}" for n in range(1000)))
+        asked, reclaim = [], w.ledger._reclaim
+
+        async def counted(account):
+            asked.append(account)
+            return await reclaim(account)
+
+        w.ledger._reclaim = counted
+        await w.expire(await w.admit(key))
+        steps = 0
+        while not await w.ledger.sweep():
+            steps += 1
+            assert len(asked) < 60 * steps  # a step may answer some more than was asked for
+            assert steps < 200
+        assert (await w.accounts.show("last")).held == 0
+        await w.expire(await w.admit(key))  # and round again
+        for _ in range(200):
+            if await w.ledger.sweep():
+                break
+        else:
+            pytest.fail("the second round did not find it")
         await w.proved()

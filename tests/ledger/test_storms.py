@@ -1,5 +1,8 @@
 """Small storms for every run; tests/chaos/chaos_ledger.py has them in full size."""
 
+import asyncio
+from pathlib import Path
+
 from tests.ledger import storms
 
 
@@ -12,3 +15,14 @@ async def test_ledger_of_mixed_calls_equals_prices_times_usage_to_the_nano_unit(
     fates = await storms.mixed_calls(world, calls=400)
     assert len(fates) == 7
     assert fates.total() == 400
+
+
+def test_store_killed_under_writers_loses_nothing_and_its_cut_file_is_made_up_from_the_journal(tmp_path: Path):
+    async def storm() -> None:
+        writers = storms.Writers(tmp_path)
+        await writers.storm(kills=2, pause=0.2)
+        assert writers.settled > 50
+        assert writers.deaths == 2
+        assert await writers.cut(times=2) == 2
+
+    asyncio.run(storm())

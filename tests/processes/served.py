@@ -271,6 +271,7 @@ class Stream:
     def __init__(self, url: str, model: str, headers: dict[str, str]) -> None:
         self.text = ""
         self.status = 0
+        self.request_id = ""
         self.failure: BaseException | None = None
         self._body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
         self._task = asyncio.create_task(self._read(url, headers))
@@ -282,6 +283,7 @@ class Stream:
                 session.post(url, json=self._body, headers=headers) as response,
             ):
                 self.status = response.status
+                self.request_id = response.headers["x-request-id"]
                 async for part in response.content.iter_any():
                     self.text += part.decode()
         except (aiohttp.ClientError, OSError) as error:
@@ -291,6 +293,12 @@ class Stream:
     def words(self) -> int:
         """Pieces of content that have arrived."""
         return self.text.count('"content":"') - self.text.count('"content":""')
+
+    @property
+    def units(self) -> int:
+        """Quarter tokens of ASCII content that have arrived."""
+        frames = (json.loads(line[6:]) for line in self.text.splitlines() if line.startswith("data: {"))
+        return sum(len(choice["delta"].get("content") or "") for frame in frames for choice in frame["choices"])
 
     async def flowing(self, words: int = 3) -> Stream:
         """Once it has so many words."""

@@ -6,6 +6,9 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import aiohttp
+import pytest
+
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import Served, children, descriptors, install_plugin, is_alive
@@ -79,19 +82,44 @@ async def test_killed_worker_cuts_its_streams_and_nothing_else(serve: Serve) -> 
     await gateway.proved()
 
 
-async def test_holds_of_a_killed_worker_are_given_back_when_their_lease_ends(serve: Serve) -> None:
+async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once(serve: Serve) -> None:
     gateway = await serve()
-    start = (await gateway.account()).balance
-    stream = await gateway.stream("endless").flowing()
-    assert (await gateway.account()).held > 0
-    victim = gateway.workers[0]
-    os.kill(victim, signal.SIGKILL)
-    assert not (await stream.ended()).whole
-    await replaced(gateway, victim, workers=1)
-    assert await gateway.reclaim_expired() == 1
-    account = await gateway.account()
-    assert account.held == 0
-    assert account.balance <= start
+    streams = [await gateway.stream("endless").flowing(5 * n) for n in range(1, 5)]
+    waiting = asyncio.create_task(gateway.chat("slow"))  # whole: nothing of it is delivered
+    await until(lambda: _held_by(gateway, 5))
+    os.kill(gateway.workers[0], signal.SIGKILL)
+    await until(lambda: _held_by(gateway, 0), within=5.0)
+    with pytest.raises(aiohttp.ClientError):
+        await waiting
+    charged = {line.rid: line for line in await gateway.charges()}
+    for stream in streams:
+        assert not (await stream.ended()).whole
+        line = charged.pop(stream.request_id)
+        assert line.meta["outcome"] == "worker_died"
+        assert line.meta["estimated"]
+        # The worker may have been killed between counting a chunk, of a token at most, and sending it.
+        assert -(-stream.units // 4) <= line.meta["usage"]["out_text"] <= -(-stream.units // 4) + 1
+    assert not charged
+    await gateway.proved()
+
+
+async def _held_by(gateway: Served, calls: int) -> bool:
+    async with gateway.session() as session:
+        return await session.store.client.hlen("{a:test}:rv") == calls
+
+
+async def test_calls_of_a_gateway_killed_whole_are_charged_at_the_next_start(serve: Serve) -> None:
+    gateway = await serve()
+    stream = await gateway.stream("endless").flowing(5)
+    assert gateway.process is not None
+    for pid in [gateway.pid, *children(gateway.pid)]:
+        os.kill(pid, signal.SIGKILL)
+    await stream.ended()
+    await gateway.ended()
+    await gateway.started()
+    await until(lambda: _held_by(gateway, 0), within=5.0)
+    (line,) = await gateway.charges()
+    assert (line.rid, line.meta["outcome"]) == (stream.request_id, "worker_died")
     await gateway.proved()
 
 

@@ -1,6 +1,6 @@
 // Scenes with the AI SDK and its provider for OpenAI-compatible servers: `node ai_sdk.mjs SCENE` prints JSON.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, isStepCount, jsonSchema, Output, streamText, tool } from "ai";
+import { embedMany, generateImage, generateText, isStepCount, jsonSchema, Output, streamText, tool } from "ai";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 const gateway = createOpenAICompatible({
@@ -80,6 +80,15 @@ const scenes = {
   },
   async forbidden() {
     return failure(() => generateText({ model: gateway("closed"), prompt, maxRetries }));
+  },
+  async embed() {
+    const values = ["one two", "three"];
+    const { embeddings, usage } = await embedMany({ model: gateway.embeddingModel("vectors"), values, maxRetries });
+    return { embeddings, usage };
+  },
+  async images() {
+    const { images } = await generateImage({ model: gateway.imageModel("pictures"), prompt, n: 2, maxRetries });
+    return images.map(({ base64, mediaType }) => ({ base64, mediaType }));
   },
   async broken() {
     const { text, errors, thrown } = await read({ model: gateway("scripted") });

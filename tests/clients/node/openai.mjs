@@ -67,6 +67,26 @@ const scenes = {
       for await (const chunk of stream) say(chunk.choices[0]?.delta.content);
     });
   },
+  async embed() {
+    const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
+    return { vectors: data.map(({ embedding }) => [...embedding]), usage };
+  },
+  async images() {
+    const { data } = await client.images.generate({ model: "pictures", prompt: "a heron", n: 2 });
+    return data.map(({ b64_json }) => b64_json);
+  },
+  async image_stream() {
+    const stream = await client.images.generate({ model: "pictures", prompt: "a heron", stream: true, partial_images: 2 });
+    const types = [];
+    for await (const event of stream) types.push(event.type);
+    return types;
+  },
+  async broken_images() {
+    return failure(async () => {
+      const stream = await client.images.generate({ model: "pictures", prompt: "a heron", stream: true, n: 2 });
+      for await (const _ of stream);
+    });
+  },
   async leave() {
     const stream = await client.chat.completions.create({ model: "scripted", messages, stream: true });
     for await (const chunk of stream) if (chunk.choices[0]?.delta.content === "lo") break;

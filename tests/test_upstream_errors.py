@@ -22,7 +22,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from gateway_providers.upstream_errors import clean, error_of_answer, error_of_document, wait_asked
+from gateway.upstream_errors import clean, error_of_answer, error_of_document, wait_asked
 
 
 def of(status: int, document: Any, headers: dict[str, str] | None = None) -> GatewayError:

@@ -1,113 +1,23 @@
-"""A provider without a network: deterministic answers, and every way of failing that a script can ask for.
-
-It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat the last message, honour `max_tokens`,
-`stop`, `n`, a required tool and a JSON schema, and count words as tokens. A script is chosen by the upstream's model::
-
-    [providers.demo.models.broken]
-    text = "one two three"
-    fail_after = 2                 # chunks
-    error = "UpstreamOverloaded"
-
-Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their purpose.
-"""
+"""Made-up chat answers: what a script says, or what the request itself suggests; words count as tokens."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
-from gateway import Chat, ChatChunk, ChatRequest, CompletionUsage, Provider, Target, Upstream, errors, hookimpl
+from gateway import ChatChunk, ChatRequest, CompletionUsage
 from gateway.schemas.chat_messages import FunctionChoice, FunctionTool
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
+from .script import Script, ScriptedCall
+
 MAX_DEPTH = 8  # of a value made up to fit a JSON schema
 
-Failure = Literal[
-    "UpstreamError",
-    "UpstreamUnreachable",
-    "UpstreamRejected",
-    "UpstreamAuthError",
-    "UpstreamInvalidResponse",
-    "UpstreamRateLimited",
-    "UpstreamOverloaded",
-    "UpstreamTimeout",
-    "UpstreamTruncated",
-    "RuntimeError",
-]
-UsageKind = Literal["right", "none", "negative", "absurd", "text"]
 
-
-class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call to make, with the JSON text of its arguments."""
-
-    name: str
-    arguments: str = "{}"
-
-
-class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How one model behaves."""
-
-    text: str | None = None  # none: derived from the request
-    reasoning: str = ""
-    tool_calls: list[ScriptedCall] = []
-    finish_reason: str = ""  # empty: what fits the answer
-    latency: float = 0.0  # seconds before anything happens
-    first_token: float = 0.0  # seconds more before the first chunk
-    interval: float = 0.0  # seconds between chunks
-    chunks: int = 0  # number of text chunks; 0: one for each word
-    fail_after: int | None = None  # fail once so many chunks are out; 0: before the first
-    error: Failure = "UpstreamError"
-    endless: bool = False  # the text again and again
-    silent_after: int | None = None  # say nothing more once so many chunks are out
-    truncated: bool = False  # end without a finish reason
-    usage: UsageKind = "right"
-
-
-class FakeProvider(Provider, Chat):
-    """Makes answers up."""
-
-    name = "fake"
-
-    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """Scripts by the upstream's model name; other names get the default behaviour."""
-
-        models: dict[str, Script] = {}
-
-    def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        self._scripts = options.models
-        self._default = Script()
-
-    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
-        """The scripted chunks of every choice, one choice after the other, then usage."""
-        script = self._scripts.get(target.model, self._default)
-        if script.latency or script.first_token:
-            await asyncio.sleep(script.latency + script.first_token)
-        plan = _Plan(request, script)
-        sent = 0
-        for chunk in plan.chunks():
-            if sent == script.fail_after:
-                raise _failure(script.error)
-            if sent == script.silent_after:
-                await asyncio.Event().wait()
-            if sent and script.interval:
-                await asyncio.sleep(script.interval)
-            yield chunk
-            sent += 1
-            if script.endless and not script.interval and sent % 64 == 0:
-                await asyncio.sleep(0)  # others must live beside a stream that never waits
-        if sent == script.fail_after:
-            raise _failure(script.error)
-        usage = plan.usage()
-        if usage is not None:
-            yield ChatChunk.with_usage(usage)
-
-
-class _Plan:
+class ChatPlan:
     """What to answer to one request."""
 
     def __init__(self, request: ChatRequest, script: Script) -> None:
@@ -240,16 +150,3 @@ def _count(messages: Any) -> int:
     """Words of the prompt, as its tokens."""
     texts = (message.content for message in messages)
     return sum(len(str(text).split()) for text in texts if text is not None) or 1
-
-
-def _failure(name: str) -> Exception:
-    if name == "RuntimeError":
-        return RuntimeError("the script says so")  # what a plugin with a bug raises
-    failure: Exception = getattr(errors, name)()
-    return failure
-
-
-@hookimpl
-def register_providers(register: Callable[[type[Provider]], None]) -> None:
-    """The `fake` plugin."""
-    register(FakeProvider)

@@ -1,0 +1,139 @@
+"""An uploaded file between its arrival and its use: the first 256 KiB in memory, a longer one in a file without a name.
+
+::
+
+    spool = Spool(folder)
+    spool.write(piece)                  # and where spool.full: await spool.drain()
+    await spool.drain()                 # the last byte is here
+    async for piece in spool.chunks():  # from the start, as often as there are attempts
+    spool.close()
+
+The temporary file is never linked, or unlinked at once, so nothing is left of it however the process ends. Reads and
+writes of it happen in threads: a disk that is busy must not stop everybody else. Sharp edge: whoever writes on without
+draining fills the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.errors import Unavailable
+
+T = TypeVar("T")
+
+IN_MEMORY = 256 * 1024  # bytes of a file that needs no disk, and of what waits to be written to one
+PIECE = 64 * 1024  # bytes of one read
+
+#: Reads so many bytes at an offset; fewer at the end.
+Read = Callable[[int, int], bytes]
+
+
+class Spool:
+    """One file; written from start to end, then read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.size = 0
+        self._folder = folder
+        self._buffer = bytearray()  # what is not on the disk
+        self._file: _UnnamedFile | None = None
+        self._closed = False
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether it was too long for the memory."""
+        return self._file is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether to drain before more is written."""
+        return len(self._buffer) > IN_MEMORY
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        self._buffer += data
+        self.size += len(data)
+
+    async def drain(self) -> None:
+        """Move to the disk what does not belong in memory; Unavailable when the disk takes no more."""
+        if self._file is None and not self.full:
+            return
+        waiting, self._buffer = self._buffer, bytearray()
+        try:
+            if self._file is None:
+                self._file = await asyncio.to_thread(_UnnamedFile, self._folder)
+            await asyncio.to_thread(self._file.append, waiting)
+        except OSError as error:
+            if self._file is not None:
+                self._file.close()  # now, for the error's traceback would keep it for a while
+            self.close()
+            raise Unavailable("The upload cannot be stored at the moment", detail=f"spool: {error}") from None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes from the start, at most 64 KiB at a time; every call begins anew."""
+        offset = 0
+        while piece := await self.read(offset, PIECE):
+            offset += len(piece)
+            yield piece
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset` on."""
+        return await self.examine(lambda read: read(offset, length))
+
+    async def examine(self, look: Callable[[Read], T]) -> T:
+        """What `look` makes of the file; it is called in a thread when the file is on the disk."""
+        if self._closed:
+            raise ValueError("the spool is closed")
+        if self._file is None:
+            return look(self._read_memory)
+        try:
+            return await asyncio.to_thread(look, self._file.read)
+        except OSError as error:
+            raise Unavailable("The upload cannot be read at the moment", detail=f"spool: {error}") from None
+
+    def close(self) -> None:
+        """Forget the file; a thread that is busy with it finishes its step first."""
+        self._closed = True
+        self._buffer = bytearray()
+        self._file = None
+
+    def _read_memory(self, offset: int, length: int) -> bytes:
+        return bytes(self._buffer[offset : offset + length])
+
+
+class _UnnamedFile:
+    """A temporary file that goes away with its last user: no thread can write into a descriptor of somebody else."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = -1
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._descriptor = _open_unnamed(folder)
+
+    def append(self, data: bytearray) -> None:
+        """Write all of `data` at the end."""
+        with memoryview(data) as rest:
+            written = 0
+            while written < len(rest):
+                written += os.write(self._descriptor, rest[written:])
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset` on."""
+        return os.pread(self._descriptor, length, offset)
+
+    def close(self) -> None:
+        """Give it back; nobody may be using it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    __del__ = close
+
+
+def _open_unnamed(folder: Path) -> int:
+    """A descriptor of a new file in `folder` that no name leads to."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,109 @@
+"""What a provider of images must do; one public function per case, each named after what it proves."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from typing import Any
+
+import msgspec
+
+from gateway.image_shaping import ImageShaper, judge
+from gateway.schemas.images import ImageAnswer, ImageRequest, decode_image_request
+from gateway.testing import whole_call_cases
+from gateway.testing.reply import Reply
+from gateway.testing.subject import Case, Subject, assert_upstream_error
+from gateway.testing.upstream_cases import error_of
+from gateway.usage import possible_image_usage
+
+
+def image_question(**fields: Any) -> ImageRequest:
+    """A request as the gateway would hand it to a provider."""
+    return decode_image_request(msgspec.json.encode({"model": "public-name", "prompt": "a grey heron", **fields}))
+
+
+async def images_are_sound(subject: Subject) -> None:
+    """Base64 that decodes, and possible usage."""
+    answer = await _sound(subject, image_question())
+    assert len(answer.data) == 1, f"{len(answer.data)} images instead of one"
+    for image in answer.data:
+        binascii.a2b_base64(str(image.b64_json), strict_mode=True)
+    if answer.usage is not None:
+        assert possible_image_usage(answer.usage) is not None, f"usage is {answer.usage!r}"
+
+
+async def number_of_images_is_honoured(subject: Subject) -> None:
+    """As many images as were asked for, where the provider says it honours that."""
+    honoured = subject.images.image_fields
+    if honoured is None or "n" in honoured:
+        answer = await _sound(subject, image_question(n=3))
+        assert len(answer.data) == 3, f"{len(answer.data)} images instead of 3"
+
+
+async def image_stream_is_sound(subject: Subject) -> None:
+    """Previews first, then the image; the same as a whole answer where there is no better way."""
+    shaper = await _stream(subject, image_question(stream=True, partial_images=1))
+    assert len(shaper.images) == 1, f"{len(shaper.images)} images instead of one"
+
+
+async def image_request_is_left_as_it_was(subject: Subject) -> None:
+    """Another attempt may use the same request, so a provider copies what it changes."""
+    request = image_question(n=1)
+    before = dict(request.fields), request.prompt, request.model
+    await subject.images.generate_images(request, subject.target)
+    assert before == (dict(request.fields), request.prompt, request.model), "the provider changed the request"
+
+
+async def image_calls_at_once_do_not_mix(subject: Subject) -> None:
+    """One instance serves many calls."""
+    for answer in await asyncio.gather(*(_sound(subject, image_question(prompt=f"heron {n}")) for n in range(8))):
+        assert len(answer.data) == 1, "a call got another one's images"
+
+
+async def cut_image_stream_never_looks_whole(subject: Subject) -> None:
+    """A stream that ends before its image, cleanly or not, raises."""
+    for end in ("cut", "whole"):
+
+        def shorten(reply: Reply, end: Any = end) -> Reply:
+            if reply.frames is None:
+                return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
+            return msgspec.structs.replace(reply, frames=reply.frames[:-1], end=end)
+
+        subject.fake.tamper = shorten
+        error = await error_of(_stream(subject, image_question(stream=True, partial_images=1)), f"end {end!r}")
+        assert_upstream_error(error, subject.secrets)
+
+
+async def _sound(subject: Subject, request: ImageRequest) -> ImageAnswer:
+    answer = await subject.images.generate_images(request, subject.target)
+    try:
+        return judge(answer, request)
+    except Exception as error:
+        # The kit judges whatever a third party's code returns.
+        raise AssertionError(f"the answer is none: {getattr(error, 'detail', None) or error}") from error
+
+
+async def _stream(subject: Subject, request: ImageRequest) -> ImageShaper:
+    shaper = ImageShaper(request)
+    async for event in subject.images.stream_images(request, subject.target):
+        shaper.feed(event)
+    shaper.close()
+    return shaper
+
+
+async def _call(subject: Subject, target: Any) -> object:
+    return await subject.images.generate_images(image_question(), target)
+
+
+CASES: tuple[Case, ...] = (
+    images_are_sound,
+    number_of_images_is_honoured,
+    image_stream_is_sound,
+    image_request_is_left_as_it_was,
+    image_calls_at_once_do_not_mix,
+    *whole_call_cases.local_cases("images", _call),
+)
+UPSTREAM_CASES: tuple[Case, ...] = (
+    *whole_call_cases.upstream_cases("images", _call),
+    cut_image_stream_never_looks_whole,
+)

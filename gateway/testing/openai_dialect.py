@@ -1,0 +1,192 @@
+"""OpenAI's dialect as a `FakeUpstream` speaks it: each endpoint a function from what was seen to a right answer."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from gateway.form import FormReader
+from gateway.spool import Spool
+from gateway.testing.reply import Reply, Seen
+
+
+def openai_dialect(seen: Seen) -> Reply:
+    """Whatever endpoint was asked."""
+    for path, answer in ENDPOINTS.items():
+        if seen.path.endswith(path):
+            return answer(seen)
+    return Reply.error(404, f"no such path: {seen.path}")
+
+
+def openai_chat(seen: Seen) -> Reply:
+    """OpenAI's chat dialect: repeats the last message word by word, whole or as a stream, with usage."""
+    if not seen.path.endswith("/chat/completions"):
+        return Reply.error(404, f"no such path: {seen.path}")
+    asked = seen.json
+    text = asked["messages"][-1].get("content") or ""
+    words = [f"{word} " for word in (text if isinstance(text, str) else "parts").split()] or ["nothing "]
+    usage = {"prompt_tokens": len(words) + 3, "completion_tokens": len(words), "total_tokens": 2 * len(words) + 3}
+    head = {"id": "chatcmpl-upstream", "created": 1700000000, "model": asked["model"], "system_fingerprint": "fp_fake"}
+    if not asked.get("stream"):
+        message = {"role": "assistant", "content": "".join(words), "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return Reply.json({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+    deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
+    deltas += [({"content": word}, None) for word in words] + [({}, "stop")]
+    head["object"] = "chat.completion.chunk"
+    chunks: list[Any] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], "usage": None}
+        for delta, finish in deltas
+    ]
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        chunks.append({**head, "choices": [], "usage": usage})
+    return Reply.stream(chunks)
+
+
+def openai_embeddings(seen: Seen) -> Reply:
+    """Vectors of four numbers, or as many as were asked for; words, or token numbers, are counted."""
+    asked = seen.json
+    given = asked["input"]
+    entries = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+    length = asked.get("dimensions") or 4
+    data = []
+    for index, entry in enumerate(entries):
+        digest = hashlib.sha256(msgspec.json.encode(entry)).digest()
+        numbers = [(digest[at % len(digest)] - 128) / 128 for at in range(length)]
+        packed = b64encode(struct.pack(f"<{length}f", *numbers)).decode()
+        vector: Any = packed if asked.get("encoding_format") == "base64" else numbers
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    tokens = sum(len(entry.split()) if isinstance(entry, str) else len(entry) for entry in entries)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Reply.json({"object": "list", "model": asked["model"], "data": data, "usage": usage})
+
+
+def openai_images(seen: Seen) -> Reply:
+    """Images of one pixel, whole or as named events; ten words of prompt and a hundred tokens an image are counted."""
+    asked = seen.json
+    count = asked.get("n") or 1
+    said = {"size": "1024x1024", "quality": "low", "background": "opaque", "output_format": "png"}
+    said |= {name: asked[name] for name in said if asked.get(name) not in (None, "auto")}
+    if asked.get("stream"):
+        previews = [
+            {"type": "image_generation.partial_image", "partial_image_index": at, "b64_json": PIXEL, "created_at": 1}
+            for at in range(asked.get("partial_images") or 0)
+        ]
+        finished = [
+            {"type": "image_generation.completed", "b64_json": PIXEL, "created_at": 1, "usage": _image_usage(made + 1)}
+            for made in range(count)
+        ]
+        frames = [
+            b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), msgspec.json.encode({**event, **said}))
+            for event in (*previews, *finished)
+        ]
+        return Reply(headers={"Content-Type": "text/event-stream"}, frames=frames)
+    urls = asked.get("response_format") == "url"
+    image = {"url": "https://images.invalid/1.png"} if urls else {"b64_json": PIXEL}
+    return Reply.json({"created": 1, "data": [image] * count, "usage": _image_usage(count), **said})
+
+
+def _image_usage(images: int) -> dict[str, Any]:
+    details = {"text_tokens": 10, "image_tokens": 0}
+    made = 100 * images
+    return {
+        "input_tokens": 10,
+        "output_tokens": made,
+        "total_tokens": 10 + made,
+        "input_tokens_details": details,
+    }
+
+
+def openai_speech(seen: Seen) -> Reply:
+    """A second of sound in three pieces, or in events; words and fifty tokens are counted, which only events tell."""
+    asked = seen.json
+    format = asked.get("response_format") or "mp3"
+    sound = SOUNDS[format]
+    third = len(sound) // 3
+    pieces = [sound[:third], sound[third : 2 * third], sound[2 * third :]]
+    if asked.get("stream_format") != "sse":
+        return Reply(headers={"Content-Type": SOUND_TYPES[format]}, frames=pieces)
+    words = len(asked["input"].split())
+    usage = {"input_tokens": words, "output_tokens": 50, "total_tokens": words + 50}
+    events: list[Any] = [{"type": "speech.audio.delta", "audio": b64encode(piece).decode()} for piece in pieces]
+    return Reply.stream([*events, {"type": "speech.audio.done", "usage": usage}], done=False)
+
+
+def openai_transcription(seen: Seen) -> Reply:
+    """Four words about what was heard, as a document or as events, three seconds by the clock."""
+    texts, size = read_form(seen)
+    text = f"I heard {size} bytes"
+    usage = {"type": "duration", "seconds": 3}
+    if texts.get("stream") == "true":
+        words = text.split()
+        events: list[Any] = [{"type": "transcript.text.delta", "delta": f"{word} "} for word in words]
+        return Reply.stream([*events, {"type": "transcript.text.done", "text": text, "usage": usage}], done=False)
+    document: dict[str, Any] = {"text": text, "usage": usage}
+    if texts.get("response_format") in ("verbose_json", "diarized_json"):
+        segment = {"id": 0, "start": 0.0, "end": 1.5, "text": "I heard"}
+        other = {"id": 1, "start": 1.5, "end": 3.0, "text": f"{size} bytes"}
+        document |= {"duration": 3.0, "language": "english", "task": "transcribe", "segments": [segment, other]}
+    if texts.get("response_format") == "diarized_json":
+        document["segments"] = [{**segment, "speaker": "A"}, {**other, "speaker": "B"}]
+    return Reply.json(document)
+
+
+def read_form(seen: Seen) -> tuple[dict[str, str], int]:
+    """The text fields of a form that was sent, and the size of its file."""
+    spool = Spool(Path())
+    reader = FormReader(seen.headers["content-type"], spool, file="file")
+    reader.feed(seen.body)
+    return dict(reader.finish().texts), spool.size
+
+
+def _pixel() -> str:
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0\x80\x80\x80")),
+        (b"IEND", b""),
+    )
+    data = b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
+    return b64encode(b"\x89PNG\r\n\x1a\n" + data).decode()
+
+
+PIXEL = _pixel()  # a PNG in base64
+
+SOUND_TYPES: Mapping[str, str] = MappingProxyType({
+    "mp3": "audio/mpeg", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "wav": "audio/wav",
+    "pcm": "audio/pcm",
+})  # fmt: skip
+_SECOND = bytes(48_000)  # of silence: 24 kHz, 16 bits, mono
+_WAV = struct.pack(
+    "<4sI4s4sIHHIIHH4sI", b"RIFF", 48_036, b"WAVE", b"fmt ", 16, 1, 1, 24_000, 48_000, 2, 16, b"data", 48_000
+)
+#: A second each; Opus, AAC and FLAC only in name.
+SOUNDS: Mapping[str, bytes] = MappingProxyType(
+    {
+        "pcm": _SECOND,
+        "wav": _WAV + _SECOND,
+        "mp3": (b"\xff\xf3\x84\xc4" + bytes(188)) * 42,
+        "opus": b"OggS" + bytes(8_000),
+        "aac": b"\xff\xf1" + bytes(8_000),
+        "flac": b"fLaC" + bytes(28_000),
+    }
+)
+
+ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = MappingProxyType(
+    {
+        "/chat/completions": openai_chat,
+        "/embeddings": openai_embeddings,
+        "/images/generations": openai_images,
+        "/audio/speech": openai_speech,
+        "/audio/transcriptions": openai_transcription,
+    }
+)

@@ -1,0 +1,136 @@
+"""What a provider that listens must do; one public function per case, each named after what it proves."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
+from gateway.testing import whole_call_cases
+from gateway.testing.reply import Reply
+from gateway.testing.subject import Case, Subject, assert_upstream_error
+from gateway.testing.upstream_cases import error_of
+from gateway.transcript_formats import sound_transcript, write_transcript
+from gateway.transcript_shaping import TranscriptShaper
+
+RATE = 16_000
+
+
+class RecordedSilence:
+    """A WAV as the gateway would hand it to a provider; `opened` counts how often it was read."""
+
+    filename = "silence.wav"
+    media_type = "audio/wav"
+
+    def __init__(self, seconds: float = 0.5) -> None:
+        pcm = bytes(2 * int(seconds * RATE))
+        self.data = struct.pack(
+            "<4sI4s4sIHHIIHH4sI",
+            *(b"RIFF", 36 + len(pcm), b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16, b"data", len(pcm)),
+        )
+        self.data += pcm
+        self.size = len(self.data)
+        self.seconds: float | None = seconds
+        self.opened = 0
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Its bytes, anew with each call."""
+        self.opened += 1
+        for start in range(0, self.size, 4096):
+            yield self.data[start : start + 4096]
+
+
+def transcription_question(file: RecordedSilence | None = None, **fields: str) -> TranscriptionRequest:
+    """A request as the gateway would hand it to a provider."""
+    parts = {"model": "public-name", **fields}
+    return decode_transcription_request(list(parts.items()), file or RecordedSilence())
+
+
+async def transcript_is_sound(subject: Subject) -> None:
+    """Text, times that do not run backwards, and the file read."""
+    file = RecordedSilence()
+    transcript = await _heard(subject, transcription_question(file))
+    assert file.opened, "the file was not read"
+    for span in (*(transcript.segments or ()), *(transcript.words or ())):
+        assert 0 <= span.start <= span.end, f"{span!r} ends before it begins"
+
+
+async def every_format_is_filled(subject: Subject) -> None:
+    """The formats that the provider names can be written from what it gives."""
+    assert subject.transcription.transcript_formats, "no format"
+    for format in sorted(subject.transcription.transcript_formats):
+        request = transcription_question(response_format=format)
+        _, body = write_transcript(await _heard(subject, request), request)
+        assert body.strip(), f"{format} is empty"
+
+
+async def transcript_stream_is_sound(subject: Subject) -> None:
+    """Text first, the whole last."""
+    shaper = await _streamed(subject, transcription_question(stream="true"))
+    assert shaper.transcript is not None, "no whole transcript at the end"
+
+
+async def file_may_be_read_again(subject: Subject) -> None:
+    """Another attempt may use the same request, so nothing of it is used up or changed."""
+    request = transcription_question()
+    before = list(request.parts), request.model
+    first, second = await _heard(subject, request), await _heard(subject, request)
+    assert before == (list(request.parts), request.model), "the provider changed the request"
+    assert bool(first.text) == bool(second.text), "the second attempt heard something else"
+
+
+async def transcription_calls_at_once_do_not_mix(subject: Subject) -> None:
+    """One instance serves many calls."""
+    await asyncio.gather(*(_heard(subject, transcription_question()) for _ in range(8)))
+
+
+async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
+    """A stream that ends before its end, cleanly or not, raises."""
+    for end in ("cut", "whole"):
+
+        def shorten(reply: Reply, end: Any = end) -> Reply:
+            if reply.frames is None:
+                return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
+            return msgspec.structs.replace(reply, frames=reply.frames[:-1], end=end)
+
+        subject.fake.tamper = shorten
+        error = await error_of(_streamed(subject, transcription_question(stream="true")), f"end {end!r}")
+        assert_upstream_error(error, subject.secrets)
+
+
+async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = None) -> Transcript:
+    transcript = await subject.transcription.transcribe(request, target or subject.target)
+    try:
+        return sound_transcript(transcript)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise AssertionError(f"the transcript is none: {error}") from error
+
+
+async def _streamed(subject: Subject, request: TranscriptionRequest) -> TranscriptShaper:
+    shaper = TranscriptShaper(request)
+    async for event in subject.transcription.stream_transcript(request, subject.target):
+        shaper.feed(event)
+    shaper.close()
+    return shaper
+
+
+async def _call(subject: Subject, target: Any) -> object:
+    return await _heard(subject, transcription_question(), target)
+
+
+CASES: tuple[Case, ...] = (
+    transcript_is_sound,
+    every_format_is_filled,
+    transcript_stream_is_sound,
+    file_may_be_read_again,
+    transcription_calls_at_once_do_not_mix,
+    *whole_call_cases.local_cases("transcription", _call),
+)
+UPSTREAM_CASES: tuple[Case, ...] = (
+    *whole_call_cases.upstream_cases("transcription", _call),
+    cut_transcript_stream_never_looks_whole,
+)

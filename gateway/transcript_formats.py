@@ -1,0 +1,257 @@
+"""Every form of a transcription's answer, written from one `Transcript` (wire contract 1.6).
+
+`write_transcript(transcript, request)` gives media type and body of a whole answer, `delta_frame` and its neighbours
+the events of a streamed one. What a provider left open is filled in: a duration from the sound's own headers, segments
+from words, letters for speakers nobody named. Sharp edge: it takes what `sound_transcript` let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.schemas.transcription import (
+    Segment,
+    Transcript,
+    TranscriptEvent,
+    TranscriptionRequest,
+    TranscriptUsage,
+    Word,
+)
+from gateway.sse import encode_data
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+CUE_SECONDS = 7.0  # of one subtitle made of words
+CUE_CHARACTERS = 80
+SENTENCE_END = (".", "?", "!", "。", "？", "！")
+MAX_COUNT = 1_000_000_000  # above it a count is no count of one call
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Transcript)
+
+
+def sound_transcript(transcript: Transcript) -> Transcript:
+    """The transcript if its values have the types they should; raises for what a plugin may have put there."""
+    if not isinstance(transcript, Transcript):
+        raise TypeError(f"a transcript is a Transcript, not a {type(transcript).__name__}")
+    sound = _decoder.decode(_encoder.encode(transcript))
+    if sound.usage is not None and not is_possible(sound.usage):
+        sound.usage = None
+    return sound
+
+
+def is_possible(usage: TranscriptUsage) -> bool:
+    """Whether the counts are some that can be."""
+    counts = (usage.seconds or 0, usage.input_tokens, usage.output_tokens, usage.audio_tokens)
+    return all(0 <= count <= MAX_COUNT for count in counts) and any(counts)
+
+
+def write_transcript(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, bytes]:
+    """Media type and body in the format that was asked for."""
+    match request.response_format:
+        case "verbose_json":
+            return JSON, _encoder.encode(_verbose(transcript, request))
+        case "diarized_json":
+            return JSON, _encoder.encode(_diarized(transcript, request))
+        case "text":
+            return TEXT, transcript.text.strip().encode() + b"\n"
+        case "srt":
+            return TEXT, _srt(subtitles(transcript, request)).encode()
+        case "vtt":
+            return TEXT, _vtt(subtitles(transcript, request)).encode()
+        case _:
+            return JSON, _encoder.encode(_plain(transcript))
+
+
+def duration(transcript: Transcript, request: TranscriptionRequest) -> float | None:
+    """Seconds of the sound: as the provider counted, else as its headers say."""
+    if transcript.duration is not None:
+        return transcript.duration
+    if transcript.usage is not None and transcript.usage.seconds is not None:
+        return transcript.usage.seconds
+    return request.file.seconds
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def public_usage(usage: TranscriptUsage) -> dict[str, Any]:
+    """Usage as the wire tells it: tokens where they were counted, else seconds."""
+    if not usage.input_tokens and not usage.output_tokens:
+        return {"type": "duration", "seconds": usage.seconds or 0}
+    text = max(0, usage.input_tokens - usage.audio_tokens)
+    return {
+        "type": "tokens",
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "input_token_details": {"text_tokens": text, "audio_tokens": usage.input_tokens - text},
+    }
+
+
+def _plain(transcript: Transcript) -> dict[str, Any]:
+    return {"text": transcript.text, **_logprobs(transcript), **_usage(transcript)}
+
+
+def _verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
+    seconds = duration(transcript, request) or 0.0
+    document: dict[str, Any] = {
+        "task": "transcribe",
+        "language": transcript.language or request.language or "",
+        "duration": seconds,
+        "text": transcript.text,
+    }
+    asked = request.timestamp_granularities or ["segment"]
+    if "segment" in asked:
+        segments = subtitles(transcript, request)
+        document["segments"] = [_verbose_segment(number, segment) for number, segment in enumerate(segments)]
+    if "word" in asked:
+        document["words"] = transcript.words or []
+    return {**document, **_logprobs(transcript), "usage": {"type": "duration", "seconds": seconds}}
+
+
+def _verbose_segment(number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "id": number,
+        "seek": 0,
+        "start": segment.start,
+        "end": segment.end,
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "temperature": segment.temperature,
+        "avg_logprob": segment.avg_logprob,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_prob,
+    }
+
+
+def _diarized(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
+    speakers = Speakers(request)
+    segments = [
+        {"id": f"seg_{number}", "type": "transcript.text.segment", **speakers.segment(segment)}
+        for number, segment in enumerate(subtitles(transcript, request))
+    ]
+    return {
+        "task": "transcribe",
+        "duration": duration(transcript, request) or 0.0,
+        "text": transcript.text,
+        "segments": segments,
+        **_usage(transcript),
+    }
+
+
+class Speakers:
+    """What speakers are called: by the names the caller gave, else A, B and so on as they first speak."""
+
+    def __init__(self, request: TranscriptionRequest) -> None:
+        self._known = frozenset(request.known_speaker_names)
+        self._letters: dict[str, str] = {}
+
+    def segment(self, segment: Segment) -> dict[str, Any]:
+        """The parts of a segment that diarized answers tell."""
+        speaker = segment.speaker or ""
+        if speaker not in self._known:
+            speaker = self._letters.setdefault(speaker, _letters(len(self._letters)))
+        return {"start": segment.start, "end": segment.end, "speaker": speaker, "text": segment.text}
+
+
+def _letters(number: int) -> str:
+    """A to Z, then AA and so on."""
+    name = ""
+    number += 1
+    while number:
+        number, letter = divmod(number - 1, 26)
+        name = chr(65 + letter) + name
+    return name
+
+
+def _logprobs(transcript: Transcript | TranscriptEvent) -> dict[str, Any]:
+    return {} if transcript.logprobs is UNSET else {"logprobs": transcript.logprobs}
+
+
+def _usage(transcript: Transcript) -> dict[str, Any]:
+    return {} if transcript.usage is None else {"usage": public_usage(transcript.usage)}
+
+
+# Events --------------------------------------------------------------------------------------------------------------
+
+
+def delta_frame(event: TranscriptEvent) -> bytes:
+    """Text that was heard."""
+    return _frame({"type": "transcript.text.delta", "delta": event.delta, **_logprobs(event)})
+
+
+def segment_frame(segment: Segment, number: int, speakers: Speakers) -> bytes:
+    """A finished stretch of one speaker."""
+    return _frame({"type": "transcript.text.segment", "id": f"seg_{number}", **speakers.segment(segment)})
+
+
+def done_frame(transcript: Transcript) -> bytes:
+    """The whole text, and what it took."""
+    return _frame({"type": "transcript.text.done", **_plain(transcript)})
+
+
+def _frame(document: dict[str, Any]) -> bytes:
+    return encode_data(_encoder.encode(document))
+
+
+# Subtitles -----------------------------------------------------------------------------------------------------------
+
+
+def subtitles(transcript: Transcript, request: TranscriptionRequest) -> list[Segment]:
+    """The segments; made of words, or of the whole text, where the provider gave none."""
+    if transcript.segments:
+        return transcript.segments
+    if transcript.words:
+        return list(_grouped(transcript.words))
+    if not transcript.text.strip():
+        return []
+    return [Segment(0.0, duration(transcript, request) or 0.0, transcript.text.strip())]
+
+
+def _grouped(words: list[Word]) -> Iterable[Segment]:
+    """Words by sentences that a screen can hold."""
+    line: list[Word] = []
+    for word in words:
+        line.append(word)
+        long = word.end - line[0].start >= CUE_SECONDS or sum(len(one.word) + 1 for one in line) > CUE_CHARACTERS
+        if long or word.word.rstrip().endswith(SENTENCE_END):
+            yield _joined(line)
+            line = []
+    if line:
+        yield _joined(line)
+
+
+def _joined(words: list[Word]) -> Segment:
+    return Segment(words[0].start, words[-1].end, " ".join(word.word.strip() for word in words))
+
+
+def _srt(segments: list[Segment]) -> str:
+    cues = (
+        f"{number}\n{_clock(segment.start, ',')} --> {_clock(segment.end, ',')}\n{_cue(segment.text)}\n"
+        for number, segment in enumerate(segments, start=1)
+    )
+    return "\n".join(cues) or "\n"
+
+
+def _vtt(segments: list[Segment]) -> str:
+    cues = (
+        f"\n{_clock(segment.start, '.')} --> {_clock(segment.end, '.')}\n{_cue(segment.text)}\n" for segment in segments
+    )
+    return "WEBVTT\n" + "".join(cues)
+
+
+def _cue(text: str) -> str:
+    """Text that cannot end its cue: without empty lines, and without an arrow."""
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip()).replace("-->", "->")
+
+
+def _clock(seconds: float, mark: str) -> str:
+    whole, milliseconds = divmod(round(max(0.0, seconds) * 1000), 1000)
+    minutes, second = divmod(whole, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}{mark}{milliseconds:03d}"

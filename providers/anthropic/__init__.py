@@ -1,0 +1,141 @@
+"""Anthropic's Messages API, and the servers that speak its dialect.
+
+::
+
+    [providers.anthropic]
+    plugin = "anthropic"
+    api_key = "env:ANTHROPIC_API_KEY"
+
+    [providers.anthropic.models."claude-sonnet-4-5*"]     # only where the built-in flags are wrong
+    default_max_tokens = 8192
+
+Requests are translated by `request` and `blocks`, whole answers by `answer`, streams by `events`. What tells models
+apart is data: `models`. Sharp edge: no chunk comes before the model has said something, so that an overload
+which Anthropic reports inside the stream can still be answered by another target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from gateway import (
+    Answer,
+    Chat,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    Provider,
+    Secret,
+    Target,
+    Upstream,
+    hookimpl,
+)
+from gateway.errors import UpstreamTruncated
+from gateway.upstream_errors import raise_for_status
+
+from ..base_url import checked_base_url
+from .answer import read_completion
+from .events import EventReader
+from .models import ModelFlags, ModelTraits, traits_of
+from .request import chat_body
+
+
+class AnthropicProvider(Provider, Chat):
+    """One server of the Messages dialect and one credential."""
+
+    name = "anthropic"
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
+        {
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+            "parallel_tool_calls",
+            "response_format",
+            "image_url",
+            "file",
+            "temperature",
+            "top_p",
+            "stop",
+            "user",
+            "safety_identifier",
+        }
+    )
+
+    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """The keys under [providers.NAME]."""
+
+        base_url: str = "https://api.anthropic.com"
+        api_key: Secret | None = None  # none for servers that want none
+        auth: Literal["x-api-key", "bearer"] = "x-api-key"  # how the key is sent
+        headers: dict[str, str] = {}  # sent with every request, such as anthropic-beta
+        models: dict[str, ModelFlags] = {}  # by a pattern of the upstream's names; the first that says a flag wins
+
+    options: Options
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        super().__init__(options, upstream)
+        base_url, host = checked_base_url(options.base_url)
+        self._url = f"{base_url.removesuffix('/v1')}/v1/messages"
+        self._headers: dict[str, str] = {}
+        self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
+        self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
+
+    async def start(self) -> None:
+        """Read the key, once: it may come from a file."""
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if self.options.api_key is not None:
+            key = self.options.api_key.reveal()
+            name, value = ("x-api-key", key) if self.options.auth == "x-api-key" else ("Authorization", f"Bearer {key}")
+            self._headers[name] = value
+            self._hidden = (*self._hidden, key)
+        self._headers.update(self.options.headers)
+
+    async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
+        """One JSON answer."""
+        async with await self._send(request, target, stream=False) as answer:
+            await raise_for_status(answer, self._hidden)
+            return read_completion(await answer.read(), self._hidden)
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        """The chunks of one event stream, from the first that says something."""
+        async with await self._send(request, target, stream=True) as answer:
+            await raise_for_status(answer, self._hidden)
+            reader = EventReader(self._hidden)
+            if answer.headers.get("Content-Type", "").startswith("application/json"):
+                yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
+                return
+            while events := await answer.read_events():
+                for event in events:
+                    chunk = reader.read(event)
+                    if chunk is not None:
+                        yield chunk
+                if reader.complete:
+                    answer.release()
+                    return
+            raise UpstreamTruncated()
+
+    async def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Answer:
+        traits = self._traits_of(target.model)
+        return await self.upstream.send(
+            "POST",
+            self._url,
+            headers={"anthropic-version": traits.version, **self._headers},
+            body=chat_body(request, target.model, traits, stream=stream),
+            timeouts=target.timeouts,
+        )
+
+    def _traits_of(self, model: str) -> ModelTraits:
+        traits = self._traits.get(model)
+        if traits is None:
+            traits = self._traits[model] = traits_of(model, self.options.models)
+        return traits
+
+
+@hookimpl
+def register_providers(register: Callable[[type[Provider]], None]) -> None:
+    """The `anthropic` plugin."""
+    register(AnthropicProvider)

@@ -1,0 +1,197 @@
+"""A whole Messages answer as a `ChatCompletion`: text, thinking, tool calls, why it ended, what it used.
+
+The shapes here also serve `events`: a stream is the same message in pieces. What the gateway has no place for, such as
+citations and the blocks of tools that run at Anthropic, ends here. Sharp edge: Anthropic counts cached tokens beside
+`input_tokens`, the gateway inside `prompt_tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway import (
+    ChatCompletion,
+    ChatMessage,
+    Choice,
+    CompletionUsage,
+    FunctionCall,
+    ToolCall,
+    completion_usage,
+)
+from gateway.errors import UpstreamInvalidResponse
+from gateway.upstream_errors import error_of_document
+
+FINISH_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "pause_turn": "stop",  # only with tools that run at Anthropic, which are not asked for
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "tool_use": "tool_calls",
+        "refusal": "content_filter",
+    }
+)
+TIERS: Mapping[str, str] = MappingProxyType({"standard": "default", "priority": "priority"})
+
+_encoder = msgspec.json.Encoder()
+
+
+class WireBlock(Struct):
+    """A content block of any type; the fields of the others are empty."""
+
+    type: str
+    text: str = ""
+    thinking: str = ""
+    signature: str | None = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+
+
+class StopDetails(Struct):
+    """Why the model declined, if it says."""
+
+    category: Any = None
+    explanation: Any = None
+
+    @property
+    def text(self) -> str | None:
+        """The explanation, where there is one."""
+        return self.explanation if isinstance(self.explanation, str) and self.explanation else None
+
+
+class WireMessage(Struct):
+    """An answer, whole or as a stream begins it."""
+
+    content: list[WireBlock]
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+    usage: dict[str, Any] | None = None
+
+
+class WireAnswer(Struct):
+    """What tells an error in a 200 from an answer."""
+
+    type: str = ""
+    error: Any = None
+
+
+_message_decoder = msgspec.json.Decoder(WireMessage)
+_answer_decoder = msgspec.json.Decoder(WireAnswer)
+
+
+def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
+    """The answer in a JSON body; an error that rides in it is raised."""
+    answer: WireAnswer = decoded(_answer_decoder, body)
+    if answer.error or answer.type == "error":
+        raise error_of_document(answer.error or msgspec.json.decode(body), hidden)
+    message: WireMessage = decoded(_message_decoder, body)
+    choice = Choice(message=_chat_message(message), finish_reason=finish_reason(message.stop_reason))
+    usage = message.usage or {}
+    return ChatCompletion(choices=[choice], usage=read_usage(usage), service_tier=used_tier(usage))
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    """What `data` holds; UpstreamInvalidResponse when it is not the dialect's."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def finish_reason(reason: str | None) -> str:
+    """OpenAI's word for a stop reason; an unknown one goes through, and the gateway decides what it is worth."""
+    return FINISH_REASONS.get(reason or "", reason or "")
+
+
+def used_tier(usage: Mapping[str, Any]) -> str:
+    """The service tier that was used, in OpenAI's words. The caller's wish was not sent, so silence means the usual."""
+    return TIERS.get(str(usage.get("service_tier")), "default")
+
+
+def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | None:
+    """What a caller must send back for the thinking to count as the model's own; None when there was none."""
+    kept = [
+        {"type": block.type, "data": block.data}
+        if block.type == "redacted_thinking"
+        else {"type": block.type, "thinking": block.thinking, "signature": block.signature or ""}
+        for block in blocks
+        if block.type in {"thinking", "redacted_thinking"}
+    ]
+    return Raw(_encoder.encode(kept)) if kept else None
+
+
+def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
+    """The counts of one call; None when they cannot be right, so that the gateway estimates."""
+    lives, details = _object(usage, "cache_creation"), _object(usage, "output_tokens_details")
+    try:
+        fresh, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+        read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+        short, long = _count(lives, "ephemeral_5m_input_tokens"), _count(lives, "ephemeral_1h_input_tokens")
+        thought = _count(details, "thinking_tokens")
+    except ValueError:
+        return None
+    prompt: dict[str, Any] = {"cached_tokens": read}
+    if written:
+        prompt["cache_write_tokens"] = written
+    if written and (short or long):
+        prompt["cache_write_tokens_details"] = {"ttl_30m_tokens": short, "ttl_12h_tokens": long}
+    return completion_usage(
+        {
+            "prompt_tokens": fresh + read + written,
+            "completion_tokens": output,
+            "prompt_tokens_details": prompt,
+            "completion_tokens_details": {"reasoning_tokens": min(thought, output)},
+        }
+    )
+
+
+def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = usage.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    """A count that may be absent; ValueError for one that is negative or no whole number."""
+    value = usage.get(name)
+    if value is None:
+        return 0
+    if type(value) is not int or value < 0:
+        raise ValueError(name)
+    return value
+
+
+def _chat_message(message: WireMessage) -> ChatMessage:
+    blocks = message.content
+    texts = [block.text for block in blocks if block.type == "text"]
+    out = ChatMessage(content="".join(texts))
+    reasoning = "".join(block.thinking for block in blocks if block.type == "thinking")
+    if reasoning:
+        out.reasoning_content = reasoning
+    thoughts = thinking_blocks(blocks)
+    out.thinking_blocks = UNSET if thoughts is None else thoughts
+    calls = [_tool_call(block) for block in blocks if block.type == "tool_use"]
+    if calls:
+        out.tool_calls = calls
+        out.content = out.content or None
+    if message.stop_reason == "refusal" and message.stop_details is not None:
+        out.refusal = message.stop_details.text
+    return out
+
+
+def _tool_call(block: WireBlock) -> ToolCall:
+    arguments = compact(block.input)
+    return ToolCall(block.id, "function", FunctionCall(name=block.name, arguments=arguments))
+
+
+def compact(value: Raw) -> str:
+    """The JSON text of a call's input, without space; whatever is no object counts as none."""
+    text = msgspec.json.format(bytes(value), indent=-1).decode()
+    return text if text.startswith("{") else "{}"

@@ -1,0 +1,195 @@
+"""The events of a Messages stream as chunks.
+
+`EventReader.read(event)` returns the chunk that an event amounts to, or None; an error event is raised. The stream is
+whole once `complete` is true, which only `message_stop` makes it. Usage comes with the finish, never before: the counts
+at the start of a stream know nothing of the answer, and would be taken for a bill if the caller left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
+from gateway.errors import UpstreamInvalidResponse
+from gateway.upstream_errors import error_of_document
+
+from .answer import (
+    StopDetails,
+    WireBlock,
+    WireMessage,
+    compact,
+    decoded,
+    finish_reason,
+    read_completion,
+    read_usage,
+    thinking_blocks,
+    used_tier,
+)
+
+
+class WireDelta(Struct):
+    """What an event adds: to a block, or to the message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str | None = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class WireEvent(Struct):
+    """An event of any type; what the others have is empty."""
+
+    type: str
+    index: int = 0
+    message: WireMessage | None = None
+    content_block: WireBlock | None = None
+    delta: WireDelta | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+_event_decoder = msgspec.json.Decoder(WireEvent)
+
+
+class OpenBlock(Struct):
+    """A content block under way."""
+
+    block: WireBlock
+    position: int = -1  # of a tool call among the calls
+    thought: list[str] = []
+    signed: list[str] = []
+    argued: bool = False  # arguments have come
+
+
+class EventReader:
+    """Reads the events of one stream."""
+
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
+        self.complete = False
+        self._hidden = hidden
+        self._blocks: dict[int, OpenBlock] = {}
+        self._calls = 0
+        self._usage: dict[str, Any] = {}
+        self._finished = False
+
+    def read(self, event: Event) -> ChatChunk | None:
+        """The chunk in `event`; None for one that says nothing to a caller."""
+        wire: WireEvent = decoded(_event_decoder, event.data)
+        if wire.type == "error" or wire.error is not None:
+            raise error_of_document(wire.error or msgspec.json.decode(event.data), self._hidden)
+        if wire.type == "content_block_delta" and wire.delta is not None:
+            return self._added(wire.index, wire.delta)
+        if wire.type == "content_block_start" and wire.content_block is not None:
+            return self._started(wire.index, wire.content_block)
+        if wire.type == "content_block_stop":
+            return self._stopped(wire.index)
+        if wire.type == "message_start" and wire.message is not None:
+            self._count(wire.message.usage)
+        elif wire.type == "message_delta":
+            self._count(wire.usage)
+            return self._ended(wire.delta or WireDelta())
+        elif wire.type == "message_stop":
+            self._end_whole()
+        return None
+
+    def read_whole(self, body: bytes) -> ChatChunk:
+        """A whole answer as a single chunk, from a server that does not stream."""
+        answer = read_completion(body, self._hidden)
+        choice = answer.choices[0]
+        message = choice.message
+        delta = Delta(content=message.content, refusal=message.refusal, reasoning_content=message.reasoning_content)
+        delta.thinking_blocks = message.thinking_blocks
+        if message.tool_calls:
+            delta.tool_calls = [
+                ToolCallDelta(position, call.id, call.type, call.function)
+                for position, call in enumerate(message.tool_calls)
+            ]
+        chunk = ChatChunk(choices=[ChunkChoice(0, delta, finish_reason=choice.finish_reason)])
+        chunk.usage = answer.usage or UNSET
+        chunk.service_tier = answer.service_tier
+        return chunk
+
+    # Blocks ----------------------------------------------------------------------------------------------------------
+
+    def _started(self, index: int, block: WireBlock) -> ChatChunk | None:
+        if block.type == "tool_use":
+            self._blocks[index] = OpenBlock(block, self._calls)
+            self._calls += 1
+            return self._stamped(ChatChunk.tool_call(self._calls - 1, id=block.id, name=block.name))
+        self._blocks[index] = opened = OpenBlock(block)
+        if block.type == "thinking" and block.thinking:
+            opened.thought.append(block.thinking)
+            return self._stamped(ChatChunk.reasoning(block.thinking))
+        return self._stamped(ChatChunk.text(block.text)) if block.type == "text" and block.text else None
+
+    def _added(self, index: int, delta: WireDelta) -> ChatChunk | None:
+        if delta.type == "text_delta":
+            return self._stamped(ChatChunk.text(delta.text)) if delta.text else None
+        opened = self._blocks.get(index)
+        if opened is None:
+            raise UpstreamInvalidResponse(detail=f"{delta.type[:40]} for a block that never began")
+        if delta.type == "input_json_delta" and opened.position >= 0 and delta.partial_json:
+            opened.argued = True
+            return self._stamped(ChatChunk.tool_call(opened.position, arguments=delta.partial_json))
+        if delta.type == "signature_delta":
+            opened.signed.append(delta.signature or "")
+        elif delta.type == "thinking_delta" and delta.thinking:
+            opened.thought.append(delta.thinking)
+            return self._stamped(ChatChunk.reasoning(delta.thinking))
+        return None
+
+    def _stopped(self, index: int) -> ChatChunk | None:
+        """The arguments of a call that came without fragments: none, or at once with its start."""
+        opened = self._blocks.get(index)
+        if opened is None or opened.position < 0 or opened.argued:
+            return None
+        return self._stamped(ChatChunk.tool_call(opened.position, arguments=compact(opened.block.input)))
+
+    def _thoughts(self) -> list[WireBlock]:
+        """The thinking of the whole answer, signed."""
+        blocks = []
+        for opened in self._blocks.values():
+            block = opened.block
+            if block.type == "thinking":
+                signature = (block.signature or "") + "".join(opened.signed)
+                block = WireBlock(block.type, thinking="".join(opened.thought), signature=signature)
+            blocks.append(block)
+        return blocks
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _ended(self, delta: WireDelta) -> ChatChunk | None:
+        chunk = self._stamped(ChatChunk())
+        usage = read_usage(self._usage)
+        if usage is not None:
+            chunk.usage = usage
+        if delta.stop_reason is not None and not self._finished:
+            self._finished = True
+            out = Delta()
+            thoughts = thinking_blocks(self._thoughts())
+            if thoughts is not None:
+                out.thinking_blocks = thoughts
+            if delta.stop_reason == "refusal" and delta.stop_details is not None and delta.stop_details.text:
+                out.refusal = delta.stop_details.text
+            chunk.choices = [ChunkChoice(0, out, finish_reason=finish_reason(delta.stop_reason))]
+        return chunk if chunk.choices or usage is not None else None
+
+    def _end_whole(self) -> None:
+        if not self._finished:
+            raise UpstreamInvalidResponse(detail="message_stop without a stop reason")
+        self.complete = True
+
+    def _count(self, usage: dict[str, Any] | None) -> None:
+        """Take over the counts so far: they are totals, and what a later event leaves out still holds."""
+        self._usage.update({name: value for name, value in (usage or {}).items() if value is not None})
+
+    def _stamped(self, chunk: ChatChunk) -> ChatChunk:
+        chunk.service_tier = used_tier(self._usage)
+        return chunk

@@ -1,0 +1,169 @@
+"""Cohere's own API, version 2: chat and embeddings.
+
+::
+
+    [providers.cohere]
+    plugin = "cohere"
+    api_key = "env:COHERE_API_KEY"
+
+    [providers.cohere.models."embed-*"]     # only where the built-in flags are wrong
+    input_type = "search_query"
+
+Requests are translated by `request`, whole answers by `answer`, streams by `events`, embeddings by `embedding`. Two
+fields of Cohere's own may come from callers: `k` in a chat, `input_type` with embeddings. Sharp edge: Cohere counts
+tokens twice, and the wire's counters are not the ones it bills by where it adds a prompt of its own (`answer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import ClassVar
+
+from msgspec import Struct
+
+from gateway import (
+    Answer,
+    Chat,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    Embeddings,
+    Provider,
+    Secret,
+    Target,
+    Upstream,
+    hookimpl,
+)
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.upstream_errors import MAX_BODY, error_of_answer, raise_for_status
+
+from ..base_url import checked_base_url
+from ..gemini.parallel import in_parallel
+from .answer import raise_error_inside, read_completion
+from .embedding import WireVectors, batch_bodies, joined, read_vectors
+from .events import EventReader
+from .models import ModelFlags, ModelTraits, traits_of
+from .request import chat_body
+
+INVALID_TOKEN = 498  # Cohere's word for a key that it does not take; Groq's for having no capacity
+AT_ONCE = 4  # batches of one request for embeddings under way
+
+
+class CohereProvider(Provider, Chat, Embeddings):
+    """One key."""
+
+    name = "cohere"
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
+        {
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+            "response_format",
+            "image_url",
+            "logprobs",
+            "temperature",
+            "top_p",
+            "stop",
+            "seed",
+            "frequency_penalty",
+            "presence_penalty",
+            "k",
+        }
+    )
+    embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "input_type"})
+
+    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """The keys under [providers.NAME]."""
+
+        base_url: str = "https://api.cohere.com"
+        api_key: Secret | None = None  # none for servers that want none
+        headers: dict[str, str] = {}  # sent with every request
+        models: dict[str, ModelFlags] = {}  # by a pattern of Cohere's names; the first that says a flag wins
+
+    options: Options
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        super().__init__(options, upstream)
+        base_url, host = checked_base_url(options.base_url)
+        self._base_url = base_url.removesuffix("/v2")
+        self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
+        self._headers: dict[str, str] = {}
+        self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
+
+    async def start(self) -> None:
+        """Read the key, once: it may come from a file."""
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if self.options.api_key is not None:
+            key = self.options.api_key.reveal()
+            self._headers["Authorization"] = f"Bearer {key}"
+            self._hidden = (*self._hidden, key)
+        self._headers.update(self.options.headers)
+
+    async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
+        """One JSON answer."""
+        body = chat_body(request, target.model, self._traits_of(target.model), stream=False)
+        async with await self._send("/v2/chat", body, target) as answer:
+            await self._raise_for_status(answer)
+            completion = read_completion(await answer.read(), self._hidden)
+        if request.service_tier is not None:
+            completion.service_tier = "default"  # a wish that was not passed on
+        return completion
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        """The chunks of one event stream."""
+        body = chat_body(request, target.model, self._traits_of(target.model), stream=True)
+        async with await self._send("/v2/chat", body, target) as answer:
+            await self._raise_for_status(answer)
+            if answer.headers.get("Content-Type", "").startswith("application/json"):
+                raise_error_inside(await answer.read(limit=MAX_BODY), self._hidden)
+                raise UpstreamInvalidResponse(detail="a document instead of an event stream")
+            reader = EventReader(self._hidden)
+            while events := await answer.read_events():
+                for event in events:
+                    chunk = reader.read(event)
+                    if chunk is not None:
+                        if request.service_tier is not None:
+                            chunk.service_tier = "default"
+                        yield chunk
+                    if reader.complete:
+                        answer.release()
+                        return
+            raise UpstreamTruncated()
+
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        """One vector for each text, in as many calls as Cohere's limit asks for."""
+        bodies = batch_bodies(request, target.model, self._traits_of(target.model))
+
+        async def batch(body: bytes) -> WireVectors:
+            async with await self._send("/v2/embed", body, target) as answer:
+                await self._raise_for_status(answer)
+                return read_vectors(await answer.read(), self._hidden)
+
+        answers = await in_parallel([partial(batch, body) for body in bodies], at_once=AT_ONCE)
+        return joined(answers, request)
+
+    async def _send(self, path: str, body: bytes, target: Target) -> Answer:
+        return await self.upstream.send(
+            "POST", self._base_url + path, headers=self._headers, body=body, timeouts=target.timeouts
+        )
+
+    async def _raise_for_status(self, answer: Answer) -> None:
+        if answer.status == INVALID_TOKEN:
+            raise error_of_answer(401, answer.headers, b"", self._hidden)
+        await raise_for_status(answer, self._hidden)
+
+    def _traits_of(self, model: str) -> ModelTraits:
+        traits = self._traits.get(model)
+        if traits is None:
+            traits = self._traits[model] = traits_of(model, self.options.models)
+        return traits
+
+
+@hookimpl
+def register_providers(register: Callable[[type[Provider]], None]) -> None:
+    """The `cohere` plugin."""
+    register(CohereProvider)

@@ -1,0 +1,161 @@
+"""A provider without a network: deterministic answers, and every way of failing that a script can ask for.
+
+It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat the last message, honour `max_tokens`,
+`stop`, `n`, a required tool and a JSON schema, and count words as tokens. A script is chosen by the upstream's model::
+
+    [providers.demo.models.broken]
+    text = "one two three"
+    fail_after = 2                 # chunks
+    error = "UpstreamOverloaded"
+
+Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour; a script's waits and
+failures hold for them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass;
+that is their purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
+
+from msgspec import Struct
+
+from gateway import (
+    Chat,
+    ChatChunk,
+    ChatRequest,
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    Embeddings,
+    ImageAnswer,
+    ImageEvent,
+    ImageRequest,
+    Images,
+    Provider,
+    Speech,
+    SpeechChunk,
+    SpeechRequest,
+    Target,
+    Transcript,
+    TranscriptEvent,
+    Transcription,
+    TranscriptionRequest,
+    Upstream,
+    hookimpl,
+)
+
+from .chat import ChatPlan
+from .embeddings import embedding_answer
+from .images import image_answer, image_events
+from .script import Script
+from .speech import FORMATS as SPEECH_FORMATS
+from .speech import speech_chunks
+from .transcription import FORMATS as TRANSCRIPT_FORMATS
+from .transcription import listened, transcript_events
+
+T = TypeVar("T")
+
+
+class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
+    """Makes answers up."""
+
+    name = "fake"
+    takes_tokens = True
+    gives_urls = True
+    speech_formats = SPEECH_FORMATS
+    transcript_formats = TRANSCRIPT_FORMATS
+
+    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Scripts by the upstream's model name; other names get the default behaviour."""
+
+        models: dict[str, Script] = {}
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        super().__init__(options, upstream)
+        self._scripts = options.models
+        self._default = Script()
+
+    def _script(self, target: Target) -> Script:
+        return self._scripts.get(target.model, self._default)
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        """The scripted chunks of every choice, one choice after the other, then usage."""
+        script = self._script(target)
+        await script.wait()
+        plan = ChatPlan(request, script)
+        async for chunk in _paced(plan.chunks(), script):
+            yield chunk
+        usage = plan.usage()
+        if usage is not None:
+            yield ChatChunk.with_usage(usage)
+
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        """A unit vector per input, the same for the same text."""
+        script = await self._begin(target)
+        return embedding_answer(request, script)
+
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        """PNGs of one colour, the same for the same prompt."""
+        script = await self._begin(target)
+        return image_answer(request, script)
+
+    async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Previews as asked for, then the image, for one image after the other."""
+        script = self._script(target)
+        await script.wait()
+        async for event in _paced(image_events(request, script), script):
+            yield event
+
+    async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
+        """A tone as long as the text would take to say."""
+        script = self._script(target)
+        await script.wait()
+        async for chunk in _paced(speech_chunks(request, script), script):
+            yield chunk
+
+    async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
+        """Words about the sound's length and hash."""
+        return await listened(request, await self._begin(target))
+
+    async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
+        """The same word by word."""
+        script = self._script(target)
+        await script.wait()
+        transcript = await listened(request, script)
+        async for event in _paced(transcript_events(transcript, request, script), script):
+            yield event
+
+    async def _begin(self, target: Target) -> Script:
+        """The script of a call that is answered whole, once its silence is over; fails if it says so."""
+        script = self._script(target)
+        await script.wait()
+        if script.silent_after is not None:
+            await asyncio.Event().wait()
+        if script.fail_after is not None:
+            raise script.failure()
+        return script
+
+
+async def _paced(items: Iterator[T], script: Script) -> AsyncIterator[T]:
+    """The items at the script's pace, up to where it fails or falls silent."""
+    sent = 0
+    for item in items:
+        if sent == script.fail_after:
+            raise script.failure()
+        if sent == script.silent_after:
+            await asyncio.Event().wait()
+        if sent and script.interval:
+            await asyncio.sleep(script.interval)
+        yield item
+        sent += 1
+        if script.endless and not script.interval and sent % 64 == 0:
+            await asyncio.sleep(0)  # others must live beside a stream that never waits
+    if sent == script.fail_after:
+        raise script.failure()
+
+
+@hookimpl
+def register_providers(register: Callable[[type[Provider]], None]) -> None:
+    """The `fake` plugin."""
+    register(FakeProvider)

@@ -1,0 +1,62 @@
+"""What a script may ask for on every endpoint: how long to wait, when to fail, and with which error."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway import errors
+
+Failure = Literal[
+    "UpstreamError",
+    "UpstreamUnreachable",
+    "UpstreamRejected",
+    "UpstreamAuthError",
+    "UpstreamInvalidResponse",
+    "UpstreamRateLimited",
+    "UpstreamOverloaded",
+    "UpstreamTimeout",
+    "UpstreamTruncated",
+    "RuntimeError",
+]
+UsageKind = Literal["right", "none", "negative", "absurd", "text"]
+
+
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool call to make, with the JSON text of its arguments."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How one model behaves."""
+
+    text: str | None = None  # none: derived from the request
+    reasoning: str = ""
+    tool_calls: list[ScriptedCall] = []
+    finish_reason: str = ""  # empty: what fits the answer
+    latency: float = 0.0  # seconds before anything happens
+    first_token: float = 0.0  # seconds more before the first chunk
+    interval: float = 0.0  # seconds between chunks
+    chunks: int = 0  # number of text chunks; 0: one for each word
+    fail_after: int | None = None  # fail once so many chunks are out; 0: before the first
+    error: Failure = "UpstreamError"
+    endless: bool = False  # the text again and again
+    silent_after: int | None = None  # say nothing more once so many chunks are out
+    truncated: bool = False  # end without a finish reason
+    usage: UsageKind = "right"
+
+    async def wait(self) -> None:
+        """The silence before the first byte."""
+        if self.latency or self.first_token:
+            await asyncio.sleep(self.latency + self.first_token)
+
+    def failure(self) -> Exception:
+        """The error to fail with."""
+        if self.error == "RuntimeError":
+            return RuntimeError("the script says so")  # what a plugin with a bug raises
+        failure: Exception = getattr(errors, self.error)()
+        return failure

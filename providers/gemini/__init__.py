@@ -1,0 +1,300 @@
+"""Google's Gemini: the developer API, or Vertex AI in a project of one's own.
+
+::
+
+    [providers.gemini]
+    plugin = "gemini"
+    api_key = "env:GEMINI_API_KEY"
+
+    [providers.vertex]                    # needs the extra: pip install 'model-gateway[vertex]'
+    plugin = "gemini"
+    project = "my-project"
+    location = "europe-west4"
+    service_account = "file:/run/secrets/service-account.json"  # without it, the environment's own
+
+One vendor method, `generateContent`, serves chat, images, speech and transcription; each has a module that writes the
+request and reads the answer, and nothing else. What tells models apart is data: `model_flags`.
+Sharp edge: a stream has no end marker, so one that ends before its finish reason was cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from gateway import (
+    Answer,
+    Chat,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    Embeddings,
+    ImageAnswer,
+    ImageRequest,
+    Images,
+    Provider,
+    Secret,
+    Speech,
+    SpeechChunk,
+    SpeechRequest,
+    Target,
+    Transcript,
+    TranscriptEvent,
+    Transcription,
+    TranscriptionRequest,
+    Upstream,
+    hookimpl,
+)
+from gateway.errors import UpstreamTruncated
+
+from . import drawing, embedding, hearing, speaking
+from .address import Address
+from .answer import read_completion
+from .credentials import ApiKey, NoCredentials, VertexToken, google_token_source
+from .events import FrameReader
+from .failures import raise_for_status
+from .model_flags import ModelFlags, flags_of
+from .parallel import in_parallel
+from .request import chat_body
+from .usage import image_usage
+from .wire import WireAnswer, read_answer
+
+WHOLE, STREAM, BATCH = "generateContent", "streamGenerateContent?alt=sse", "batchEmbedContents"
+AT_ONCE = 4  # upstream calls that one request may have under way
+MIB = 1024 * 1024
+
+
+class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
+    """Gemini under one credential."""
+
+    name = "gemini"
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
+        {
+            "n",
+            "logprobs",
+            "top_logprobs",
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+            "response_format",
+            "modalities",
+            "audio",
+            "image_url",
+            "input_audio",
+            "file",
+            "temperature",
+            "top_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "seed",
+            "stop",
+        }
+    )
+    embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "encoding_format"})
+    image_fields: ClassVar[frozenset[str] | None] = frozenset({"n", "size", "response_format", "output_format"})
+    speech_fields: ClassVar[frozenset[str] | None] = frozenset({"instructions", "response_format", "stream_format"})
+    speech_formats: ClassVar[frozenset[str]] = speaking.FORMATS
+    transcription_fields: ClassVar[frozenset[str] | None] = frozenset(
+        {"language", "languages", "prompt", "keywords", "response_format", "temperature", "stream"}
+    )
+    transcript_formats: ClassVar[frozenset[str]] = hearing.FORMATS
+
+    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """The keys under [providers.NAME]."""
+
+        api_key: Secret | None = None  # of the developer API
+        base_url: str = ""  # up to and with the API's version; empty: Google's own
+        headers: dict[str, str] = {}  # sent with every request
+        project: str = ""  # of Google Cloud: Vertex, not the developer API
+        location: str = ""  # a region, "us", "eu" or "global"
+        service_account: Secret | None = None  # its key as JSON; none: what the environment offers
+        auth: Literal["google", "none"] = "google"  # none: a proxy at base_url adds credentials of its own
+        safety: dict[str, str] = {}  # thresholds by category: HARM_CATEGORY_HARASSMENT = "BLOCK_ONLY_HIGH"
+        voices: dict[str, str] = {}  # Gemini's voices by the names callers use
+        task_type: str = ""  # of embeddings, such as RETRIEVAL_DOCUMENT
+        max_inline_audio: int = 14 * MIB  # bytes of a sound to transcribe: 20 MB of request, as base64
+        models: dict[str, ModelFlags] = {}  # by a pattern of the upstream's names; the first that matches wins
+
+    options: Options
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        super().__init__(options, upstream)
+        self._address = Address(base_url=options.base_url, project=options.project, location=options.location)
+        if self._address.vertex and options.api_key is not None:
+            raise ValueError("api_key is of the developer API; Vertex takes a service_account")
+        if not self._address.vertex and options.service_account is not None:
+            raise ValueError("service_account is of Vertex, which needs project and location")
+        self._safety = [{"category": name, "threshold": level} for name, level in options.safety.items()]
+        self._flags: dict[str, ModelFlags] = {}  # by upstream name; no more of them than configured targets
+        self._credentials: ApiKey | VertexToken | NoCredentials = NoCredentials({})
+
+    async def start(self) -> None:
+        """Read the key, or find Google's credentials, once: both may come from files."""
+        options = self.options
+        common = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            **options.headers,
+        }
+        if options.auth == "none":
+            self._credentials = NoCredentials(common)
+        elif self._address.vertex:
+            fetch = await asyncio.to_thread(google_token_source, options.service_account)
+            self._credentials = VertexToken(fetch, common)
+        elif options.api_key is not None:
+            self._credentials = ApiKey(options.api_key.reveal(), common)
+        else:
+            raise ValueError("an api_key is needed, or project and location for Vertex")
+
+    async def close(self) -> None:
+        """End a renewal that is under way."""
+        if isinstance(self._credentials, VertexToken):
+            await self._credentials.close()
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """Texts that no error may show."""
+        return (*self._address.hidden, *self._credentials.hidden)
+
+    # Chat ------------------------------------------------------------------------------------------------------------
+
+    async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
+        """One JSON answer."""
+        body = await self._whole(target, WHOLE, self._chat_body(request, target))
+        return read_completion(body, self._hidden, audio_format=request.audio.format if request.audio else "pcm16")
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        """The chunks of one event stream; usage comes with its frames."""
+        async with await self._send(target, STREAM, self._chat_body(request, target)) as answer:
+            await raise_for_status(answer, self._hidden)
+            reader = FrameReader(self._hidden, expected=request.choices)
+            if _is_json(answer):
+                for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
+                    yield chunk
+            else:
+                while not reader.complete and (events := await answer.read_events()):
+                    for event in events:
+                        for chunk in reader.read(event):
+                            yield chunk
+            if not reader.finished:
+                raise UpstreamTruncated()
+            answer.release()
+
+    def _chat_body(self, request: ChatRequest, target: Target) -> bytes:
+        flags = self._flags_of(target.model)
+        return chat_body(request, flags, safety=self._safety, voices=self.options.voices)
+
+    def _flags_of(self, model: str) -> ModelFlags:
+        flags = self._flags.get(model)
+        if flags is None:
+            flags = self._flags[model] = flags_of(model, self.options.models)
+        return flags
+
+    # The other endpoints ---------------------------------------------------------------------------------------------
+
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        """One vector for each text, a hundred texts a call."""
+        bodies = embedding.batch_bodies(
+            request, target.model, vertex=self._address.vertex, task_type=self.options.task_type
+        )
+
+        async def batch(body: bytes) -> embedding.WireVectors:
+            return embedding.read_vectors(await self._whole(target, BATCH, body), self._hidden)
+
+        answers = await in_parallel([partial(batch, body) for body in bodies], at_once=AT_ONCE)
+        return embedding.joined(answers, request)
+
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        """Each image by a call of its own: Gemini makes one at a time."""
+        body = drawing.image_body(request, safety=self._safety, vertex=self._address.vertex)
+
+        async def draw() -> WireAnswer:
+            answer = read_answer(await self._whole(target, WHOLE, body), self._hidden)
+            drawing.read_image(answer)  # a refusal ends the other calls at once
+            return answer
+
+        answers = await in_parallel([draw] * request.count, at_once=AT_ONCE)
+        blobs = [drawing.read_image(answer) for answer in answers]
+        return ImageAnswer(
+            [drawing.generated(blob) for blob in blobs],
+            usage=drawing.added([image_usage(answer.usage_metadata) for answer in answers]),
+            output_format=blobs[0].mime_type.removeprefix("image/"),
+        )
+
+    async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
+        """The sound as it is made."""
+        body = speaking.speech_body(request, voices=self.options.voices)
+        reader = speaking.SpeechReader(request)
+        async for frame in self._frames(target, body):
+            for chunk in reader.read(frame):
+                yield chunk
+        reader.close()
+
+    async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
+        """The whole transcript."""
+        sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
+        body = await self._whole(target, WHOLE, sound.chunks(), extra={"Content-Length": str(sound.length)})
+        reader = hearing.TranscriptReader()
+        reader.read(read_answer(body, self._hidden))
+        return reader.transcript()
+
+    async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
+        """Text as it is heard, and the whole at the end."""
+        sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
+        reader = hearing.TranscriptReader()
+        async for frame in self._frames(target, sound.chunks(), extra={"Content-Length": str(sound.length)}):
+            if text := reader.read(frame):
+                yield TranscriptEvent(delta=text)
+        yield TranscriptEvent(done=reader.transcript())
+
+    # The way out -----------------------------------------------------------------------------------------------------
+
+    async def _whole(
+        self, target: Target, verb: str, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The JSON document of a whole answer."""
+        async with await self._send(target, verb, body, extra=extra) as answer:
+            await raise_for_status(answer, self._hidden)
+            return await answer.read()
+
+    async def _frames(
+        self, target: Target, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
+    ) -> AsyncIterator[WireAnswer]:
+        """The frames of a stream; whoever reads them knows whether the last one was the end."""
+        async with await self._send(target, STREAM, body, extra=extra) as answer:
+            await raise_for_status(answer, self._hidden)
+            if _is_json(answer):
+                yield read_answer(await answer.read(), self._hidden)
+                return
+            while events := await answer.read_events():
+                for event in events:
+                    yield read_answer(event.data, self._hidden)
+
+    async def _send(
+        self, target: Target, verb: str, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
+    ) -> Answer:
+        headers = await self._credentials.headers()
+        return await self.upstream.send(
+            "POST",
+            self._address.method(target.model, verb),
+            headers={**headers, **extra} if extra else headers,
+            body=body,
+            timeouts=target.timeouts,
+        )
+
+
+def _is_json(answer: Answer) -> bool:
+    return answer.headers.get("Content-Type", "").startswith("application/json")
+
+
+@hookimpl
+def register_providers(register: Callable[[type[Provider]], None]) -> None:
+    """The `gemini` plugin."""
+    register(GeminiProvider)

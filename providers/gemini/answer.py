@@ -1,0 +1,133 @@
+"""A whole answer of Gemini's as a `ChatCompletion`, and the pieces that streams share with it.
+
+`read_completion(body, audio_format=…)` is pure. Sharp edge: a prompt that was blocked has no candidates at all, and
+becomes a choice with a refusal.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from gateway import ChatCompletion, ChatMessage, Choice, FunctionCall, ToolCall
+from gateway.errors import UpstreamInvalidResponse
+
+from .contents import extra_content
+from .finish import finish_reason, refusal
+from .sound import pcm, wav_header
+from .usage import read_usage
+from .wire import Blob, LogProb, LogProbs, WireAnswer, WireCall, WireCandidate, read_answer
+
+SOUND_KEPT = 3600  # seconds that a caller is told a spoken answer lives; it is nowhere but in the answer
+
+
+def read_completion(body: bytes, hidden: Sequence[str] = (), *, audio_format: str = "pcm16") -> ChatCompletion:
+    """The completion in a JSON body; an error that rides in it is raised."""
+    answer = read_answer(body, hidden)
+    completion = ChatCompletion(usage=read_usage(answer.usage_metadata))
+    if not answer.candidates:
+        completion.choices = [_blocked(answer)]
+        return completion
+    messages = [_message(candidate, audio_format) for _, candidate in answer.numbered]
+    usable = any(_spoke(message) or message.tool_calls for message in messages)
+    for (index, candidate), message in zip(answer.numbered, messages, strict=True):
+        if candidate.finish_reason is None:
+            raise UpstreamInvalidResponse(detail="a candidate without a finish reason")
+        reason = finish_reason(
+            candidate.finish_reason, called=bool(message.tool_calls), spoke=_spoke(message), usable=usable
+        )
+        completion.choices.append(Choice(index, message, logprobs(candidate.logprobs_result), reason))
+    return completion
+
+
+def tool_call(call: WireCall, signature: str | None) -> ToolCall:
+    """A function call with an id, which Gemini may leave out, and its arguments as compact JSON text."""
+    arguments = "{}"
+    if call.args is not UNSET and call.args != b"null":
+        arguments = msgspec.json.format(bytes(call.args), indent=-1).decode()
+    out = ToolCall(
+        id=call.id or f"call_{secrets.token_hex(12)}",
+        type="function",
+        function=FunctionCall(name=call.name, arguments=arguments),
+    )
+    if signature:
+        out.extra_content = extra_content(signature)
+    return out
+
+
+def image(blob: Blob, number: int) -> dict[str, Any]:
+    """An image of a chat answer, as an entry of `message.images`."""
+    return {"type": "image_url", "image_url": {"url": f"data:{blob.mime_type};base64,{blob.data}"}, "index": number}
+
+
+def audio_head() -> dict[str, Any]:
+    """What a spoken answer says of itself once."""
+    return {"id": f"audio_{secrets.token_hex(12)}", "expires_at": int(time.time()) + SOUND_KEPT}
+
+
+def logprobs(result: LogProbs | None) -> dict[str, Any] | None:
+    """The wire's log probabilities, with alternatives where they were asked."""
+    if result is None or not result.chosen_candidates:
+        return None
+    tops = result.top_candidates or []
+    content = []
+    for place, chosen in enumerate(result.chosen_candidates):
+        others = (tops[place].candidates or []) if place < len(tops) else []
+        content.append({**_token(chosen), "top_logprobs": [_token(other) for other in others]})
+    return {"content": content, "refusal": None}
+
+
+def _token(one: LogProb) -> dict[str, Any]:
+    raw = one.token.encode("utf-8", "surrogatepass")
+    return {"token": one.token, "logprob": max(one.log_probability, -9999.0), "bytes": list(raw)}
+
+
+def _blocked(answer: WireAnswer) -> Choice:
+    if answer.block_reason is None:
+        raise UpstreamInvalidResponse(detail="an answer without candidates")
+    return Choice(message=ChatMessage(refusal=refusal(answer.block_reason)), finish_reason="content_filter")
+
+
+def _message(candidate: WireCandidate, audio_format: str) -> ChatMessage:
+    text: list[str] = []
+    reasoning: list[str] = []
+    calls: list[ToolCall] = []
+    images: list[dict[str, Any]] = []
+    sounds: list[Blob] = []
+    for part in candidate.parts:
+        if part.text is not None:
+            (reasoning if part.thought else text).append(part.text)
+        elif part.function_call is not None:
+            calls.append(tool_call(part.function_call, part.thought_signature))
+        elif part.inline_data is not None and not part.thought:
+            if part.inline_data.mime_type.startswith("audio/"):
+                sounds.append(part.inline_data)
+            else:
+                images.append(image(part.inline_data, len(images)))
+    message = ChatMessage(content="".join(text) if text or not (calls or sounds) else None)
+    if reasoning:
+        message.reasoning_content = "".join(reasoning)
+    if calls:
+        message.tool_calls = calls
+    if images:
+        message.images = Raw(msgspec.json.encode(images))
+    if sounds:
+        message.audio = _audio(sounds, audio_format)
+    return message
+
+
+def _audio(sounds: Iterable[Blob], audio_format: str) -> Raw:
+    samples = b"".join(map(pcm, sounds))
+    if audio_format == "wav":
+        samples = wav_header(len(samples)) + samples
+    return Raw(msgspec.json.encode({**audio_head(), "data": base64.b64encode(samples).decode(), "transcript": ""}))
+
+
+def _spoke(message: ChatMessage) -> bool:
+    return bool(message.content) or message.images is not UNSET or message.audio is not UNSET

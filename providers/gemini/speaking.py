@@ -1,0 +1,83 @@
+"""Speech: a stream of PCM, raw or behind the header of a WAV (wire contract 4.3).
+
+Sharp edge: an instruction is part of the text that Gemini is asked to speak, in the form its documentation shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from gateway import SpeechChunk, SpeechRequest
+from gateway.errors import ContentFiltered, UnsupportedValue, UpstreamInvalidResponse, UpstreamTruncated
+
+from .finish import FILTERED, VAGUE
+from .sound import pcm, wav_header
+from .usage import speech_usage
+from .voices import speech_config
+from .wire import WireAnswer
+
+FORMATS = frozenset({"pcm", "wav"})
+
+_encoder = msgspec.json.Encoder()
+
+
+def speech_body(request: SpeechRequest, *, voices: Mapping[str, str]) -> bytes:
+    """The JSON to send; raises BadRequest errors for a format or voice that Gemini has not."""
+    if request.format not in FORMATS:
+        raise UnsupportedValue("This model makes 'pcm' and 'wav' only.", param="response_format")
+    text = request.input
+    if request.instructions and (style := request.instructions.strip().rstrip(".:")):
+        text = f"{style}: {text}"
+    return _encoder.encode(
+        {
+            "contents": [{"role": "user", "parts": [{"text": text}]}],
+            "generationConfig": {
+                "responseModalities": ["AUDIO"],
+                "speechConfig": speech_config(request.voice_name, voices, "voice"),
+            },
+        }
+    )
+
+
+class SpeechReader:
+    """Reads the frames of one spoken answer."""
+
+    def __init__(self, request: SpeechRequest) -> None:
+        self._header = wav_header() if request.format == "wav" else b""
+        self._spoke = False
+        self._ended = False
+
+    def read(self, answer: WireAnswer) -> Iterator[SpeechChunk]:
+        """The sound in one frame, usage with or after the end."""
+        sound = b"".join(
+            pcm(part.inline_data)
+            for candidate in answer.candidates or ()
+            for part in candidate.parts
+            if part.inline_data is not None
+        )
+        if sound:
+            self._spoke = True
+            yield SpeechChunk(self._header + sound)
+            self._header = b""
+        reason = next((one.finish_reason for one in answer.candidates or () if one.finish_reason), answer.block_reason)
+        if reason is not None and not self._ended:
+            self._end(reason)
+        if self._ended and (usage := speech_usage(answer.usage_metadata)) is not None:
+            yield SpeechChunk(usage=usage)
+
+    def close(self) -> None:
+        """The body has ended; raises unless the sound has."""
+        if not self._ended:
+            raise UpstreamTruncated()
+
+    def _end(self, reason: str) -> None:
+        if reason == "STOP" and self._spoke:
+            self._ended = True
+        elif self._spoke:  # whatever stopped it, the sound is not whole
+            raise UpstreamTruncated(detail=f"finish reason {reason!r}")
+        elif reason in FILTERED | VAGUE:
+            raise ContentFiltered(param="input", detail=f"finish reason {reason!r}")
+        else:
+            raise UpstreamInvalidResponse(detail=f"no sound, finish reason {reason!r}")

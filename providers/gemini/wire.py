@@ -1,0 +1,122 @@
+"""What Gemini answers, as far as the gateway reads it: one shape for whole answers and for the frames of a stream.
+
+`read_answer(data)` decodes either and raises what an error document amounts to. Sharp edge: `index` is left out for the
+first candidate, and empty lists, texts and zeros are left out everywhere, as protocol buffers do in JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.errors import UpstreamInvalidResponse
+
+from .failures import error_in_answer
+
+
+class Blob(Struct, rename="camel", gc=False):
+    """Bytes as base64, with their media type."""
+
+    mime_type: str = ""
+    data: str = ""
+
+
+class WireCall(Struct, gc=False):
+    """A function call; `args` is an object."""
+
+    id: str | None = None
+    name: str = ""
+    args: Raw | UnsetType = UNSET
+
+
+class WirePart(Struct, rename="camel", gc=False):
+    """A piece of an answer; parts of other kinds come only when asked for, and then they are empty here."""
+
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: WireCall | None = None
+    inline_data: Blob | None = None
+
+
+class WireContent(Struct):
+    """The parts of a candidate."""
+
+    parts: list[WirePart] | None = None
+
+
+class LogProb(Struct, rename="camel", gc=False):
+    """A token and the logarithm of its probability."""
+
+    token: str = ""
+    log_probability: float = 0.0
+
+
+class TopCandidates(Struct):
+    """What else might have stood in one place."""
+
+    candidates: list[LogProb] | None = None
+
+
+class LogProbs(Struct, rename="camel"):
+    """The chosen tokens, and the alternatives to each."""
+
+    chosen_candidates: list[LogProb] | None = None
+    top_candidates: list[TopCandidates] | None = None
+
+
+class WireCandidate(Struct, rename="camel"):
+    """One choice, or what a frame adds to it."""
+
+    index: int | None = None
+    content: WireContent | None = None
+    finish_reason: str | None = None
+    logprobs_result: LogProbs | None = None
+
+    @property
+    def parts(self) -> list[WirePart]:
+        """Its parts; none is usual at the end."""
+        return (self.content.parts or []) if self.content is not None else []
+
+
+class PromptFeedback(Struct, rename="camel"):
+    """Why a prompt was not answered."""
+
+    block_reason: str | None = None
+
+
+class WireAnswer(Struct, rename="camel"):
+    """A whole answer, or one frame of a stream."""
+
+    candidates: list[WireCandidate] | None = None
+    prompt_feedback: PromptFeedback | None = None
+    usage_metadata: Any = None
+    error: Any = UNSET
+
+    @property
+    def numbered(self) -> list[tuple[int, WireCandidate]]:
+        """The candidates with the index of each, which is its place where none is given."""
+        return [(place if one.index is None else one.index, one) for place, one in enumerate(self.candidates or ())]
+
+    @property
+    def block_reason(self) -> str | None:
+        """Why the prompt was blocked, if it was."""
+        return self.prompt_feedback.block_reason if self.prompt_feedback is not None else None
+
+
+_decoder = msgspec.json.Decoder(WireAnswer)
+
+
+def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
+    """The answer in `data`; raises the error it holds, or UpstreamInvalidResponse when it is none."""
+    try:
+        answer = _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        error = error_in_answer(data, hidden)  # errors may come as an array of one
+        raise error or UpstreamInvalidResponse(detail=f"{type(fault).__name__}: {fault}"[:300]) from None
+    if answer.error is not UNSET and answer.error:
+        raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail="an error without words")
+    return answer

@@ -1,0 +1,207 @@
+"""Images of OpenAI-compatible servers: one document, or previews and finished images as named events.
+
+OpenAI's own models always answer with base64 and refuse `response_format`; most other servers answer with addresses
+unless it says otherwise, so it is sent to them (`image_response_format`). Sharp edge: whether the usage of a finished
+image is its own or that of the stream so far is not published; one that does not grow is taken as its own and added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, Images, ImageUsage, Target, Upstream
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.upstream_errors import error_of_document
+
+from .server import OpenAIServer
+
+PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
+
+_TRUE = Raw(b"true")
+_encoder = msgspec.json.Encoder()
+
+
+class WireImage(Struct):
+    """One image as it comes."""
+
+    b64_json: str | None = None
+    url: str | None = None
+    revised_prompt: str | None = None
+
+
+class WireAnswer(Struct):
+    """The answer as it comes."""
+
+    data: list[WireImage] = []
+    usage: Any = None
+    size: Any = None
+    quality: Any = None
+    background: Any = None
+    output_format: Any = None
+    error: Any = UNSET
+
+
+class WireEvent(Struct):
+    """An event's data as it comes."""
+
+    type: str = ""
+    b64_json: str = ""
+    partial_image_index: int | None = None
+    usage: Any = None
+    size: Any = None
+    quality: Any = None
+    background: Any = None
+    output_format: Any = None
+    error: Any = UNSET
+
+
+_answers = msgspec.json.Decoder(WireAnswer)
+_events = msgspec.json.Decoder(WireEvent)
+
+
+class OpenAIImages(OpenAIServer, Images):
+    """`POST /images/generations`."""
+
+    def __init__(self, options: OpenAIServer.Options, upstream: Upstream) -> None:
+        super().__init__(options, upstream)
+        said = options.image_response_format
+        self.gives_urls = said == "send" or (said == "auto" and not self.official)
+
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        """One JSON answer."""
+        body = image_body(request, target, self.options, formats=self.gives_urls, stream=False)
+        return read_images(await self.post_whole("/images/generations", body, target), self.hidden)
+
+    async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Previews and images as they are made."""
+        body = image_body(request, target, self.options, formats=self.gives_urls, stream=True)
+        async with await self.post("/images/generations", body, target) as answer:
+            if answer.headers.get("Content-Type", "").startswith("application/json"):
+                for whole in events_of(read_images(await answer.read(), self.hidden)):
+                    yield whole  # a server that does not stream
+                return
+            reader = ImageReader(self.hidden)
+            while events := await answer.read_events():
+                for event in events:
+                    step = reader.read(event)
+                    if step is not None:
+                        yield step
+            if reader.completed < request.count:
+                raise UpstreamTruncated(detail=f"{reader.completed} of {request.count} images")
+
+
+class ImageReader:
+    """Reads the events of one stream; `completed` counts its finished images."""
+
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
+        self._hidden = hidden
+        self._usage: ImageUsage | None = None  # of the stream so far
+        self._newest = 0  # output tokens that the newest event told
+        self.completed = 0
+
+    def read(self, event: Event) -> ImageEvent | None:
+        """The step in `event`; None for one that is neither a preview nor an image."""
+        try:
+            found = _events.decode(event.data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+        if found.error or event.name == "error" or found.type == "error":
+            raise error_of_document(found.error or msgspec.json.decode(event.data), self._hidden)
+        kind = found.type or event.name
+        if kind not in (PREVIEW, COMPLETED):
+            return None
+        step = ImageEvent(found.b64_json, None, None, *_said(found))
+        if kind == PREVIEW:
+            step.partial_index = found.partial_image_index or 0
+            return step
+        self.completed += 1
+        step.usage = self._usage = self._add(read_usage(found.usage))
+        return step
+
+    def _add(self, usage: ImageUsage | None) -> ImageUsage | None:
+        before, newest = self._usage, self._newest
+        if usage is None or before is None:
+            self._newest = usage.output_tokens if usage else newest
+            return usage or before
+        self._newest = usage.output_tokens
+        if usage.output_tokens > newest:
+            return usage
+        usage.input_tokens += before.input_tokens
+        usage.output_tokens += before.output_tokens
+        usage.total_tokens += before.total_tokens
+        inside, earlier = usage.input_tokens_details, before.input_tokens_details
+        inside.text_tokens += earlier.text_tokens
+        inside.image_tokens += earlier.image_tokens
+        outside, sooner = usage.output_tokens_details, before.output_tokens_details
+        if outside is not UNSET and sooner is not UNSET:
+            outside.text_tokens += sooner.text_tokens
+            outside.image_tokens += sooner.image_tokens
+        return usage
+
+
+def image_body(
+    request: ImageRequest, target: Target, options: OpenAIServer.Options, *, formats: bool, stream: bool
+) -> bytes:
+    """The JSON to send for `request` to `target`; `formats`: the server knows `response_format`."""
+    fields = dict(request.fields)
+    fields["model"] = Raw(_encoder.encode(target.model))
+    fields.pop("response_format", None)
+    fields.pop("stream", None)
+    if stream:
+        fields["stream"] = _TRUE
+    else:
+        fields.pop("partial_images", None)
+        if formats:
+            fields["response_format"] = Raw(b'"url"' if request.wants_urls else b'"b64_json"')
+    return _encoder.encode({options.rename.get(name, name): value for name, value in fields.items()})
+
+
+def read_images(body: bytes, hidden: Sequence[str] = ()) -> ImageAnswer:
+    """The images in a JSON body; an error that rides in it is raised."""
+    try:
+        answer = _answers.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    if answer.error:
+        raise error_of_document(answer.error, hidden)
+    if not answer.data:
+        raise UpstreamInvalidResponse(detail="an answer without images")
+    data = [
+        GeneratedImage(_known(image.b64_json), _known(image.url), _known(image.revised_prompt)) for image in answer.data
+    ]
+    return ImageAnswer(data, read_usage(answer.usage), *_said(answer))
+
+
+def events_of(answer: ImageAnswer) -> list[ImageEvent]:
+    """A whole answer as the steps of a stream."""
+    said = answer.size, answer.quality, answer.background, answer.output_format
+    last = len(answer.data) - 1
+    return [
+        ImageEvent(image.b64_json or "", None, answer.usage if number == last else None, *said)
+        for number, image in enumerate(answer.data)
+    ]
+
+
+def read_usage(document: Any) -> ImageUsage | None:
+    """Usage, if it is one."""
+    if not isinstance(document, dict):
+        return None
+    try:
+        usage = msgspec.convert({name: value for name, value in document.items() if value is not None}, ImageUsage)
+    except msgspec.ValidationError:
+        return None
+    return usage if usage.input_tokens or usage.output_tokens else None
+
+
+def _said(found: WireAnswer | WireEvent) -> tuple[str | None, ...]:
+    """Size, quality, background and format, as far as they are texts."""
+    values = (found.size, found.quality, found.background, found.output_format)
+    return tuple(value if isinstance(value, str) else None for value in values)
+
+
+def _known(text: str | None) -> str | UnsetType:
+    return text if text else UNSET

@@ -1,0 +1,115 @@
+"""Speech of OpenAI-compatible servers: bytes as they come, or events with base64 in them when the caller wants events.
+
+Whichever form a server answers with is taken, told apart by its media type. Sharp edge: bytes carry no mark of their
+end; a sound is whole when its HTTP body is, and only events tell usage.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway import Answer, Event, Speech, SpeechChunk, SpeechRequest, SpeechUsage, Target
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.sse import DONE_DATA
+from gateway.upstream_errors import error_of_document
+
+from .server import OpenAIServer
+
+DELTA, DONE = "speech.audio.delta", "speech.audio.done"
+
+_encoder = msgspec.json.Encoder()
+
+
+class WireSpeechEvent(Struct):
+    """An event's data as it comes."""
+
+    type: str = ""
+    audio: str = ""
+    usage: Any = None
+    error: Any = UNSET
+
+
+_events = msgspec.json.Decoder(WireSpeechEvent)
+
+
+class OpenAISpeech(OpenAIServer, Speech):
+    """`POST /audio/speech`."""
+
+    async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
+        """The sound as it is made."""
+        body = speech_body(request, target, self.options)
+        async with await self.post("/audio/speech", body, target, accept="*/*") as answer:
+            media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            if media_type == "application/json":
+                raise not_sound(await answer.read(), self.hidden)
+            if media_type.startswith("text/") and media_type != "text/event-stream":
+                raise UpstreamInvalidResponse(detail=f"{media_type} instead of a sound")
+            chunks = self._events(answer) if media_type == "text/event-stream" else self._bytes(answer)
+            async for chunk in chunks:
+                yield chunk
+
+    async def _bytes(self, answer: Answer) -> AsyncIterator[SpeechChunk]:
+        while piece := await answer.read_chunk():
+            yield SpeechChunk(piece)
+
+    async def _events(self, answer: Answer) -> AsyncIterator[SpeechChunk]:
+        while events := await answer.read_events():
+            for event in events:
+                if event.data == DONE_DATA:
+                    continue
+                chunk, last = read_event(event, self.hidden)
+                if chunk is not None:
+                    yield chunk
+                if last:
+                    answer.release()
+                    return
+        raise UpstreamTruncated()
+
+
+def speech_body(request: SpeechRequest, target: Target, options: OpenAIServer.Options) -> bytes:
+    """The JSON to send for `request` to `target`."""
+    fields = dict(request.fields)
+    fields["model"] = Raw(_encoder.encode(target.model))
+    if request.stream_format != "sse":
+        fields.pop("stream_format", None)  # what older models and most other servers do not know
+    return _encoder.encode({options.rename.get(name, name): value for name, value in fields.items()})
+
+
+def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[SpeechChunk | None, bool]:
+    """The sound or the usage in an event, and whether it is the last."""
+    try:
+        found = _events.decode(event.data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    if found.error or event.name == "error" or found.type == "error":
+        raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
+    if found.type == DONE:
+        return SpeechChunk(usage=read_usage(found.usage)), True
+    if found.type != DELTA:
+        return None, False
+    try:
+        return SpeechChunk(binascii.a2b_base64(found.audio, strict_mode=True)), False
+    except (binascii.Error, ValueError):
+        raise UpstreamInvalidResponse(detail="sound that is not base64") from None
+
+
+def read_usage(document: Any) -> SpeechUsage | None:
+    """Usage, if it is one."""
+    try:
+        return msgspec.convert(document, SpeechUsage)
+    except msgspec.ValidationError:
+        return None
+
+
+def not_sound(body: bytes, hidden: Sequence[str] = ()) -> Exception:
+    """The error in a document that came in place of a sound."""
+    try:
+        error = msgspec.json.decode(body).get("error")
+    except (msgspec.MsgspecError, ValueError, RecursionError, AttributeError):
+        error = None
+    return error_of_document(error, hidden) if error else UpstreamInvalidResponse(detail="a document, not a sound")

@@ -1,0 +1,252 @@
+"""Transcription at OpenAI-compatible servers: the sound as a form, its words as a document or as events.
+
+Documents are always asked for, `verbose_json` where times are needed, and the gateway writes the subtitles itself.
+Servers that answer with plain text, SRT or VTT all the same are understood. Sharp edge: models that stream take `json`
+only; asked for times they refuse, and that refusal is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from gateway import (
+    Event,
+    Multipart,
+    Segment,
+    Target,
+    Transcript,
+    TranscriptEvent,
+    Transcription,
+    TranscriptionRequest,
+    TranscriptUsage,
+    Word,
+)
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.sse import DONE_DATA
+from gateway.upstream_errors import error_of_document
+
+from .server import OpenAIServer
+
+T = TypeVar("T")
+
+PATH = "/audio/transcriptions"
+DELTA, SEGMENT, DONE = "transcript.text.delta", "transcript.text.segment", "transcript.text.done"
+
+#: What to ask for, by what the caller wants; anything else is asked for as it is.
+ASKED = {"text": "json", "srt": "verbose_json", "vtt": "verbose_json"}
+LISTS = (
+    "languages", "keywords", "timestamp_granularities", "include", "known_speaker_names", "known_speaker_references",
+)  # fmt: skip
+
+# "00:01.000 --> 00:02.5" and the like, with the text up to an empty line.
+_CUE = re.compile(r"((?:\d+:)?\d+:\d+[.,]\d+) --> ((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n(.*?)(?=\n\s*\n|\Z)", re.DOTALL)
+
+
+class WireSegment(Struct):
+    """A segment as it comes."""
+
+    start: float = 0.0
+    end: float = 0.0
+    text: str = ""
+    speaker: str | None = None
+    tokens: list[int] | None = None
+    temperature: float | None = None
+    avg_logprob: float | None = None
+    compression_ratio: float | None = None
+    no_speech_prob: float | None = None
+
+
+class WireTranscript(Struct):
+    """A document, or an event's data, as it comes."""
+
+    type: str = ""
+    text: str | None = None
+    delta: str = ""
+    language: Any = None
+    duration: Any = None
+    segments: list[WireSegment] | None = None
+    words: list[Word] | None = None
+    usage: Any = None
+    logprobs: Any = UNSET
+    error: Any = UNSET
+
+
+_documents = msgspec.json.Decoder(WireTranscript, strict=False)
+_segments = msgspec.json.Decoder(WireSegment, strict=False)
+
+
+class OpenAITranscription(OpenAIServer, Transcription):
+    """`POST /audio/transcriptions`."""
+
+    transcript_formats = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
+
+    async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
+        """One document."""
+        form = transcription_form(request, target, self.options, stream=False)
+        async with await self.post(PATH, form, target) as answer:
+            return read_answer(await answer.read(), answer.headers.get("Content-Type", ""), self.hidden)
+
+    async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
+        """Text as it is heard."""
+        form = transcription_form(request, target, self.options, stream=True)
+        async with await self.post(PATH, form, target) as answer:
+            media_type = answer.headers.get("Content-Type", "")
+            if not media_type.startswith("text/event-stream"):  # a model that does not stream
+                transcript = read_answer(await answer.read(), media_type, self.hidden)
+                yield TranscriptEvent(delta=transcript.text)
+                yield TranscriptEvent(done=transcript)
+                return
+            while events := await answer.read_events():
+                for event in events:
+                    step = read_event(event, self.hidden)
+                    if step is not None:
+                        yield step
+                    if step is not None and step.done is not None:
+                        answer.release()
+                        return
+            raise UpstreamTruncated()
+
+
+def transcription_form(
+    request: TranscriptionRequest, target: Target, options: OpenAIServer.Options, *, stream: bool
+) -> Multipart:
+    """The form to send for `request` to `target`; the file goes last, so that a server knows what to do with it."""
+    form = Multipart()
+    for name, value in _fields(request, target, stream=stream):
+        base, bracket, rest = name.partition("[")
+        form.field(f"{options.rename.get(base, base)}{bracket}{rest}", value)
+    file = request.file
+    return form.file("file", file.chunks(), filename=file.filename, content_type=file.media_type, size=file.size)
+
+
+def _fields(request: TranscriptionRequest, target: Target, *, stream: bool) -> Iterator[tuple[str, str]]:
+    yield "model", target.model
+    yield "response_format", ASKED.get(request.response_format, request.response_format)
+    if stream:
+        yield "stream", "true"
+    for name in ("language", "prompt", "temperature"):
+        value = getattr(request, name)
+        if value is not None:
+            yield name, str(value)
+    for name in LISTS:
+        for value in getattr(request, name):
+            yield f"{name}[]", value
+    strategy = request.chunking_strategy
+    if isinstance(strategy, str):
+        yield "chunking_strategy", strategy
+    elif strategy is not None:
+        for name, value in msgspec.to_builtins(strategy).items():
+            if value is not None:
+                yield f"chunking_strategy[{name}]", str(value)
+    yield from (part for part in request.parts if part[0].partition("[")[0] in request.extra)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def read_answer(body: bytes, media_type: str, hidden: Sequence[str] = ()) -> Transcript:
+    """The transcript in a whole answer, whatever form the server chose."""
+    if media_type.startswith("text/") and not body.lstrip().startswith((b"{", b"<")):
+        return _read_text(body)
+    found = _decode(body, _documents)
+    if found.error:
+        raise error_of_document(found.error, hidden)
+    if found.text is None:
+        raise UpstreamInvalidResponse(detail="a transcript without text")
+    return _transcript(found)
+
+
+def read_event(event: Event, hidden: Sequence[str] = ()) -> TranscriptEvent | None:
+    """The step in an event; None for one that says nothing."""
+    if event.data == DONE_DATA:
+        return None
+    found = _decode(event.data, _documents)
+    if found.error or event.name == "error" or found.type == "error":
+        raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
+    if found.type == DELTA:
+        return TranscriptEvent(delta=found.delta, logprobs=found.logprobs)
+    if found.type == SEGMENT:
+        return TranscriptEvent(segment=_segment(_decode(event.data, _segments)))
+    if found.type == DONE:
+        return TranscriptEvent(done=_transcript(found))
+    return None
+
+
+def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def _transcript(found: WireTranscript) -> Transcript:
+    segments = found.segments
+    return Transcript(
+        found.text or "",
+        language=found.language if isinstance(found.language, str) else None,
+        duration=_seconds(found.duration),
+        segments=None if segments is None else [_segment(segment) for segment in segments],
+        words=found.words,
+        usage=read_usage(found.usage),
+        logprobs=UNSET if found.logprobs is None else found.logprobs,
+    )
+
+
+def _segment(found: WireSegment) -> Segment:
+    return Segment(
+        found.start,
+        found.end,
+        found.text,
+        found.speaker,
+        found.tokens or [],
+        found.temperature or 0.0,
+        found.avg_logprob or 0.0,
+        found.compression_ratio or 0.0,
+        found.no_speech_prob or 0.0,
+    )
+
+
+def read_usage(document: Any) -> TranscriptUsage | None:
+    """Usage in tokens or in seconds; None for anything else."""
+    if not isinstance(document, dict):
+        return None
+    details = document.get("input_token_details")
+    counts = {
+        "seconds": document.get("seconds"),
+        "input_tokens": document.get("input_tokens") or 0,
+        "output_tokens": document.get("output_tokens") or 0,
+        "audio_tokens": (details.get("audio_tokens") or 0) if isinstance(details, dict) else 0,
+    }
+    try:
+        usage = msgspec.convert(counts, TranscriptUsage)
+    except msgspec.ValidationError:
+        return None
+    return usage if usage.seconds is not None or usage.input_tokens or usage.output_tokens else None
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
+
+
+def _read_text(body: bytes) -> Transcript:
+    """Plain text, or the cues of SRT or VTT."""
+    text = body.decode("utf-8", "replace").replace("\r\n", "\n")
+    segments = [Segment(_clock(start), _clock(end), words.strip()) for start, end, words in _CUE.findall(text)]
+    if segments:
+        return Transcript(" ".join(segment.text.replace("\n", " ") for segment in segments), segments=segments)
+    return Transcript(text.strip())
+
+
+def _clock(text: str) -> float:
+    seconds = 0.0
+    for part in text.replace(",", ".").split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds

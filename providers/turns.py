@@ -1,0 +1,139 @@
+"""A conversation as dialects want it whose turns must alternate: Anthropic, Bedrock, Gemini.
+
+`conversation(messages)` separates the leading instructions from the turns, merges messages of one side into one turn,
+puts tool results first within it, and writes legacy function calls as tool calls. Later instructions become part of the
+user's turn, which is where they stand. Each message keeps its position, so that an error can name its path.
+Sharp edge: nothing is inserted to make a history acceptable; `check_user_first` refuses one that starts otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway.errors import InvalidValue
+from gateway.schemas.chat_messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    FunctionMessage,
+    FunctionToolCall,
+    Message,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+
+PlainMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+_NARROW_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Placed(Struct, frozen=True):
+    """A message, and where it stands in the caller's `messages`."""
+
+    position: int
+    message: PlainMessage
+
+    @property
+    def path(self) -> str:
+        """As an error's `param` begins."""
+        return f"messages[{self.position}]"
+
+
+class Turn(Struct):
+    """What one side says before the other answers; a user's turn holds tool results and late instructions too."""
+
+    role: Literal["user", "assistant"]
+    messages: list[Placed]
+
+
+class Conversation(Struct):
+    """Instructions before the first turn, and the turns, which alternate."""
+
+    system: list[Placed]
+    turns: list[Turn]
+
+
+def conversation(messages: Sequence[Message]) -> Conversation:
+    """The conversation in `messages`; neither they nor their list are changed."""
+    system: list[Placed] = []
+    turns: list[Turn] = []
+    for placed in _plain(messages):
+        if not turns and isinstance(placed.message, SystemMessage | DeveloperMessage):
+            system.append(placed)
+            continue
+        role: Literal["user", "assistant"] = "assistant" if isinstance(placed.message, AssistantMessage) else "user"
+        if not turns or turns[-1].role != role:
+            turns.append(Turn(role, []))
+        turns[-1].messages.append(placed)
+    for turn in turns:
+        if len(turn.messages) > 1:  # results must follow their calls at once
+            turn.messages.sort(key=lambda placed: not isinstance(placed.message, ToolMessage))
+    return Conversation(system, turns)
+
+
+def check_user_first(talk: Conversation) -> None:
+    """Refuse a conversation whose first turn is not the user's."""
+    if not talk.turns:
+        raise InvalidValue("Invalid 'messages': this model needs at least one user message.", param="messages")
+    first = talk.turns[0]
+    if first.role != "user":
+        param = f"{first.messages[0].path}.role"
+        raise InvalidValue(f"Invalid '{param}': this model needs a user message first.", param=param)
+
+
+def text_parts(content: str | Sequence[object] | None) -> list[TextPart]:
+    """The texts of a message's content, empty ones left out: dialects refuse an empty block."""
+    if isinstance(content, str):
+        return [TextPart(content)] if content else []
+    return [part for part in content or () if isinstance(part, TextPart) and part.text]
+
+
+def joined_text(content: str | Sequence[object] | None) -> str:
+    """The same as one text."""
+    return content if isinstance(content, str) else "".join(part.text for part in text_parts(content))
+
+
+def narrow_id(id: str) -> str:
+    """The id of a tool call where only 64 letters, digits, `_` and `-` are allowed; the same one for the same id."""
+    if _NARROW_ID.fullmatch(id):
+        return id
+    return f"call_{hashlib.sha256(id.encode()).hexdigest()[:24]}"
+
+
+def arguments_object(arguments: str, param: str) -> Raw:
+    """The JSON object in the text of a call's arguments, undecoded; InvalidValue names `param` when it is none."""
+    text = arguments.strip() or "{}"
+    try:
+        if not isinstance(msgspec.json.decode(text), dict):
+            raise ValueError
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise InvalidValue(f"Invalid '{param}': expected a JSON object as text.", param=param) from None
+    return Raw(text.encode())
+
+
+def _plain(messages: Sequence[Message]) -> Iterable[Placed]:
+    """The messages with legacy function calls and their results written as tool calls."""
+    called: dict[str, str] = {}  # function → id of its newest call
+    for position, message in enumerate(messages):
+        if isinstance(message, FunctionMessage):
+            yield Placed(position, _as_result(message, called, position))
+        elif isinstance(message, AssistantMessage) and message.function_call is not None:
+            id = called[message.function_call.name] = f"call_legacy_{position}"
+            call = FunctionToolCall(id, message.function_call, UNSET)
+            calls = [*(message.tool_calls or ()), call]
+            yield Placed(position, msgspec.structs.replace(message, tool_calls=calls, function_call=None))
+        else:
+            yield Placed(position, message)
+
+
+def _as_result(message: FunctionMessage, called: dict[str, str], position: int) -> ToolMessage:
+    if message.name not in called:
+        param = f"messages[{position}].name"
+        raise InvalidValue(f"Invalid '{param}': no earlier assistant message called this function.", param=param)
+    return ToolMessage(message.content or "", called[message.name])

@@ -1,0 +1,195 @@
+"""The conformance kit on embeddings and images: the built-ins pass it, and it catches what it is there to catch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import Raw, Struct
+
+from gateway import (
+    Answer,
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    Embeddings,
+    GeneratedImage,
+    ImageAnswer,
+    ImageEvent,
+    ImageRequest,
+    Images,
+    Provider,
+    Secret,
+    Target,
+)
+from gateway.testing import FakeUpstream, check_provider
+from gateway.testing.openai_dialect import PIXEL
+from gateway_providers.fake import FakeProvider
+from gateway_providers.openai import OpenAIProvider
+
+CASES = {
+    "vectors_keep_their_order",
+    "dimensions_are_honoured",
+    "number_of_images_is_honoured",
+    "image_stream_is_sound",
+    "embeddings_cancellation_is_obeyed",
+    "images_secrets_stay_hidden",
+}
+UPSTREAM_CASES = {
+    "embeddings_statuses_become_typed_errors",
+    "embeddings_cancelling_closes_the_upstream",
+    "images_nonsense_is_an_invalid_response",
+    "cut_image_stream_never_looks_whole",
+}
+
+
+def test_openai_conforms_on_embeddings_and_images() -> None:
+    options = {"base_url": "{upstream}/v1", "api_key": Secret("literal", "sk-canary-9f2c41")}
+    assert CASES | UPSTREAM_CASES <= set(check_provider(OpenAIProvider, options=options, upstream=FakeUpstream()))
+
+
+def test_fake_conforms_on_embeddings_and_images() -> None:
+    assert set(check_provider(FakeProvider)) >= CASES
+
+
+class Embedder(Provider, Embeddings):
+    """A provider without fault, for the others to break."""
+
+    name = "embedder"
+
+    class Options(Struct, forbid_unknown_fields=True):
+        address: str = ""
+
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        return EmbeddingAnswer([self.vector(str(entry), request.dimensions or 3) for entry in request.inputs])
+
+    def vector(self, text: str, length: int) -> Any:
+        return [float(sum(map(ord, text)) % (at + 7)) for at in range(length)]
+
+
+class Painter(Provider, Images):
+    """The same for images."""
+
+    name = "painter"
+
+    class Options(Struct, forbid_unknown_fields=True):
+        address: str = ""
+
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        return ImageAnswer([GeneratedImage(PIXEL) for _ in range(request.count)])
+
+
+@pytest.mark.parametrize("provider", [Embedder, Painter])
+def test_minimal_provider_conforms(provider: type[Provider]) -> None:
+    check_provider(provider)
+
+
+class TooFew(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        return EmbeddingAnswer([[1.0]])
+
+
+class Backwards(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        answer = await super().embed(request, target)
+        return EmbeddingAnswer([self.vector("first", 3), *answer.vectors[1:]])
+
+
+class NotFinite(Embedder):
+    def vector(self, text: str, length: int) -> Any:
+        return [float("nan")] * length
+
+
+class Deaf(Embedder):
+    def vector(self, text: str, length: int) -> Any:
+        return super().vector(text, 3)
+
+
+class Alike(Embedder):
+    def vector(self, text: str, length: int) -> Any:
+        return [1.0] * length
+
+
+class Meddler(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        request.fields["model"] = Raw(b'"other"')
+        return await super().embed(request, target)
+
+
+class Stubborn(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            await asyncio.sleep(5)
+        return await super().embed(request, target)
+
+
+class NoImage(Painter):
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        return ImageAnswer([])
+
+
+class OnlyOne(Painter):
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        return ImageAnswer([GeneratedImage(PIXEL)])
+
+
+class NotBase64(Painter):
+    async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
+        return ImageAnswer([GeneratedImage("%%%%") for _ in range(request.count)])
+
+
+class PreviewOnly(Painter):
+    async def stream_images(self, request: ImageRequest, target: Target) -> Any:
+        yield ImageEvent(PIXEL, 0)
+
+
+@pytest.mark.parametrize(
+    ("provider", "complaint"),
+    [
+        (TooFew, "1 vectors for 3 inputs"),
+        (Backwards, "in another order"),
+        (NotFinite, "not finite"),
+        (Deaf, "3 numbers instead of 8"),
+        (Alike, "different texts have the same vector"),
+        (Meddler, "changed the request"),
+        (Stubborn, "after it was cancelled"),
+        (NoImage, "without images"),
+        (OnlyOne, "1 images instead of 3"),
+        (NotBase64, "not base64"),
+        (PreviewOnly, "UpstreamTruncated|0 of 1 images|cut off|ended"),
+    ],
+)
+def test_kit_catches(provider: type[Provider], complaint: str) -> None:
+    with pytest.raises(Exception, match=complaint):  # noqa: PT011 - the complaint tells which
+        check_provider(provider)
+
+
+class Careless(Embedder):
+    """Sends, and takes every answer for a good one."""
+
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        await (await self.send(target)).read()
+        return await super().embed(request, target)
+
+    async def send(self, target: Target) -> Answer:
+        return await self.upstream.send("POST", f"{self.options.address}/embeddings", body=b'{"input":"a"}')
+
+
+class Leaky(Careless):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        answer = await self.send(target)
+        if answer.status != 200:
+            raise ValueError(f"{self.options.address} said {answer.status}")
+        return await super().embed(request, target)
+
+
+@pytest.mark.parametrize(
+    ("provider", "complaint"),
+    [(Careless, "gave an answer instead of an error"), (Leaky, "instead of an Upstream")],
+)
+def test_kit_catches_with_an_upstream(provider: type[Provider], complaint: str) -> None:
+    upstream = FakeUpstream(lambda seen: __import__("gateway.testing").testing.Reply.json({}))
+    with pytest.raises(AssertionError, match=complaint):
+        check_provider(provider, options={"address": "{upstream}"}, upstream=upstream)
