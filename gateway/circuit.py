@@ -117,10 +117,10 @@ class Circuit:
     def succeeded(self, now: float, seconds: float) -> None:
         """The first chunk or the answer came after so many seconds."""
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
+        self._row = 0
+        self._recent.append((now, True))
         level: Circuit | None = self
         while level is not None:
-            level._row = 0
-            level._recent.append((now, True))
             if level.cause is not None:
                 level._close()
             level = level.above

@@ -62,19 +62,13 @@ class Dispatcher:
         self.log = log
         self._budgets: dict[str, RetryBudget] = {}
 
-    async def call(self, options: Sequence[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> T:
+    def call(self, options: Sequence[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> Awaitable[T]:
         """The first answer that `attempt` yields; appends each candidate to `tried` before trying it."""
+        return self._walk(options, attempt, tried, whole=True)
 
-        async def whole(option: F) -> T:
-            answer = await attempt(option)
-            option.candidate.circuit.leave()
-            return answer
-
-        return await self._walk(options, whole, tried)
-
-    async def open(
+    def open(
         self, options: Sequence[F], attempt: Callable[[F], AsyncIterator[T]], tried: list[Candidate]
-    ) -> Opened[T]:
+    ) -> Awaitable[Opened[T]]:
         """The first stream that yields an item; close it."""
 
         async def first_item(option: F) -> Opened[T]:
@@ -86,31 +80,33 @@ class Dispatcher:
                 raise UpstreamTruncated() from None
             return Opened(option.candidate, first, stream)
 
-        return await self._walk(options, first_item, tried)
+        return self._walk(options, first_item, tried, whole=False)
 
     # Attempts --------------------------------------------------------------------------------------------------------
 
-    async def _walk(self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> T:
+    async def _walk(
+        self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate], *, whole: bool
+    ) -> T:
         if not options:
             raise InternalError(detail="no candidates")
+        option: F | None = options[0]
         model = options[0].candidate.model
         budget = self._budget(model.name)
         budget.earn()
         walk: Succession[F] = Succession(options, tried, budget)
-        option: F | None = walk.first()
         failure: GatewayError = InternalError(detail="no attempt")
         while option is not None:
             try:
                 if model.hedge_after and walk.may_hedge():
-                    return await self._hedged(option, run, walk, model.hedge_after)
-                return await self._attempt(option, run)
+                    return await self._hedged(option, run, walk, whole=whole)
+                return await self._attempt(option, run, whole=whole)
             except GatewayError as error:
                 failure = error
             option = await walk.after(failure, self.metrics)
         raise failure
 
-    async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]]) -> T:
-        """One attempt, told to its circuit; raises what it failed with, as the tree's error."""
+    async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, whole: bool) -> T:
+        """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors."""
         candidate = option.candidate
         circuit = candidate.circuit
         started = time.monotonic()
@@ -127,17 +123,19 @@ class Dispatcher:
             raise self.contain(candidate, error) from error
         now = time.monotonic()
         circuit.succeeded(now, now - started)
+        if whole:
+            circuit.leave()
         return answer
 
-    async def _hedged(self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], delay: float) -> T:
-        """Race a second target against one that is silent for `delay` seconds; the first answer wins."""
-        first = asyncio.create_task(self._attempt(option, run))
+    async def _hedged(self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], *, whole: bool) -> T:
+        """Race a second target against one that has been silent for too long; the first answer wins."""
+        first = asyncio.create_task(self._attempt(option, run, whole=whole))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         try:
-            done, _ = await asyncio.wait({first}, timeout=delay)
+            done, _ = await asyncio.wait({first}, timeout=option.candidate.model.hedge_after)
             rival = None if done else walk.hedge(self.metrics)
             if rival is not None:
-                runners[asyncio.create_task(self._attempt(rival, run))] = rival.candidate
+                runners[asyncio.create_task(self._attempt(rival, run, whole=whole))] = rival.candidate
             return await self._winner(runners, walk)
         finally:
             await self._cancel(runners)
@@ -162,7 +160,7 @@ class Dispatcher:
             [answer] = await asyncio.gather(task, return_exceptions=True)
             if isinstance(answer, Opened):
                 await answer.close()
-            if len(runners) > 0 and not isinstance(answer, GatewayError):
+            if not isinstance(answer, GatewayError):
                 self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
 
     # Judging ---------------------------------------------------------------------------------------------------------

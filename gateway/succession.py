@@ -44,21 +44,17 @@ F = TypeVar("F", bound=Placed)
 
 
 class Succession(Generic[F]):
-    """The attempts of one call."""
+    """The attempts of one call; it begins with the first option taken."""
 
     def __init__(self, options: Sequence[F], tried: list[Candidate], budget: RetryBudget) -> None:
-        self._options = options
         self._tried = tried
         self._budget = budget
-        self._untried: list[F] = list(options) if len(options) > 1 else []
+        self._untried = options[1:]
         self._now: F = options[0]
-        self._count = 0
+        self._count = 1
         self._started = time.monotonic()
         self._model = options[0].candidate.model
-
-    def first(self) -> F:
-        """The best candidate."""
-        return self._take(self._options[0])
+        tried.append(options[0].candidate)
 
     async def after(self, failure: GatewayError, metrics: Metrics) -> F | None:
         """The next attempt after that failure, once its time has come; None when there is none."""

@@ -22,7 +22,7 @@ from gateway import (
     Secret,
     Target,
 )
-from gateway.testing import FakeUpstream, check_provider
+from gateway.testing import FakeUpstream, Reply, check_provider
 from gateway.testing.openai_dialect import PIXEL
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
@@ -45,7 +45,8 @@ UPSTREAM_CASES = {
 
 def test_openai_conforms_on_embeddings_and_images() -> None:
     options = {"base_url": "{upstream}/v1", "api_key": Secret("literal", "sk-canary-9f2c41")}
-    assert CASES | UPSTREAM_CASES <= set(check_provider(OpenAIProvider, options=options, upstream=FakeUpstream()))
+    passed = check_provider(OpenAIProvider, options=options, upstream=FakeUpstream())
+    assert set(passed) >= CASES | UPSTREAM_CASES
 
 
 def test_fake_conforms_on_embeddings_and_images() -> None:
@@ -158,11 +159,11 @@ class PreviewOnly(Painter):
         (NoImage, "without images"),
         (OnlyOne, "1 images instead of 3"),
         (NotBase64, "not base64"),
-        (PreviewOnly, "UpstreamTruncated|0 of 1 images|cut off|ended"),
+        (PreviewOnly, "0 of 1 images"),
     ],
 )
 def test_kit_catches(provider: type[Provider], complaint: str) -> None:
-    with pytest.raises(Exception, match=complaint):  # noqa: PT011 - the complaint tells which
+    with pytest.raises(AssertionError, match=complaint):
         check_provider(provider)
 
 
@@ -190,6 +191,6 @@ class Leaky(Careless):
     [(Careless, "gave an answer instead of an error"), (Leaky, "instead of an Upstream")],
 )
 def test_kit_catches_with_an_upstream(provider: type[Provider], complaint: str) -> None:
-    upstream = FakeUpstream(lambda seen: __import__("gateway.testing").testing.Reply.json({}))
+    upstream = FakeUpstream(lambda seen: Reply.json({}))
     with pytest.raises(AssertionError, match=complaint):
         check_provider(provider, options={"address": "{upstream}"}, upstream=upstream)

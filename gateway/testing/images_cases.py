@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway.image_shaping import ImageShaper, judge
-from gateway.schemas.images import ImageAnswer, ImageRequest, decode_image_request
+from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error
 from gateway.testing.upstream_cases import error_of
 from gateway.usage import possible_image_usage
+
+T = TypeVar("T")
 
 
 def image_question(**fields: Any) -> ImageRequest:
@@ -42,8 +45,12 @@ async def number_of_images_is_honoured(subject: Subject) -> None:
 
 async def image_stream_is_sound(subject: Subject) -> None:
     """Previews first, then the image; the same as a whole answer where there is no better way."""
-    shaper = await _stream(subject, image_question(stream=True, partial_images=1))
-    assert len(shaper.images) == 1, f"{len(shaper.images)} images instead of one"
+    request = image_question(stream=True, partial_images=1)
+    shaper = ImageShaper(request)
+    for event in await _stream(subject, request):
+        assert not shaper.images, "the stream went on after its only image"
+        _judged(shaper.feed, event)
+    _judged(shaper.close)
 
 
 async def image_request_is_left_as_it_was(subject: Subject) -> None:
@@ -75,20 +82,19 @@ async def cut_image_stream_never_looks_whole(subject: Subject) -> None:
 
 
 async def _sound(subject: Subject, request: ImageRequest) -> ImageAnswer:
-    answer = await subject.images.generate_images(request, subject.target)
+    return _judged(judge, await subject.images.generate_images(request, subject.target), request)
+
+
+async def _stream(subject: Subject, request: ImageRequest) -> list[ImageEvent]:
+    return [event async for event in subject.images.stream_images(request, subject.target)]
+
+
+def _judged(judgement: Callable[..., T], *words: Any) -> T:
     try:
-        return judge(answer, request)
+        return judgement(*words)
     except Exception as error:
         # The kit judges whatever a third party's code returns.
         raise AssertionError(f"the answer is none: {getattr(error, 'detail', None) or error}") from error
-
-
-async def _stream(subject: Subject, request: ImageRequest) -> ImageShaper:
-    shaper = ImageShaper(request)
-    async for event in subject.images.stream_images(request, subject.target):
-        shaper.feed(event)
-    shaper.close()
-    return shaper
 
 
 async def _call(subject: Subject, target: Any) -> object:

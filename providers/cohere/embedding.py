@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from gateway import CompletionUsage, EmbeddingAnswer, EmbeddingRequest, completion_usage
 from gateway.errors import InvalidValue, UpstreamInvalidResponse
@@ -28,7 +28,7 @@ TEXT_TYPES = tuple(name for name in get_args(InputType) if name != "image")
 class WireFloats(Struct):
     """Vectors by the type of their numbers, of which only floats are asked for."""
 
-    float: list[list[float]]
+    floats: list[list[float]] = field(name="float")
 
 
 class WireVectors(Struct):
@@ -69,9 +69,9 @@ def joined(answers: Sequence[WireVectors], request: EmbeddingRequest) -> Embeddi
     vectors: list[Vector] = []
     for position, answer in enumerate(answers):
         sent = min(BATCH, len(request.inputs) - position * BATCH)
-        if len(answer.embeddings.float) != sent:
-            raise UpstreamInvalidResponse(detail=f"{len(answer.embeddings.float)} embeddings for {sent} texts")
-        vectors += answer.embeddings.float
+        if len(answer.embeddings.floats) != sent:
+            raise UpstreamInvalidResponse(detail=f"{len(answer.embeddings.floats)} embeddings for {sent} texts")
+        vectors += answer.embeddings.floats
     return EmbeddingAnswer(vectors, usage=_usage(answers))
 
 

@@ -58,9 +58,11 @@ def failure(name: str) -> Reply:
 def cohere(seen: Seen) -> Reply:
     """The dialect as a `FakeUpstream` answers it: repeats the last text word by word, or embeds texts by length."""
     if seen.path == "/v2/embed":
-        texts = seen.json["texts"]
+        texts, rest = seen.json["texts"], [0.5] * (seen.json.get("output_dimension", 2) - 1)
         meta = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": float(len(texts))}}
-        return Reply.json({"id": "e", "embeddings": {"float": [[len(text), 0.5] for text in texts]}, "meta": meta})
+        return Reply.json(
+            {"id": "e", "embeddings": {"float": [[float(len(text)), *rest] for text in texts]}, "meta": meta}
+        )
     if seen.path != "/v2/chat":
         return Reply.json({"message": f"no such path: {seen.path}"}, status=404)
     asked = seen.json

@@ -237,7 +237,12 @@ async def test_counts_that_a_later_event_leaves_out_still_hold(left_out: dict[st
 
 @pytest.mark.parametrize(
     "usage",
-    [{"cache_read_input_tokens": -5}, {"output_tokens": "9"}, {"input_tokens": 10**18}, {"output_tokens": 1.5}],
+    [
+        {"input_tokens": -3, "cache_read_input_tokens": 10},
+        {"output_tokens": "9"},
+        {"input_tokens": 10**18},
+        {"output_tokens": 1.5},
+    ],
 )
 async def test_impossible_usage_is_no_usage(usage: dict[str, Any]) -> None:
     whole = document("text")

@@ -29,10 +29,10 @@ def request(**fields: Any) -> Any:
     return decode_image_request(msgspec.json.encode({"model": "m", "prompt": "p", **fields}))
 
 
-def sent(*, formats: bool = True, stream: bool = False, **fields: Any) -> Any:
+def sent(*, formats: bool = True, **fields: Any) -> Any:
     asked = request(**fields)
     before = dict(asked.fields)
-    body = image_body(asked, TARGET, Options(), formats=formats, stream=stream)
+    body = image_body(asked, TARGET, Options(), formats=formats, stream=False)
     assert asked.fields == before
     return msgspec.json.decode(body)
 
@@ -57,10 +57,11 @@ def test_body_is_the_callers_with_the_upstreams_name_and_base64_asked_for() -> N
 
 
 def test_stream_says_so_and_a_whole_answer_asks_for_no_previews() -> None:
-    streamed = sent(stream=True, partial_images=2, **{"n": 1})
-    assert (streamed["partial_images"], "response_format" in streamed) == (None, False) or streamed["stream"] is True
-    assert "stream" not in sent()
-    assert "partial_images" not in sent(partial_images=0)
+    asked = request(stream=True, partial_images=2, response_format="b64_json")
+    assert msgspec.json.decode(image_body(asked, TARGET, Options(), formats=True, stream=True)) == {
+        "model": "upstream-name", "prompt": "p", "stream": True, "partial_images": 2
+    }  # fmt: skip
+    assert sent(partial_images=0, stream=False).keys() == {"model", "prompt", "response_format"}
 
 
 @pytest.mark.parametrize(
