@@ -40,6 +40,7 @@ setup(
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",
+        "python-multipart>=0.0.22,<1",
         "redis[hiredis]>=8.1,<9",
         "rich>=13",
         "tornado>=6.6.1,<7",

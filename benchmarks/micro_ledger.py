@@ -10,7 +10,8 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from gateway.accounts import Accounts
@@ -34,11 +35,11 @@ async def redis_microseconds(store: Store) -> float:
     return float(stats["usec"])
 
 
-async def timed(store: Store, calls: list[Coroutine[Any, Any, Any]], at_once: int) -> tuple[list[Any], Figures]:
-    """Await the calls, so many in a tick; per call the µs of Redis and of this process."""
+async def timed(store: Store, calls: list[Callable[[], Awaitable[Any]]], at_once: int) -> tuple[list[Any], Figures]:
+    """Make the calls, so many in a tick; per call the µs of Redis and of this process."""
     redis, worker, done = await redis_microseconds(store), time.process_time(), []
     for start in range(0, len(calls), at_once):
-        done += await asyncio.gather(*calls[start : start + at_once])
+        done += await asyncio.gather(*(call() for call in calls[start : start + at_once]))
     spent = time.process_time() - worker
     return done, ((await redis_microseconds(store) - redis) / len(calls), spent / len(calls) * 1e6)
 
@@ -50,8 +51,8 @@ async def measure(store: Store, ledger: Ledger, keys: list[ApiKey], at_once: int
         asks = [
             Ask(f"{run}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500) for n in range(CALLS)
         ]
-        holds, admitting = await timed(store, [ledger.admit(ask) for ask in asks], at_once)
-        _, settling = await timed(store, [ledger.settle(hold, OUTCOME) for hold in holds], at_once)
+        holds, admitting = await timed(store, [partial(ledger.admit, ask) for ask in asks], at_once)
+        _, settling = await timed(store, [partial(ledger.settle, hold, OUTCOME) for hold in holds], at_once)
         rounds.append((admitting, settling))
     text = f"{at_once:3d} at once on {len(keys):2d} accounts"
     for verb, figures in zip(("admit", "settle"), zip(*rounds, strict=True), strict=True):

@@ -2,8 +2,9 @@
 
 `fit(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
 refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch; the dropped names
-go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`, `embedding_fields` and so on;
-None means everything. Sharp edge: a refusal counts only if no candidate can serve the request.
+go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`, `embedding_fields` and so on:
+None means everything, and "*" among the names unknown ones. Sharp edge: a refusal counts only if no candidate can serve
+the request.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gateway.schemas.forbidden import header_name
 from gateway.schemas.request_fields import RequestFields
 
 R = TypeVar("R", bound=RequestFields)
+
+UNKNOWN = "*"  # in what a provider honours: fields that the wire does not know
 
 #: Where a provider says which fields it honours, by capability.
 HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingProxyType(
@@ -85,7 +88,7 @@ def _fit_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, 
     ]
     if unknown_params == "drop":
         unwanted += request.extra
-    elif honoured is not None:
+    elif honoured is not None and UNKNOWN not in honoured:
         unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have fields of its own
     named = (name for name in unwanted if classes.get(name) != "hint")  # hints go silently
     return Fitted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))

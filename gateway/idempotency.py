@@ -67,12 +67,10 @@ def check_name(text: str) -> str:
     return text
 
 
-def request_digest(path: str, body: bytes, *, media_type: str = "") -> str:
-    """What makes two requests the same: path and body; a form's boundary, new with each try, does not count."""
-    boundary = re.search(r'boundary="?([^";]+)', media_type)
+def request_digest(path: str, body: bytes) -> str:
+    """What makes two requests the same: path and body; of a form its `digest`, which no boundary changes."""
     digest = hashlib.sha256(path.encode() + b"\0")
-    for part in body.split(boundary[1].encode()) if boundary else (body,):
-        digest.update(part)
+    digest.update(body)
     return digest.hexdigest()
 
 

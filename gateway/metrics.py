@@ -255,7 +255,7 @@ class Metrics:
         self._merge("gateway_store_seconds", (), self._store)
         self._store = [0.0] * (len(STORE) + 2)
         for endpoint, count in self._in_flight.items():
-            if self._gauges.get(("gateway_in_flight", (endpoint,)), 0.0) != count:
+            if self._gauges.get(("gateway_in_flight", (endpoint,))) != count:
                 self.set("gateway_in_flight", (endpoint,), float(count))
         if not (self._counters or self._histograms or self._changed_gauges):
             return None

@@ -29,10 +29,13 @@ ENTRY_POINT_GROUP = "gateway"
 # Named as strings: the engine never imports its own providers, it loads them as it loads anyone's.
 BUILTINS: Mapping[str, str] = {
     "openai": "gateway_providers.openai",
+    "azure": "gateway_providers.azure",
     "anthropic": "gateway_providers.anthropic",
     "bedrock": "gateway_providers.bedrock",
     "cohere": "gateway_providers.cohere",
     "gemini": "gateway_providers.gemini",
+    "elevenlabs": "gateway_providers.elevenlabs",
+    "deepgram": "gateway_providers.deepgram",
     "fake": "gateway_providers.fake",
 }
 

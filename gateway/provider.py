@@ -76,7 +76,7 @@ class Provider:
 class Chat(abc.ABC):
     """The provider answers chat completions."""
 
-    #: Request fields of the wire contract's 1.1 that this dialect can honour; None means all, unknown ones included.
+    #: Request fields of the wire contract's 1.1 that this dialect can honour, "*" for unknown ones; None means all.
     chat_fields: ClassVar[frozenset[str] | None] = None
 
     @abc.abstractmethod

@@ -47,6 +47,19 @@ class Shape(msgspec.Struct, frozen=True):
     metadata: Raw | UnsetType = UNSET  # of the request, echoed on a whole answer
 
 
+class _Mould(msgspec.Struct, frozen=True):
+    """A frame without its text, and what it depends on."""
+
+    index: int
+    origin: tuple[str | None, str | UnsetType | None]
+    before: bytes
+    after: bytes
+
+
+#: Stands for a text while a mould is made; an id, a model or a fingerprint is never just this.
+PLACEHOLDER = "\0text\0"
+
+
 class ChatShaper:
     """Turns one provider stream into the frames a client may see."""
 
@@ -58,15 +71,19 @@ class ChatShaper:
         self.content_started = False  # something that a caller would call an answer has been sent
         self._choices: list[_ChoiceShaper] = []
         self._last = ChatChunk()
+        self._mould: _Mould | None = None
 
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames that `chunk` amounts to; may be empty."""
         if chunk.usage is not UNSET and chunk.usage is not None:
             self.usage = chunk.usage if is_possible(chunk.usage) else None
-        if not chunk.choices:
+        choices = chunk.choices
+        if not choices:
             return self._moderation(chunk)
+        if len(choices) == 1 and (frame := self._text(chunk, choices[0])):
+            return frame
         frames: list[bytes] = []
-        for part in chunk.choices:
+        for part in choices:
             for shaped in self._choice(part.index, chunk, frames).feed(part):
                 self._count(shaped.delta)
                 frames.append(self._encode(chunk, shaped))
@@ -86,6 +103,44 @@ class ChatShaper:
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
         last.usage = self.usage or (self._estimate(self.delivered_units) if self._estimate else CompletionUsage())
         return encode_data(_encoder.encode(last)) + DONE
+
+    def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
+        """The frame of a chunk that is a fragment of text in an open choice and nothing else; empty for any other.
+
+        It differs from the one before in its text only, so it is the last frame with another text in it: two fifths of
+        the time that the general way takes.
+        """
+        delta, index = part.delta, part.index
+        text = delta.content
+        if (
+            type(text) is not str
+            or not text
+            or not 0 <= index < len(self._choices)
+            or part.finish_reason is not None
+            or part.logprobs is not None
+            or chunk.obfuscation is not UNSET
+            or self.shape.obfuscation == "on"
+        ):
+            return b""
+        choice, encoded = self._choices[index], _encoder.encode(text)
+        if (
+            not choice.opened
+            or choice.finish_reason is not None
+            or _encoder.encode(delta) != b'{"content":%b}' % encoded
+        ):
+            return b""
+        mould = self._mould
+        if mould is None or mould.index != index or mould.origin != (chunk.system_fingerprint, chunk.service_tier):
+            mould = self._mould = self._cast(chunk, index)
+        self._last = chunk
+        choice.spoke = self.content_started = True
+        self.delivered_units += len(text) if text.isascii() else text_units(text)
+        return b"%b%b%b" % (mould.before, encoded, mould.after)
+
+    def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
+        frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))
+        before, _, after = frame.partition(_encoder.encode(PLACEHOLDER))
+        return _Mould(index, (chunk.system_fingerprint, chunk.service_tier), before, after)
 
     def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceShaper:
         """The shaper of choice `index`; every choice before it is opened first, or SDK helpers fail."""

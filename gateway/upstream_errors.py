@@ -51,7 +51,7 @@ _FILTER = re.compile(
 )
 _CREDIT = re.compile(
     r"insufficient[ _](quota|funds|balance|credits?)|credit[ _]balance|out of credits|billing|payment required"
-    r"|exceeded your current quota|spend[ _]limit|usage limits?\b.{0,80}regain access",
+    r"|exceeded your current quota|\bquota_exceeded\b|spend[ _]limit|usage limits?\b.{0,80}regain access",
     re.IGNORECASE,
 )
 _OVERLOAD = re.compile(r"overload|over capacity|no capacity|at capacity|too busy|high demand", re.IGNORECASE)
@@ -146,7 +146,7 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
     detail = clean(f"upstream status {status}: {complaint.code}").rstrip(": ")
     if status in {400, 403, 422} and (error := _about_the_request(complaint, words, detail)):
         return error
-    if status == 402 or (status in {400, 403, 429} and _CREDIT.search(words)):
+    if status == 402 or (status in {400, 401, 403, 429} and _CREDIT.search(words)):
         return UpstreamOverloaded(
             "The model provider is not available",
             code="service_unavailable",
@@ -218,14 +218,19 @@ def _understand(body: bytes) -> Complaint:
         inner = _complaint(document["error"])
         outer = _word(document.get("code"))  # {"code": "…", "error": "text"}
         return msgspec.structs.replace(inner, code=f"{outer} {inner.code}".strip())
+    if isinstance(document, dict) and isinstance(document.get("detail"), dict):
+        document = document["detail"]  # ElevenLabs
     return _complaint(document)
+
+
+_MESSAGES = ("message", "detail", "msg", "err_msg", "error")
 
 
 def _complaint(value: Any) -> Complaint:
     if not isinstance(value, dict):
         return Complaint(message=_text(value))
-    message = next((_text(value[key]) for key in ("message", "detail", "msg", "error") if value.get(key)), "")
-    words = [_word(value.get(key)) for key in ("code", "type", "status")]
+    message = next((_text(value[key]) for key in _MESSAGES if value.get(key)), "")
+    words = [_word(value.get(key)) for key in ("code", "type", "status", "err_code", "category")]
     inner = value.get("innererror")  # Azure: the filter's verdict
     if isinstance(inner, dict):
         words.append(_word(inner.get("code")))

@@ -6,6 +6,8 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 import gateway
 from gateway import errors, hookspecs
 from gateway.receipt import CallRecord
@@ -45,3 +47,28 @@ def test_names_the_documentation_imports_exist() -> None:
 def test_every_public_name_can_be_imported() -> None:
     for name in gateway.__all__:
         assert getattr(gateway, name) is not None
+
+
+def methods(capability: type) -> dict[str, str]:
+    """The methods a plugin author writes or may write, as the page shows them."""
+    found = {name: call for name, call in vars(capability).items() if inspect.isfunction(call)}
+    return {name: f"{name}({', '.join(inspect.signature(call).parameters)})" for name, call in found.items()}
+
+
+@pytest.mark.parametrize("name", ["Chat", "Embeddings", "Images"])
+def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
+    (section,) = re.findall(rf"^### {name}\n(.*?)(?=^###? )", DOCS, re.MULTILINE | re.DOTALL)
+    capability = getattr(gateway, name)
+    for method, signature in methods(capability).items():
+        assert signature in section or signature.replace("self, ", "") in section, method
+    for flag in capability.__annotations__:
+        assert f"`{flag}" in section, flag
+
+
+def test_words_about_requests_and_answers_are_attributes_of_theirs() -> None:
+    kinds = (gateway.ChatRequest, gateway.EmbeddingRequest, gateway.ImageRequest)
+    for name in re.findall(r"`request\.([a-z_]+)`", DOCS):
+        assert any(hasattr(kind, name) for kind in kinds), name
+    for name in ("size", "quality", "background", "output_format"):
+        assert name in gateway.ImageAnswer.__struct_fields__
+    assert {"partial_index", "usage"} <= set(gateway.ImageEvent.__struct_fields__)

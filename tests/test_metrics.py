@@ -80,3 +80,24 @@ def test_both_exposition_forms_parse_and_name_every_metric() -> None:
     opened, content_type = totals.text("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert {family.name for family in openmetrics(opened.decode())} == {spec.name for spec in METRICS}
+
+
+def test_calls_in_flight_are_told_when_they_changed() -> None:
+    metrics = Metrics()
+    metrics.begun("chat")
+    metrics.begun("chat")
+    metrics.ended("chat")
+    assert (delta := metrics.drain()) is not None
+    assert delta.gauges == [("gateway_in_flight", ("chat",), 1.0)]
+    assert metrics.drain() is None
+    metrics.ended("chat")
+    assert (delta := metrics.drain()) is not None
+    assert delta.gauges == [("gateway_in_flight", ("chat",), 0.0)]
+
+
+def test_calls_that_came_and_went_leave_a_gauge_of_none() -> None:
+    metrics = Metrics()
+    metrics.begun("chat")
+    metrics.ended("chat")
+    assert (delta := metrics.drain()) is not None
+    assert delta.gauges == [("gateway_in_flight", ("chat",), 0.0)]

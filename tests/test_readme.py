@@ -13,19 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.settings import parse
+from gateway.settings import DEMO, parse
 from gateway.testing import RunningGateway, check_provider, running_gateway
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DEMO = """
-[providers.fake]
-plugin = "fake"
-
-[models.fake-chat]
-provider = "fake"
-price = { input = 0.5, output = 1.5 }
-"""
 
 
 def blocks(language: str) -> list[str]:
@@ -35,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[RunningGateway]:
-    """A gateway that serves the demo's model."""
+    """A gateway that serves the demo's models."""
     with running_gateway(DEMO) as gateway:
         yield gateway
 
@@ -58,7 +50,9 @@ def test_sdk_block_answers_streams_and_lists(environment: dict[str, str]) -> Non
     done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Hello") == 2
-    assert "['fake-chat']" in done.stdout
+    assert "2 7\n" in done.stdout  # two vectors of seven words
+    assert "1024x1024 " in done.stdout
+    assert "'fake-chat', 'fake-embedding', 'fake-image'" in done.stdout
 
 
 def test_configuration_block_is_a_configuration() -> None:

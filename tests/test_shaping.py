@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
@@ -249,3 +250,34 @@ def test_empty_tool_lists_vanish_and_empty_arguments_become_an_object() -> None:
 def test_units_of_a_whole_answer_match_those_of_the_stream() -> None:
     message = ChatMessage(content="abcd", reasoning_content="ef")
     assert delivered_units(ChatCompletion(choices=[Choice(message=message)])) == 6
+
+
+def test_fragments_of_text_leave_as_any_chunk_would() -> None:
+    said = ("plain", "Überraschung 🎉", 'quotes " and \\ and \n and \0', "\0text\0", "{}", "汉字")
+    quick = ChatShaper(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    slow = ChatShaper(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    slow._text = lambda chunk, part: b""  # type: ignore[method-assign]
+    for fingerprint, tier in ((None, UNSET), ("fp_1", "default"), ("fp_1", "flex"), (None, UNSET)):
+        for index in (0, 2, 1):
+            for text in said:
+                frames = []
+                for shaper in (quick, slow):
+                    chunk = ChatChunk.text(text, index=index)
+                    chunk.system_fingerprint, chunk.service_tier = fingerprint, tier
+                    frames.append(shaper.feed(chunk))
+                assert frames[0] == frames[1]
+    assert quick.delivered_units == slow.delivered_units
+    assert quick.used_tier == slow.used_tier
+
+
+def test_what_is_more_than_a_fragment_of_text_is_not_taken_for_one() -> None:
+    shaper = ChatShaper(Shape("chatcmpl-x", 1, "m"))
+    shaper.feed(ChatChunk.text("first"))
+    odd = ChatChunk.text("second")
+    odd.choices[0].delta.refusal = "no"
+    odd.choices[0].logprobs = {"content": []}
+    frame = shaper.feed(odd)
+    assert b'"refusal":"no"' in frame
+    assert b'"logprobs":{"content":[]}' in frame
+    shaper.feed(ChatChunk.finish("stop"))
+    assert shaper.feed(ChatChunk.text("too late")) == b""

@@ -59,8 +59,9 @@ class ChatHandler(InferenceHandler[ChatRequest]):
         _check_output_limit(request, model)
         _check_window(request, model, prompt.tokens)
         self.fit(request, model)
-        self.bounded = request.max_output is not None
-        reserve = longest = model.reserve_output(request.max_output)
+        wanted = request.max_output
+        self.bounded = wanted is not None
+        reserve = longest = model.reserve_output(wanted)
         if not (self.bounded or request.stream):
             # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
             longest = model.max_output_tokens or reserve
@@ -214,6 +215,8 @@ def _check_window(request: ChatRequest, model: Model, estimate: int) -> None:
 def _worst(request: ChatRequest, prompt: PromptEstimate, output: int) -> Usage:
     """What may be used at most: the prompt's estimate with its margin, and `output` tokens for each choice."""
     tokens = output * request.choices
+    if not (prompt.media or request.modalities):  # text in and out
+        return Usage(in_text=with_safety(prompt.text), out_text=tokens, estimated=True)
     speaks = "audio" in (request.modalities or ())
     return Usage(
         in_text=with_safety(prompt.text),

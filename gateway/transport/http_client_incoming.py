@@ -79,7 +79,9 @@ class Incoming:
         self._deadline = started + timeouts.total
         self._deadlines = deadlines
         deadlines.add(self)
-        deadlines.expect(started + min(timeouts.first_byte, timeouts.total))
+        due = started + (timeouts.first_byte if timeouts.first_byte < timeouts.total else timeouts.total)
+        if due < deadlines.next:
+            deadlines.expect(due)
 
     # The carrier's side ----------------------------------------------------------------------------------------------
 

@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write; the future is done when little enough waits to be sent."""
         self._written += len(data)
         self._transport.write(data)
-        return self.flushed()
+        return self.flushed() if self._write_paused else self._server.done
 
     def flushed(self) -> asyncio.Future[None]:
         """A future that is done when little enough waits to be sent: nearly always one that is done already."""

@@ -154,6 +154,8 @@ class Exchange(HTTPConnection):
         connection = self._connection
         if connection is None:
             return _closed()
+        if self._chunked and chunk and not self._corked:  # a stream that has begun
+            return connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
             return connection.flushed()

@@ -60,15 +60,15 @@ class RequestHeaders(HTTPHeaders):
         return {}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of `name` in Http-Header-Case; several ones joined by commas."""
+        """The value of `name`, at once if it begins with a capital, as all do here; several ones joined by commas."""
         if self._lists is None:
             raw = self._values.get(name)
-            if raw is not None:
-                return _text(raw[0]) if len(raw) == 1 else ",".join(map(_text, raw))
-            return default if name[:1].isupper() else super().get(name, default)
+            if raw is None:
+                return default if name < "[" else super().get(name, default)
+            return raw[0].decode("latin-1").rstrip(" \t") if len(raw) == 1 else ",".join(map(_text, raw))
         values = self._lists.get(name)
         if values is None:
-            return default if name[:1].isupper() else super().get(name, default)
+            return default if name < "[" else super().get(name, default)
         return values[0] if len(values) == 1 else ",".join(values)
 
 
@@ -103,7 +103,7 @@ class HeaderNames:
         line = self._lines.get(key)
         if line is None:
             line = RequestStartLine(str(method, "latin-1"), _origin_form(url), "HTTP/" + version)
-            if len(self._lines) < KNOWN_NAMES and len(url) <= 64:
+            if len(self._lines) < KNOWN_NAMES and len(url) <= 64 and b"?" not in url:  # a query may hold a secret
                 self._lines[key] = line
         return line
 

@@ -20,7 +20,8 @@ Sharp edge: a stream has no end marker, so one that ends before its finish reaso
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -63,7 +64,7 @@ from .model_flags import ModelFlags, flags_of
 from .parallel import in_parallel
 from .request import chat_body
 from .usage import image_usage
-from .wire import WireAnswer, read_answer
+from .wire import WireAnswer, read_answer, read_whole
 
 WHOLE, STREAM, BATCH = "generateContent", "streamGenerateContent?alt=sse", "batchEmbedContents"
 AT_ONCE = 4  # upstream calls that one request may have under way
@@ -216,7 +217,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         body = drawing.image_body(request, safety=self._safety, vertex=self._address.vertex)
 
         async def draw() -> WireAnswer:
-            answer = read_answer(await self._whole(target, WHOLE, body), self._hidden)
+            answer = read_whole(await self._whole(target, WHOLE, body), self._hidden)
             drawing.read_image(answer)  # a refusal ends the other calls at once
             return answer
 
@@ -232,9 +233,10 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         """The sound as it is made."""
         body = speaking.speech_body(request, voices=self.options.voices)
         reader = speaking.SpeechReader(request)
-        async for frame in self._frames(target, body):
-            for chunk in reader.read(frame):
-                yield chunk
+        async with aclosing(self._frames(target, body)) as frames:
+            async for frame in frames:
+                for chunk in reader.read(frame):
+                    yield chunk
         reader.close()
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
@@ -242,16 +244,18 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
         body = await self._whole(target, WHOLE, sound.chunks(), extra={"Content-Length": str(sound.length)})
         reader = hearing.TranscriptReader()
-        reader.read(read_answer(body, self._hidden))
+        reader.read(read_whole(body, self._hidden))
         return reader.transcript()
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
         """Text as it is heard, and the whole at the end."""
         sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
         reader = hearing.TranscriptReader()
-        async for frame in self._frames(target, sound.chunks(), extra={"Content-Length": str(sound.length)}):
-            if text := reader.read(frame):
-                yield TranscriptEvent(delta=text)
+        length = {"Content-Length": str(sound.length)}
+        async with aclosing(self._frames(target, sound.chunks(), extra=length)) as frames:
+            async for frame in frames:
+                if text := reader.read(frame):
+                    yield TranscriptEvent(delta=text)
         yield TranscriptEvent(done=reader.transcript())
 
     # The way out -----------------------------------------------------------------------------------------------------
@@ -266,12 +270,12 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def _frames(
         self, target: Target, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
-    ) -> AsyncIterator[WireAnswer]:
+    ) -> AsyncGenerator[WireAnswer, None]:
         """The frames of a stream; whoever reads them knows whether the last one was the end."""
         async with await self._send(target, STREAM, body, extra=extra) as answer:
             await raise_for_status(answer, self._hidden)
             if _is_json(answer):
-                yield read_answer(await answer.read(), self._hidden)
+                yield read_whole(await answer.read(), self._hidden)
                 return
             while events := await answer.read_events():
                 for event in events:

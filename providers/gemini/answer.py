@@ -22,17 +22,18 @@ from .contents import extra_content
 from .finish import finish_reason, refusal
 from .sound import pcm, wav_header
 from .usage import read_usage
-from .wire import Blob, LogProb, LogProbs, WireAnswer, WireCall, WireCandidate, read_answer
+from .wire import Blob, LogProb, LogProbs, WireCall, WireCandidate, read_whole
 
 SOUND_KEPT = 3600  # seconds that a caller is told a spoken answer lives; it is nowhere but in the answer
 
 
 def read_completion(body: bytes, hidden: Sequence[str] = (), *, audio_format: str = "pcm16") -> ChatCompletion:
     """The completion in a JSON body; an error that rides in it is raised."""
-    answer = read_answer(body, hidden)
+    answer = read_whole(body, hidden)
     completion = ChatCompletion(usage=read_usage(answer.usage_metadata))
-    if not answer.candidates:
-        completion.choices = [_blocked(answer)]
+    if not answer.candidates and answer.block_reason is not None:
+        message = ChatMessage(refusal=refusal(answer.block_reason))
+        completion.choices = [Choice(message=message, finish_reason="content_filter")]
         return completion
     messages = [_message(candidate, audio_format) for _, candidate in answer.numbered]
     usable = any(_spoke(message) or message.tool_calls for message in messages)
@@ -86,12 +87,6 @@ def logprobs(result: LogProbs | None) -> dict[str, Any] | None:
 def _token(one: LogProb) -> dict[str, Any]:
     raw = one.token.encode("utf-8", "surrogatepass")
     return {"token": one.token, "logprob": max(one.log_probability, -9999.0), "bytes": list(raw)}
-
-
-def _blocked(answer: WireAnswer) -> Choice:
-    if answer.block_reason is None:
-        raise UpstreamInvalidResponse(detail="an answer without candidates")
-    return Choice(message=ChatMessage(refusal=refusal(answer.block_reason)), finish_reason="content_filter")
 
 
 def _message(candidate: WireCandidate, audio_format: str) -> ChatMessage:

@@ -19,7 +19,7 @@ from .answer import audio_head, image, logprobs, tool_call
 from .finish import finish_reason, refusal
 from .sound import pcm
 from .usage import counts_output, read_usage
-from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer
+from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer, read_whole
 
 
 class FrameReader:
@@ -43,11 +43,13 @@ class FrameReader:
 
     def read(self, event: Event) -> list[ChatChunk]:
         """The chunks in one frame; none for one that says nothing."""
-        return self.read_document(event.data)
+        return self._read(read_answer(event.data, self._hidden))
 
-    def read_document(self, data: bytes) -> list[ChatChunk]:
-        """The same for the JSON document of a frame."""
-        answer = read_answer(data, self._hidden)
+    def read_document(self, body: bytes) -> list[ChatChunk]:
+        """The chunks of a whole answer, from a server that does not stream."""
+        return self._read(read_whole(body, self._hidden))
+
+    def _read(self, answer: WireAnswer) -> list[ChatChunk]:
         chunks = [
             ChatChunk(choices=[part])
             for index, candidate in answer.numbered

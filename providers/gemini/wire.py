@@ -1,7 +1,8 @@
 """What Gemini answers, as far as the gateway reads it: one shape for whole answers and for the frames of a stream.
 
-`read_answer(data)` decodes either and raises what an error document amounts to. Sharp edge: `index` is left out for the
-first candidate, and empty lists, texts and zeros are left out everywhere, as protocol buffers do in JSON.
+`read_answer(data)` decodes either and raises what an error document amounts to; `read_whole` wants an answer in it.
+Sharp edge: `index` is left out for the first candidate, and empty lists, texts and zeros are left out everywhere, as
+protocol buffers do in JSON.
 """
 
 from __future__ import annotations
@@ -119,4 +120,12 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
         raise error or UpstreamInvalidResponse(detail=f"{type(fault).__name__}: {fault}"[:300]) from None
     if answer.error is not UNSET and answer.error:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail="an error without words")
+    return answer
+
+
+def read_whole(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
+    """The same for a document that must be a whole answer: one that answers nothing is none."""
+    answer = read_answer(data, hidden)
+    if not answer.candidates and answer.block_reason is None:
+        raise UpstreamInvalidResponse(detail="an answer without candidates")
     return answer

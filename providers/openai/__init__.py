@@ -4,68 +4,61 @@ Such a vendor needs configuration, not code::
 
     [providers.groq]
     plugin = "openai"
-    base_url = "https://api.groq.com/openai/v1"
+    preset = "groq"
     api_key = "env:GROQ_API_KEY"
 
 The caller's fields are forwarded as they were sent; answers are read into the gateway's own shapes, so that a vendor's
-peculiarities and anything unknown end here. Sharp edge: whether an end of stream without `[DONE]` counts as complete
-depends on `stream_end`; "auto" demands the marker of api.openai.com only.
+peculiarities and anything unknown end here. What a vendor wants said otherwise is a row of `presets`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
+from typing import Literal
 
-from gateway import Answer, Chat, ChatChunk, ChatCompletion, ChatRequest, Provider, Target, Upstream, hookimpl
-from gateway.errors import UpstreamTruncated
-from gateway.sse import DONE_DATA
+from gateway import Provider, Upstream, hookimpl
 
-from .chunks import ChunkReader, read_completion
+from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
 from .images import OpenAIImages
-from .request import chat_body
-from .server import OpenAIServer
+from .presets import quirks_of
+from .server import SharedOptions
 from .speech import OpenAISpeech
 from .transcription import OpenAITranscription
 
+Preset = Literal["mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "ollama"]
 
-class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIServer, Chat):
+
+class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIChat):
     """One OpenAI-compatible server and one credential."""
 
     name = "openai"
 
-    def __init__(self, options: OpenAIServer.Options, upstream: Upstream) -> None:
+    class Options(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """The keys under [providers.NAME]."""
+
+        preset: Preset | None = None
+        base_url: str = ""  # empty: the preset's, or OpenAI's own
+        organization: str = ""
+        project: str = ""
+
+    options: Options
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        self.quirks = quirks_of(options, options.preset)
         super().__init__(options, upstream)
-        self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
 
-    async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
-        """One JSON answer."""
-        answer = await self._send(request, target, stream=False)
-        try:
-            return read_completion(await answer.read(), self.hidden)
-        finally:
-            answer.close()
+    @property
+    def configured_url(self) -> str:
+        return self.options.base_url or self.quirks.base_url
 
-    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
-        """The chunks of one event stream; usage is always asked for."""
-        async with await self._send(request, target, stream=True) as answer:
-            reader = ChunkReader(self.hidden)
-            if answer.headers.get("Content-Type", "").startswith("application/json"):
-                yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
-                return
-            while events := await answer.read_events():
-                for event in events:
-                    if event.data == DONE_DATA:
-                        answer.release()
-                        return
-                    chunk = reader.read(event)
-                    if chunk is not None:
-                        yield chunk
-            if self._needs_done or not reader.finished:
-                raise UpstreamTruncated()
-
-    def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Awaitable[Answer]:
-        return self.post("/chat/completions", chat_body(request, target, self.options, stream=stream), target)
+    def credentials(self) -> dict[str, str]:
+        headers = super().credentials()
+        if self.options.organization:
+            headers["OpenAI-Organization"] = self.options.organization
+        if self.options.project:
+            headers["OpenAI-Project"] = self.options.project
+        return headers
 
 
 @hookimpl

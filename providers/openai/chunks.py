@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
@@ -50,6 +50,10 @@ FAILED_REASONS: dict[str, type[UpstreamError]] = {
 
 
 _NULL = Raw(b"null")
+if TYPE_CHECKING:
+    Undecoded = Any
+else:
+    Undecoded = Raw  # read later, without the detour over a dict
 _REASONED = re.compile(rb'"reasoning_tokens"\s*:\s*[^0\s]')  # a count other than 0
 
 
@@ -112,13 +116,14 @@ class WireCompletion(ChatCompletion):
     created: Any = 0
     model: Any = ""
     choices: list[WireChoice] = field(default_factory=list)  # type: ignore[assignment]  # what is decoded
-    usage: Raw = _NULL  # type: ignore[assignment]  # read later, and then without the detour over a dict
+    usage: Undecoded = _NULL
     metadata: Any = UNSET
     moderation: Any = UNSET
     error: Any = UNSET
     x_groq: Any = UNSET
 
 
+_SILENCE = WireDelta()
 _chunk_decoder = msgspec.json.Decoder(WireChunk)
 _completion_decoder = msgspec.json.Decoder(WireCompletion)
 
@@ -148,6 +153,8 @@ class ChunkReader:
             chunk.usage = read_usage(chunk.usage) or UNSET
         for part in chunk.choices:
             self._read_choice(part)
+        if not chunk.object:  # Azure's verdicts on text that went before
+            chunk.choices = [part for part in chunk.choices if not _says_nothing(part)]
         if chunk.moderation is None:
             chunk.moderation = UNSET
         if not chunk.choices and chunk.usage is UNSET and chunk.moderation is UNSET:
@@ -276,6 +283,10 @@ def _raise_as_error(data: bytes, hidden: Sequence[str]) -> NoReturn:
     """Raise for a document that calls itself an error, with or without an `error` inside."""
     document = msgspec.json.decode(data)
     raise error_of_document(document.get("error") or document, hidden)
+
+
+def _says_nothing(part: WireChunkChoice) -> bool:
+    return part.finish_reason is None and part.logprobs is None and part.delta == _SILENCE
 
 
 def _merge_reasoning(message: WireDelta | WireMessage) -> None:

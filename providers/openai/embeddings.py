@@ -17,7 +17,7 @@ from gateway import EmbeddingAnswer, EmbeddingRequest, Embeddings, Target, compl
 from gateway.errors import UpstreamInvalidResponse
 from gateway.upstream_errors import error_of_document
 
-from .server import OpenAIServer
+from .server import OpenAIServer, SharedOptions
 
 _encoder = msgspec.json.Encoder()
 
@@ -51,7 +51,7 @@ class OpenAIEmbeddings(OpenAIServer, Embeddings):
         return read_embeddings(await self.post_whole("/embeddings", body, target), self.hidden)
 
 
-def embedding_body(request: EmbeddingRequest, target: Target, options: OpenAIServer.Options) -> bytes:
+def embedding_body(request: EmbeddingRequest, target: Target, options: SharedOptions) -> bytes:
     """The JSON to send for `request` to `target`."""
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))

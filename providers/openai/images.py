@@ -17,7 +17,7 @@ from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.upstream_errors import error_of_document
 
-from .server import OpenAIServer
+from .server import OpenAIServer, SharedOptions
 
 PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
 
@@ -66,7 +66,7 @@ _events = msgspec.json.Decoder(WireEvent)
 class OpenAIImages(OpenAIServer, Images):
     """`POST /images/generations`."""
 
-    def __init__(self, options: OpenAIServer.Options, upstream: Upstream) -> None:
+    def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
         super().__init__(options, upstream)
         said = options.image_response_format
         self.gives_urls = said == "send" or (said == "auto" and not self.official)
@@ -144,7 +144,7 @@ class ImageReader:
 
 
 def image_body(
-    request: ImageRequest, target: Target, options: OpenAIServer.Options, *, formats: bool, stream: bool
+    request: ImageRequest, target: Target, options: SharedOptions, *, formats: bool, stream: bool
 ) -> bytes:
     """The JSON to send for `request` to `target`; `formats`: the server knows `response_format`."""
     fields = dict(request.fields)

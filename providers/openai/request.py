@@ -6,15 +6,15 @@ Sharp edge: `request.fields` belongs to the call and may be used by another atte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Raw
 
 from gateway import ChatRequest, Target
 
-if TYPE_CHECKING:
-    from . import OpenAIProvider
+from .history import said_there
+from .presets import Instead, Quirks
 
 _TRUE = Raw(b"true")
 _WITH_USAGE = Raw(b'{"include_usage":true}')
@@ -24,24 +24,38 @@ _NULL = Raw(b"null")
 _encoder = msgspec.json.Encoder()
 
 
-def chat_body(request: ChatRequest, target: Target, options: OpenAIProvider.Options, *, stream: bool) -> bytes:
+class _Switch(msgspec.Struct):
+    """DeepSeek's `thinking`."""
+
+    type: str = ""
+
+
+_switch = msgspec.json.Decoder(_Switch)
+
+
+def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: bool) -> bytes:
     """The JSON to send for `request` to `target`."""
     fields = dict(request.fields)
     fields["model"] = _raw(target.model)
     fields.pop("stream_options", None)
     if stream:
         fields["stream"] = _TRUE
-        if not options.no_stream_options:
+        if not quirks.no_stream_options:
             fields["stream_options"] = _stream_options(request)
     else:
         fields.pop("stream", None)
-    if target.max_tokens_field:
-        _spell_max_tokens(fields, target.max_tokens_field)
-    if options.reasoning_effort and request.reasoning_effort in options.reasoning_effort:
-        fields["reasoning_effort"] = _raw(options.reasoning_effort[request.reasoning_effort])
-    for name, theirs in options.rename.items():
+    limit = target.max_tokens_field or quirks.max_tokens_field
+    if limit:
+        _spell_max_tokens(fields, limit)
+    if quirks.instead:
+        _say_otherwise(fields, request, quirks.instead)
+    for name, theirs in quirks.rename.items():
         if name in fields:
             fields[theirs] = fields.pop(name)
+    for name, value in quirks.always.items():
+        fields.setdefault(name, value)
+    if quirks.has_accent:
+        fields["messages"] = said_there(request, fields["messages"], quirks, thinks=_thinks(request, fields))
     return _encoder.encode(fields)
 
 
@@ -57,6 +71,26 @@ def _spell_max_tokens(fields: dict[str, Raw], name: str) -> None:
     values = [value for value in given if value != _NULL]
     if values:
         fields[name] = values[0]
+
+
+def _say_otherwise(fields: dict[str, Raw], request: ChatRequest, instead: Mapping[str, Instead]) -> None:
+    """Values that the server calls otherwise; what the caller said in the server's own words stays."""
+    for name, words in instead.items():
+        value = getattr(request, name)
+        if isinstance(value, str) and value in words:
+            fields.pop(name, None)
+            for theirs, said in words[value].items():
+                fields.setdefault(theirs, said)
+
+
+def _thinks(request: ChatRequest, fields: Mapping[str, Raw]) -> bool:
+    """Whether the answer will be thought about and may call tools: then DeepSeek wants its earlier thoughts back."""
+    if not request.as_tools:
+        return False
+    try:
+        return _switch.decode(fields.get("thinking", b"{}")).type != "disabled"
+    except msgspec.MsgspecError:
+        return True  # whatever the caller wrote there is for the server to judge
 
 
 def _raw(text: str) -> Raw:

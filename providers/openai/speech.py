@@ -18,7 +18,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.sse import DONE_DATA
 from gateway.upstream_errors import error_of_document
 
-from .server import OpenAIServer
+from .server import OpenAIServer, SharedOptions
 
 DELTA, DONE = "speech.audio.delta", "speech.audio.done"
 
@@ -71,7 +71,7 @@ class OpenAISpeech(OpenAIServer, Speech):
         raise UpstreamTruncated()
 
 
-def speech_body(request: SpeechRequest, target: Target, options: OpenAIServer.Options) -> bytes:
+def speech_body(request: SpeechRequest, target: Target, options: SharedOptions) -> bytes:
     """The JSON to send for `request` to `target`."""
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))

@@ -30,7 +30,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.sse import DONE_DATA
 from gateway.upstream_errors import error_of_document
 
-from .server import OpenAIServer
+from .server import OpenAIServer, SharedOptions
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class OpenAITranscription(OpenAIServer, Transcription):
 
 
 def transcription_form(
-    request: TranscriptionRequest, target: Target, options: OpenAIServer.Options, *, stream: bool
+    request: TranscriptionRequest, target: Target, options: SharedOptions, *, stream: bool
 ) -> Multipart:
     """The form to send for `request` to `target`; the file goes last, so that a server knows what to do with it."""
     form = Multipart()

@@ -39,11 +39,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SixNodes]:
 async def drilled(topology: Topology, folder, *, rounds: int, replay: bool = True) -> dict[str, int]:
     drill = Drill(topology.url, folder)
     off = await drill.run(topology, rounds=rounds, replay=replay)
+    holds = f"{drill.left_holding} nano still held, which was not waited for"
+    if replay:
+        holds = f"all holds ended {drill.released_within:.1f} s after it ({drill.left_holding} nano by their lease)"
     print(
         f"\n{type(topology).__name__}: {rounds} failovers, {drill.delivered} calls delivered, {drill.replays} replays, "
         f"{drill.unavailable} refused with 503, off by {sum(off.values())} nano in {len(off)} accounts; replayed "
-        f"{drill.replayed_within:.1f} s and all holds ended {drill.released_within:.1f} s after the last call "
-        f"({drill.left_holding} nano by their lease)"
+        f"{drill.replayed_within:.1f} s after the last call; {holds}"
     )
     return off
 

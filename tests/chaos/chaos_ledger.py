@@ -38,7 +38,7 @@ def test_balance_for_a_hundred_admits_exactly_a_hundred_of_a_thousand(world: Ope
 
 def test_hundred_thousand_steps_agree_with_the_model(world: OpenWorld) -> None:
     started = time.monotonic()
-    steps = walk(world, steps=100_000, per_run=250)
+    steps = walk(world, steps=100_000)
     figure(f"{steps:,} steps of the state machine: 0 divergence", started)
     assert steps >= 100_000
 

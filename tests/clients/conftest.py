@@ -1,8 +1,9 @@
 """One real gateway process for all clients, over an independent upstream and a scripted one.
 
 `served` has the address and a key; `poor_key` belongs to an account without money. Models on LiteLLM: words, record,
-tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, vectors, pictures, and closed,
-whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next would get.
+tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, vectors, pictures, voice, scribe,
+and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next
+would get.
 """
 
 from __future__ import annotations
@@ -48,6 +49,16 @@ price = { input = 1 }
 provider = "scripted"
 endpoints = ["images"]
 price = { per_image = { "*" = 0.001 } }
+
+[models.voice]
+provider = "scripted"
+endpoints = ["speech"]
+price = { per_character = 15 }
+
+[models.scribe]
+provider = "scripted"
+endpoints = ["transcription"]
+price = { per_second_in = 0.0001 }
 """
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from gateway.testing import Reply, RunningGateway
-from gateway.testing.openai_dialect import PIXEL
+from gateway.testing.openai_dialect import PIXEL, SOUNDS
 
 from .independent import ARGUMENTS, RECORD, SENTENCE
 from .scripted import (
@@ -214,3 +214,9 @@ def test_ai_sdk_embeds_and_draws(play: Play) -> None:
     assert seen["usage"]["tokens"] == 3
     images = play("ai_sdk", "images")
     assert images == [{"base64": PIXEL, "mediaType": "image/png"}] * 2
+
+
+def test_ai_sdk_speaks_and_listens(play: Play) -> None:
+    assert play("ai_sdk", "speech") == {"length": len(SOUNDS["mp3"]), "mediaType": "audio/mpeg"}
+    heard = play("ai_sdk", "transcript")
+    assert heard["text"] == "I heard 412 bytes"

@@ -379,20 +379,3 @@ async def test_claim_without_a_hold_runs_out(client: Client, gateway: Gateway, a
     await gateway.ledger.void(hold)
     await let_die(gateway, hold)
     assert (await post(client)).status == 200
-
-
-# The digest ----------------------------------------------------------------------------------------------------------
-
-
-def test_boundary_of_a_form_is_no_part_of_the_request() -> None:
-    def form(boundary: str, text: str) -> tuple[bytes, str]:
-        body = f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\n{text}\r\n--{boundary}--\r\n'.encode()
-        return body, f"multipart/form-data; boundary={boundary}"
-
-    def digest(boundary: str, text: str, path: str = "/v1/audio/transcriptions") -> str:
-        body, media_type = form(boundary, text)
-        return request_digest(path, body, media_type=media_type)
-
-    assert digest("one", "hello") == digest("2two2", "hello")
-    assert digest("one", "hello") != digest("one", "hullo")
-    assert digest("one", "hello") != digest("one", "hello", "/v1/audio/translations")

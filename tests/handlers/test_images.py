@@ -28,6 +28,8 @@ PROMPT = "a grey heron"
 CENT = NANO // 100
 #: Cents by size and quality: no row is as dear as the large one in high quality.
 PER_IMAGE = {"1024x1024": {"low": "0.01", "high": "0.04"}, "1536x1024": {"low": "0.02", "high": "0.08"}}
+#: Here most is left to "*", which is not the dearest.
+OPEN = {"*": "0.03", "512x512": {"low": "0.02", "high": "0.07", "*": "0.04"}, "1024x1024": {"low": "0.05"}}
 PER_TOKEN = {"input": 1000, "image_output": 1000}  # 0.001 a token
 TOKEN = NANO // 1000
 
@@ -53,7 +55,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "i1": model,
                 "tokens": {**model, "price": PER_TOKEN},
                 "both": {**model, "price": {**PER_TOKEN, "per_image": PER_IMAGE}},
-                "open": {**model, "price": {"per_image": {"*": {"low": "0.03", "*": "0.09"}, "512x512": "0.02"}}},
+                "open": {**model, "price": {"per_image": OPEN}},
                 "strict": {**model, "provider": "strict"},
                 "secret": {**model, "groups": ["inner"]},
                 "two": {**{k: v for k, v in model.items() if k not in ("provider", "model")},
@@ -259,7 +261,10 @@ async def test_fewer_images_cost_less_and_more_cost_no_more(
         # What no row names is charged as the dearest row, and the model may choose just that.
         ({"size": "1024x1024"}, 8 * CENT),
         ({"quality": "low"}, 8 * CENT),
-        ({"quality": "low", "model": "open"}, 3 * CENT),
+        ({"quality": "low", "model": "open"}, 5 * CENT),
+        ({"size": "512x512", "model": "open"}, 7 * CENT),
+        ({"size": "512x512", "quality": "low", "model": "open"}, 2 * CENT),
+        ({"size": "8x8", "quality": "low", "model": "open"}, 3 * CENT),
         ({"size": "auto", "quality": "auto", "n": 2}, 16 * CENT),
         ({}, 8 * CENT),
     ],
@@ -391,6 +396,19 @@ async def test_stream_that_ends_with_an_image_missing_is_an_error(
     assert events[-1][1]["error"]["code"] == "upstream_stream_truncated"
     assert not whole
     assert (await line_of(ledger, response)).amount == -CENT
+
+
+async def test_stream_of_more_images_than_asked_for_is_cut_to_those_and_charged_for_them(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    def double(reply: Reply) -> Reply:
+        return msgspec.structs.replace(reply, frames=(reply.frames or []) * 2)
+
+    upstream.tamper = double
+    response, events, whole = await stream(client, n=2, size="1024x1024", quality="low")
+    assert [name for name, _ in events] == ["image_generation.completed"] * 2
+    assert whole
+    assert (await line_of(ledger, response)).amount == -2 * CENT
 
 
 async def test_client_that_leaves_a_stream_pays_for_what_it_got(client: Client, accounts: Accounts) -> None:

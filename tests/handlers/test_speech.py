@@ -132,7 +132,8 @@ async def test_upstream_gets_the_fields_as_sent_and_its_own_name_of_the_model(
         seed=1,
     )
     assert upstream.seen[0].json == {
-        "model": "upstream-v1", "input": TEXT, "voice": {"id": "voice_1"}, "speed": 1.5, "instructions": "softly", "seed": 1,
+        "model": "upstream-v1", "input": TEXT, "voice": {"id": "voice_1"}, "speed": 1.5, "seed": 1,
+        "instructions": "softly",
     }  # fmt: skip
     assert response.headers["x-gateway-dropped-params"] == "api_key"
 

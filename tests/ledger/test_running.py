@@ -4,10 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway import errors
+from gateway import errors, running
 from gateway.ledger import GroupLimits, Ledger, Outcome
 from gateway.ledger import ledger as ledger_module
+from gateway.running import Running
 from tests.ledger.shards import without
+from tests.polling import until
 
 
 async def test_beat_renews_the_lease_and_stores_what_was_used(world):
@@ -166,4 +168,21 @@ async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monke
                 break
         else:
             pytest.fail("the second round did not find it")
+        await w.proved()
+
+
+async def test_worker_sweeps_with_its_beats(world, monkeypatch):
+    monkeypatch.setattr(running, "BEAT_EVERY", 0.02)
+    async with world() as w:
+        await w.expire(await w.admit(await w.caller()))
+        worker = Running(w.ledger, w.store)
+        worker.start()
+        try:
+
+            async def released() -> bool:
+                return (await w.accounts.show("acme")).held == 0
+
+            await until(released)
+        finally:
+            await worker.close()
         await w.proved()

@@ -1,4 +1,4 @@
-"""Cohere's side of the wire, for tests: fixtures of the vendor's shape as replies, and a provider that talks to them."""
+"""Cohere's side of the wire, for tests: fixtures of the vendor's shape as replies, and a provider to read them."""
 
 from __future__ import annotations
 

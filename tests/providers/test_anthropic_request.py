@@ -113,7 +113,7 @@ def test_later_instructions_join_the_users_turn() -> None:
 
 def test_messages_of_one_side_are_merged_and_empty_texts_removed() -> None:
     sent = messages(
-        user("a"), {"role": "assistant", "content": ""}, user([text(" \n"), text("b")]), user("c"), user("")
+        user("a"), {"role": "assistant", "content": ""}, user([text(" \n"), text("b")]), user("c"), user(" ")
     )
     assert sent == [user([text("a"), text("b"), text("c")])]
 

@@ -1,4 +1,4 @@
-"""What the `bedrock` provider sends: every row of the wire contract, each body judged by botocore's model of the API."""
+"""What the `bedrock` provider sends: each row of the wire contract, every body judged by botocore's model of it."""
 
 from __future__ import annotations
 

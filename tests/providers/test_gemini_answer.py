@@ -162,8 +162,11 @@ async def test_blocked_prompt_is_a_choice_with_a_refusal() -> None:
     ],
 )
 async def test_answer_that_is_none_is_an_invalid_response(body: bytes) -> None:
+    reply = Reply(body=body, headers={"Content-Type": "application/json"})
     with pytest.raises(UpstreamInvalidResponse):
-        await answer_to(Reply(body=body, headers={"Content-Type": "application/json"}))
+        await answer_to(reply)
+    with pytest.raises((UpstreamInvalidResponse, UpstreamTruncated)):
+        await chunks_of(reply)
 
 
 # Streams -----------------------------------------------------------------------------------------------------------
@@ -212,6 +215,18 @@ async def test_streamed_candidates_end_each_for_itself() -> None:
     assert texts == {0: "aA", 1: "bB"}
     with pytest.raises(UpstreamTruncated):
         await chunks_of(*frames[:2], request=chat_request(n=2, stream=True))
+
+
+async def test_candidate_that_begins_after_another_ended_is_waited_for() -> None:
+    frames = [
+        document(candidate(part(text="a"), finish="STOP"), usage=usage(3, 1)),
+        document(candidate(part(text="b"), finish="STOP", index=1), usage=usage(3, 2)),
+    ]
+    apart = msgspec.structs.replace(sse(*frames), interval=0.02)  # frames that arrive together are read together
+    chunks = await chunks_of(apart, request=chat_request(n=2, stream=True))
+    assert spelled(chunks, "content") == "ab"
+    found = last_usage(chunks)
+    assert found is not None and found.completion_tokens == 2
 
 
 async def test_usage_that_comes_after_the_finish_is_not_lost() -> None:

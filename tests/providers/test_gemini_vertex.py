@@ -111,8 +111,10 @@ async def test_failed_renewal_does_no_harm_while_the_old_token_is_good() -> None
     source.error = OSError("down")
     for _ in range(5):
         assert await bearer(token) == "1"
-    await until(lambda: len(source.threads) == 2)
-    assert await bearer(token) == "1" and len(source.threads) == 2, "tried again at once"
+    failed = token._renewal
+    assert failed is not None
+    await until(failed.done)
+    assert await bearer(token) == "1" and token._renewal is failed, "tried again at once"
 
 
 async def test_no_token_is_an_error_that_another_target_may_answer_and_is_tried_again() -> None:

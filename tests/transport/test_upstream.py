@@ -415,3 +415,19 @@ async def test_multipart_streams_files_and_survives_hostile_names() -> None:
         assert fake.seen[0].headers["content-type"] == form.content_type
         assert body.count(b"RIFF") == 3000 and b"\r\nX: y" not in body
         assert b'name="model"\r\n\r\nwhisper\r\n' in body
+
+
+async def test_multipart_whose_files_have_a_size_says_how_long_it_is() -> None:
+    async def audio() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"RIFF" * 1000
+
+    form = Multipart().field("prompt", "Vögel").file("file", audio(), filename="ä.wav", size=12_000)
+    async with FakeUpstream() as fake, upstream() as link:
+        fake.enqueue(Reply())
+        async with await link.send("POST", fake.url, body=form):
+            pass
+        seen = fake.seen[0]
+        assert seen.headers["content-length"] == str(len(seen.body)) == str(form.length)
+        assert "transfer-encoding" not in seen.headers
+        assert Multipart().file("file", audio(), filename="a.wav").length is None

@@ -1,6 +1,8 @@
 // Scenes with the AI SDK and its provider for OpenAI-compatible servers: `node ai_sdk.mjs SCENE` prints JSON.
+import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { embedMany, generateImage, generateText, isStepCount, jsonSchema, Output, streamText, tool } from "ai";
+import { embedMany, generateImage, generateSpeech, generateText, isStepCount, jsonSchema, Output } from "ai";
+import { streamText, tool, transcribe } from "ai";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 const gateway = createOpenAICompatible({
@@ -10,6 +12,7 @@ const gateway = createOpenAICompatible({
   includeUsage: true,
   supportsStructuredOutputs: true,
 });
+const sounds = createOpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY });
 const prompt = "Hello";
 const maxRetries = 0;
 const port = { type: "object", properties: { port: { type: "string" } }, required: ["port"], additionalProperties: false };
@@ -89,6 +92,15 @@ const scenes = {
   async images() {
     const { images } = await generateImage({ model: gateway.imageModel("pictures"), prompt, n: 2, maxRetries });
     return images.map(({ base64, mediaType }) => ({ base64, mediaType }));
+  },
+  async speech() {
+    const { audio } = await generateSpeech({ model: sounds.speech("voice"), text: "Three herons", voice: "alloy", maxRetries });
+    return { length: audio.uint8Array.length, mediaType: audio.mediaType };
+  },
+  async transcript() {
+    const audio = Buffer.concat([Buffer.from("RIFF\0\0\0\0WAVE", "latin1"), Buffer.alloc(400)]); // enough of a WAV
+    const { text, durationInSeconds } = await transcribe({ model: sounds.transcription("scribe"), audio, maxRetries });
+    return { text, durationInSeconds };
   },
   async broken() {
     const { text, errors, thrown } = await read({ model: gateway("scripted") });

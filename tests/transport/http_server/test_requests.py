@@ -10,7 +10,8 @@ from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
-from gateway.transport.http_parser import HeaderNames, RequestHeaders
+from gateway.errors import BadRequest
+from gateway.transport.http_parser import HeaderNames, RequestHeaders, RequestParser
 
 pytestmark = pytest.mark.gen_test
 
@@ -249,3 +250,39 @@ async def test_headers_are_built_as_tornado_builds_them(io_loop: IOLoop) -> None
     ours.add("X-A", "3")
     assert ours["x-a"] == "1,2,3"
     assert ours.copy()["X-A"] == "1,2,3"
+
+
+async def test_repeated_headers_are_all_heard_however_the_head_arrives(io_loop: IOLoop) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a: 2\r\nX-A: 3 \r\nX-B: b\r\n\r\n"
+    for step in (len(head), 40, 7, 1):
+        parser = RequestParser(HeaderNames(), max_header_bytes=1000, max_header_count=5)
+        data = bytearray(head)
+        for start in range(0, len(head), step):
+            stop = min(start + step, len(head))
+            assert parser.feed(data, start, stop) == stop
+        assert parser.head is not None
+        assert list(parser.head.headers.get_all()) == [
+            ("Host", "x"),
+            ("X-A", "1"),
+            ("X-A", "2"),
+            ("X-A", "3"),
+            ("X-B", "b"),
+        ]
+        assert parser.head.headers.get("X-A") == "1,2,3"
+
+
+@pytest.mark.parametrize("head", [b"Host: x\r\nHost: y\r\n", b"Host: x\r\nhost: x\r\n", b""])
+async def test_a_second_host_is_refused_however_the_head_arrives(head: bytes, io_loop: IOLoop) -> None:
+    data = bytearray(b"GET / HTTP/1.1\r\n" + head + b"X-A: 1\r\n\r\n")
+    for step in (len(data), 5):
+        parser = RequestParser(HeaderNames(), max_header_bytes=1000, max_header_count=5)
+        with pytest.raises(BadRequest, match="exactly one Host"):
+            for start in range(0, len(data), step):
+                parser.feed(data, start, min(start + step, len(data)))
+
+
+async def test_too_many_headers_are_counted_with_their_repetitions(io_loop: IOLoop) -> None:
+    parser = RequestParser(HeaderNames(), max_header_bytes=1000, max_header_count=5)
+    data = bytearray(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: 1\r\n" * 5 + b"\r\n")
+    with pytest.raises(BadRequest, match="more than 5 headers"):
+        parser.feed(data, 0, len(data))

@@ -1,0 +1,77 @@
+"""`gateway models --health` and `gateway plugins` tell what the running gateway found out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from gateway.circuit import Circuit, Place
+from gateway.health import Health
+from gateway.health_sharing import HealthSharing, read_news
+from gateway.metrics import Metrics
+from gateway.store import Store
+from tests.cli.conftest import Terminal
+from tests.polling import until
+
+
+def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
+    """A worker opens those circuits and tells."""
+
+    async def worker() -> None:
+        store = await Store.open(socket)
+        health = Health(Metrics())
+        sharing = HealthSharing(health, store)
+        for place, cause in opened:
+            circuit: Circuit = health.circuit(place.provider, max(place.credential, 0), place.model or "x")
+            while circuit.place != place:
+                assert circuit.above is not None
+                circuit = circuit.above
+            circuit.open(cause, time.monotonic(), 30.0)  # type: ignore[arg-type]  # one of the causes
+
+        async def told() -> bool:
+            return len(await read_news(store)) == len(opened)
+
+        await until(told)  # type: ignore[arg-type]
+        await sharing.close()
+        await store.close()
+
+    asyncio.run(worker())
+
+
+def test_health_shows_each_target_and_until_when_it_is_left_alone(terminal: Terminal, valkey: Path) -> None:
+    found_out(valkey, (Place("fake", 0, "a"), "failures"))
+    rows = terminal.json("models", "--health")
+    states = {(row["model"], row["upstream_model"]): (row["state"], row["cause"]) for row in rows}
+    assert states == {
+        ("fake-chat", "fake-chat"): ("ok", ""),
+        ("other", "a"): ("open", "failures"),
+        ("other", "other"): ("ok", ""),
+    }
+    assert all(row["until"].endswith("Z") for row in rows if row["state"] == "open")
+    assert "failures" in terminal.ok("models", "--health")
+
+
+def test_a_refused_credential_shows_at_all_its_targets(terminal: Terminal, valkey: Path) -> None:
+    found_out(valkey, (Place("fake", 0), "credential"))
+    assert {row["cause"] for row in terminal.json("models", "--health")} == {"credential"}
+
+
+def test_a_quarantined_plugin_is_shown_with_its_reason(terminal: Terminal, valkey: Path) -> None:
+    found_out(valkey, (Place("fake"), "plugin"))
+    [report] = [report for report in terminal.json("plugins") if report["name"] == "fake"]
+    assert report["state"] == "quarantined"
+    assert "provider fake keeps failing" in report["reason"]
+
+
+def test_without_news_every_target_is_well_and_no_plugin_quarantined(terminal: Terminal) -> None:
+    assert {row["state"] for row in terminal.json("models", "--health")} == {"ok"}
+    assert {report["state"] for report in terminal.json("plugins")} == {"active"}
+
+
+def test_plugins_are_shown_without_a_store(terminal: Terminal, tmp_path: Path) -> None:
+    config = tmp_path / "elsewhere.toml"
+    config.write_text(f'[store]\nurl = "unix://{tmp_path}/nobody"\n[providers.fake]\nplugin = "fake"\n')
+    result = terminal.run("plugins", "--config", str(config))
+    assert result.exit_code == 0
+    assert "not known" in result.stderr
