@@ -1,0 +1,84 @@
+"""The matrix of docs/providers/matrix.md, made from the code: `python -m tests.provider_matrix` writes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.fitting import HONOURED
+from gateway.plugins import load_plugins
+from gateway.provider import CAPABILITIES, Provider, capabilities_of
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.embeddings import EmbeddingRequest
+from gateway.schemas.images import ImageRequest
+from gateway.schemas.speech import SpeechRequest
+from gateway.schemas.transcription import TranscriptionRequest
+from gateway.settings import PluginSettings
+
+PAGE = Path(__file__).parent.parent / "docs" / "providers" / "matrix.md"
+
+REQUESTS: Mapping[str, Any] = {
+    "chat": ChatRequest,
+    "embeddings": EmbeddingRequest,
+    "images": ImageRequest,
+    "speech": SpeechRequest,
+    "transcription": TranscriptionRequest,
+}
+MEDIA = ("image_url", "input_audio", "file")  # parts of a chat message that are more than text
+REFUSAL = {"semantic": "400", "sampling": "dropped, told", "hint": "dropped"}
+
+HEAD = """# What each provider can do
+
+This page is made from the code by `python -m tests.provider_matrix`, and a test holds it to the code.
+
+A field that the chosen provider cannot honour is treated by its class: a *semantic* one would change the meaning of the
+answer and is refused with 400 `unsupported_parameter`; a *sampling* one is dropped and named in
+`x-gateway-dropped-params`; a *hint* is dropped without a word. Where a model has several targets, those that can honour
+the request are asked. A model's `unsupported_params` drops sampling fields that its provider knows and it does not.
+Some values are refused beside what stands here, such as an image by URL where the dialect takes none.
+"""
+
+
+def built_in_providers() -> dict[str, type[Provider]]:
+    """Every provider that comes with the gateway, by name; the fake one stands for nobody."""
+    plugins = load_plugins(PluginSettings())
+    ours = {name for report in plugins.reports if report.source == "built-in" for name in report.providers}
+    return {name: kind for name, kind in sorted(plugins.providers.items()) if name in ours and name != "fake"}
+
+
+def page() -> str:
+    """The whole page."""
+    providers = built_in_providers()
+    parts = [HEAD, "## Capabilities\n", _table(["provider", *CAPABILITIES], _capabilities(providers))]
+    for capability in CAPABILITIES:
+        able = {name: kind for name, kind in providers.items() if capability in capabilities_of(kind)}
+        rows = list(_fields(capability, able))
+        if rows:
+            parts += [f"## Fields of {capability}\n", _table(["field", "class", *able], rows)]
+    return "\n".join(parts)
+
+
+def _capabilities(providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:
+    for name, kind in providers.items():
+        have = capabilities_of(kind)
+        yield [f"`{name}`", *("yes" if capability in have else "–" for capability in CAPABILITIES)]
+
+
+def _fields(capability: str, providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:
+    honoured = HONOURED[CAPABILITIES[capability]]
+    parts = dict.fromkeys(MEDIA, "semantic") if capability == "chat" else {}
+    for field, kind in {**REQUESTS[capability].field_classes, **parts}.items():
+        if kind == "core":
+            continue  # every provider honours those, or it has not the capability
+        fields = (honoured(provider) for provider in providers.values())  # type: ignore[arg-type]  # a class attribute
+        yield [f"`{field}`", kind, *("yes" if known is None or field in known else REFUSAL[kind] for known in fields)]
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,13 @@
+"""The provider matrix in the docs says what the code does."""
+
+from __future__ import annotations
+
+from tests.provider_matrix import PAGE, built_in_providers, page
+
+
+def test_page_is_what_the_code_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.provider_matrix"
+
+
+def test_every_built_in_provider_has_a_page_of_its_own() -> None:
+    assert {path.stem for path in PAGE.parent.glob("*.md")} - {"matrix"} == set(built_in_providers())
