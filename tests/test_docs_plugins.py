@@ -55,7 +55,7 @@ def methods(capability: type) -> dict[str, str]:
     return {name: f"{name}({', '.join(inspect.signature(call).parameters)})" for name, call in found.items()}
 
 
-@pytest.mark.parametrize("name", ["Chat", "Embeddings", "Images"])
+@pytest.mark.parametrize("name", ["Chat", "Embeddings", "Images", "Speech", "Transcription"])
 def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
     (section,) = re.findall(rf"^### {name}\n(.*?)(?=^###? )", DOCS, re.MULTILINE | re.DOTALL)
     capability = getattr(gateway, name)
@@ -66,9 +66,17 @@ def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
 
 
 def test_words_about_requests_and_answers_are_attributes_of_theirs() -> None:
-    kinds = (gateway.ChatRequest, gateway.EmbeddingRequest, gateway.ImageRequest)
+    kinds = (
+        gateway.ChatRequest,
+        gateway.EmbeddingRequest,
+        gateway.ImageRequest,
+        gateway.SpeechRequest,
+        gateway.TranscriptionRequest,
+    )
     for name in re.findall(r"`request\.([a-z_]+)`", DOCS):
         assert any(hasattr(kind, name) for kind in kinds), name
     for name in ("size", "quality", "background", "output_format"):
         assert name in gateway.ImageAnswer.__struct_fields__
     assert {"partial_index", "usage"} <= set(gateway.ImageEvent.__struct_fields__)
+    assert {"duration", "segments", "words", "usage"} <= set(gateway.Transcript.__struct_fields__)
+    assert {"filename", "media_type", "size", "seconds"} <= set(gateway.AudioFile.__annotations__)

@@ -99,6 +99,10 @@ def test_digest_is_another_for_another_form() -> None:
     assert len(found) == 1 + len(others)
 
 
+def test_content_cannot_pass_for_the_end_of_another_part() -> None:
+    assert digest([("b", b"1", None), ("c", b"2", None)]) != digest([("c", b"1b\x002", None)])
+
+
 # What is no form -----------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from gateway.price import Price, price_on
 if TYPE_CHECKING:
     from gateway.settings import ModelSettings, PriceSettings, Settings
 
-COLUMNS = ("id", "provider", "model", "groups", "price", "price_version")
+COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version")
 
 
 HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", "cause", "until")

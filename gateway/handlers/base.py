@@ -211,7 +211,6 @@ class BaseHandler(HTTPMessageDelegate):
             detail=self.detail,
         )
 
-
     def told(self, name: str) -> str:
         """A short header that the caller sent about itself; empty when it is absent or odd."""
         value = self.headers.get(name)

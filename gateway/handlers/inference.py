@@ -33,6 +33,7 @@ from gateway.errors import (
     InvalidJSON,
     ModelNotFound,
     ModelNotPermitted,
+    NoHealthyUpstream,
     RequestTooLarge,
     UnsupportedContentType,
     UnsupportedParameter,
@@ -367,9 +368,14 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """Find who can serve the request, and what each of them will see of it; BadRequest when nobody can."""
         if self.endpoint not in model.endpoints:
             raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
+        candidates = self.gateway.router.resolve(model, self.capability)
+        if model.fallbacks:  # which may be models of another kind on a provider that can do both
+            candidates = [one for one in candidates if self.endpoint in one.model.endpoints]
+            if not candidates:
+                raise NoHealthyUpstream()
         self.fitted = fit(
             request,
-            self.gateway.router.resolve(model, self.capability),
+            candidates,
             self.capability,
             unknown_params=self.gateway.settings.server.unknown_params,
             check=self.check_candidate,
@@ -388,7 +394,11 @@ class InferenceHandler(KeyedHandler, Generic[R]):
     async def open_stream(self, call: Call, attempt: Callable[[Fitted[R]], AsyncIterator[T]]) -> Opened[T]:
         """The first stream that yields something; meanwhile the client is kept waiting by comments."""
         self.stream = self.make_stream()
-        opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
+        started = time.monotonic()
+        try:
+            opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
+        finally:
+            call.upstream_waited = time.monotonic() - started
         self.describe(call)
         return opened
 
@@ -400,7 +410,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         rest, stream = opened.rest, self.stream
         assert stream is not None
         place: Place | None = None  # where it is noted what was delivered, in case this worker is killed
-        taken = 0
+        taken, started = 0, time.monotonic()
         try:
             while item is not None:
                 frames = shaper.feed(item)
@@ -428,6 +438,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             # A third-party provider may raise anything, and yield anything that the shaper chokes on.
             raise self.gateway.dispatcher.contain(opened.candidate, error) from error
         finally:
+            call.upstream_waited += time.monotonic() - started  # before the settlement, which tells the metrics
             await self._close(opened)
 
     def end_stream(self, call: Call, last: bytes) -> None:

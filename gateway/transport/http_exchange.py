@@ -111,7 +111,7 @@ class Exchange(HTTPConnection):
         if connection is None:
             return
         plain = code not in BODILESS and len(body) <= COPY_UP_TO and head.start_line.method != "HEAD"
-        if not plain or self.headers_written or not OWN_HEADERS.isdisjoint(headers):
+        if not plain or self.headers_written or "Content-Length" in headers or not OWN_HEADERS.isdisjoint(headers):
             self.write_head(code, {**headers, "Content-Length": str(len(body))}, body)
             self.finish()
             return

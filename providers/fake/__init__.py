@@ -8,8 +8,8 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     fail_after = 2                 # chunks
     error = "UpstreamOverloaded"
 
-Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour; a script's waits and
-failures hold for them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass;
+Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour, speech a tone, transcripts
+words about the file; a script's waits and failures hold for them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass;
 that is their purpose.
 """
 

@@ -71,17 +71,21 @@ def _change(message: Message, quirks: Quirks, *, thinks: bool) -> Change | None:
 def _change_of_answer(message: AssistantMessage, quirks: Quirks, *, thinks: bool) -> Change | None:
     reasoned = message.reasoning_content is not None or message.reasoning is not None
     reasoned = reasoned or message.reasoning_details is not UNSET or message.thinking_blocks is not UNSET
-    name = {"never": "", "as_reasoning": "reasoning", "with_tools": "reasoning_content" if thinks else ""}
     renames = reasoned and quirks.reasoning_back != "as_sent"
     shortens = quirks.short_call_ids and any(not _SHORT_ID.fullmatch(call.id) for call in message.tool_calls or ())
-    if not renames and not shortens:
+    keys = quirks.answer_keys
+    if not renames and not shortens and keys is None:
         return None
 
     def change(fields: Fields, typed: AssistantMessage) -> None:
         if renames:
-            _rename_reasoning(fields, typed, name[quirks.reasoning_back])
+            name = "reasoning" if quirks.reasoning_back == "as_reasoning" else "reasoning_content" if thinks else ""
+            _rename_reasoning(fields, typed, name)
         if shortens:
             _shorten_call_ids(fields)
+        if keys is not None:
+            for key in fields.keys() - keys:
+                del fields[key]
 
     return change
 

@@ -143,9 +143,7 @@ class ImageReader:
         return usage
 
 
-def image_body(
-    request: ImageRequest, target: Target, options: SharedOptions, *, formats: bool, stream: bool
-) -> bytes:
+def image_body(request: ImageRequest, target: Target, options: SharedOptions, *, formats: bool, stream: bool) -> bytes:
     """The JSON to send for `request` to `target`; `formats`: the server knows `response_format`."""
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))

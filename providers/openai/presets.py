@@ -26,7 +26,7 @@ ALL_FIELDS = frozenset(FIELD_CLASS) | {"image_url", "input_audio", "file"}
 UNKNOWN = "*"
 
 Instead = Mapping[str, Mapping[str, Raw]]  # by a field's value: the fields that say it there
-ReasoningBack = Literal["as_sent", "never", "as_reasoning", "with_tools"]
+ReasoningBack = Literal["as_sent", "as_reasoning", "with_tools"]
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -41,14 +41,15 @@ class Quirks(Struct, frozen=True, kw_only=True):
     no_stream_options: bool = False
     max_tokens_field: str = ""  # the only spelling it obeys
     developer_role: bool = True  # otherwise such messages are sent as `system`
-    reasoning_back: ReasoningBack = "as_sent"  # what becomes of earlier answers' reasoning
+    answer_keys: frozenset[str] | None = None  # what earlier answers may consist of; None: whatever comes
+    reasoning_back: ReasoningBack = "as_sent"  # what becomes of their reasoning
     short_call_ids: bool = False  # ids of tool calls must be nine letters or digits
     flat_audio: bool = False  # `input_audio` is the base64 itself
 
     @property
     def has_accent(self) -> bool:
         """Whether messages are not simply what OpenAI would be sent."""
-        if not self.developer_role or self.short_call_ids or self.flat_audio:
+        if not self.developer_role or self.answer_keys is not None or self.short_call_ids or self.flat_audio:
             return True
         return self.reasoning_back != "as_sent"
 
@@ -128,7 +129,7 @@ PRESETS: Mapping[str, Quirks] = MappingProxyType(
             no_stream_options=True,
             max_tokens_field="max_tokens",
             developer_role=False,
-            reasoning_back="never",
+            answer_keys=frozenset({"role", "content", "tool_calls", "prefix"}),
             short_call_ids=True,
             flat_audio=True,
         ),
@@ -150,6 +151,7 @@ PRESETS: Mapping[str, Quirks] = MappingProxyType(
             instead={**_THREE_LEVELS, "service_tier": _GROQ_TIERS},
             no_stream_options=True,  # usage comes all the same, in `x_groq`
             developer_role=False,
+            answer_keys=frozenset({"role", "content", "name", "tool_calls", "reasoning"}),
             reasoning_back="as_reasoning",
         ),
         "xai": Quirks(

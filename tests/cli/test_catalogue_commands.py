@@ -29,6 +29,19 @@ def test_models_shows_what_the_configuration_serves(terminal: Terminal) -> None:
     assert [target["weight"] for target in other["targets"]] == [2, 1]
 
 
+def test_models_shows_what_each_one_serves(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nfree = true\n'
+        'endpoints = ["embeddings", "images"]\n'
+    )
+    [model] = terminal.json("models")
+    assert model["endpoints"] == ["embeddings", "images"]
+    heads, row = terminal.ok("models").splitlines()[:2]
+    assert "endpoints" in heads.lower()
+    assert "embeddings" in row
+    assert "images" in row
+
+
 def test_models_prints_a_price_in_full(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n[models.m.price]\ninput = 1\noutput = 2\n'

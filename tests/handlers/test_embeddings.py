@@ -46,6 +46,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "secret": {**model, "groups": ["inner"]},
                 "two": {"targets": places, "strategy": "in_order", "price": PRICE, "endpoints": ["embeddings"]},
                 "chat": {"provider": "up", "price": {"input": 1, "output": 1}},
+                "lonely": {**model, "fallbacks": ["chat"]},
                 "made-up": {"provider": "fake", "price": PRICE, "endpoints": ["embeddings"]},
             },
         },
@@ -291,6 +292,13 @@ async def test_bad_answer_of_one_target_is_followed_by_the_next_and_charged_once
     line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
     assert line.amount == -7 * TOKEN
     assert line.meta["attempts"] == 2
+
+
+async def test_fallback_of_another_kind_is_never_asked_for_vectors(client: Client, upstream: FakeUpstream) -> None:
+    upstream.answer = lambda _: Reply.error(500, "broken")
+    response, _ = await embed(client, model="lonely")
+    assert response.status == 502
+    assert {seen.json["model"] for seen in upstream.seen} == {"upstream-e1"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gateway.accounts import Accounts
 from gateway.errors import InvalidApiKey
 from gateway.keys import Keys
 from gateway.ledger import Ledger
+from gateway.metrics import Delta, Totals
 from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
@@ -360,6 +361,23 @@ async def test_stream_of_several_images_has_a_completed_event_for_each(client: C
     assert whole
     assert [name for name, _ in events] == ["image_generation.completed"] * 3
     assert (await line_of(ledger, response)).amount == -3 * CENT - (10 + 300) * TOKEN
+
+
+async def test_time_spent_on_the_upstream_is_no_overhead_of_ours(
+    client: Client, gateway: Gateway, upstream: FakeUpstream
+) -> None:
+    upstream.tamper = lambda reply: msgspec.structs.replace(reply, interval=0.2)
+    _, events, _ = await stream(client, n=3)
+    assert len(events) == 3
+    totals = Totals()
+    totals.merge(gateway.metrics.drain() or Delta(), source="w")
+    text = totals.text()[0].decode()
+    took, ours = (
+        float(next(line for line in text.splitlines() if line.startswith(f'{name}_sum{{endpoint="images"')).split()[-1])
+        for name in ("gateway_request_duration_seconds", "gateway_overhead_seconds")
+    )
+    assert took > 0.6
+    assert ours < 0.2
 
 
 async def test_failure_before_the_first_event_has_its_status(client: Client, upstream: FakeUpstream) -> None:

@@ -266,6 +266,17 @@ async def test_failure_before_the_first_byte_is_followed_by_the_next_target_unse
     assert (line.amount, line.meta["attempts"]) == (-len(TEXT) * CHARACTER, 2)
 
 
+async def test_answer_without_sound_is_none_and_costs_nothing(
+    client: Client, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    done = {"type": "speech.audio.done", "usage": {"input_tokens": 3, "output_tokens": 3}}
+    upstream.answer = lambda _: Reply.stream([done], done=False)
+    status, error = await refused(client, stream_format="sse")
+    assert (status, error["code"]) == (502, "upstream_invalid_response")
+    account = await accounts.show("acme")
+    assert (account.balance, account.held) == (10 * NANO, 0)
+
+
 async def test_sound_that_breaks_off_does_not_look_whole(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:

@@ -1,4 +1,4 @@
-"""Mangled forms through the whole gateway: an answer or a 400 in OpenAI's shape, nothing else, and nothing left over."""
+"""Mangled forms through the whole gateway: an answer or a 400 in OpenAI's shape, and nothing left over."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ import pytest
 from gateway.accounts import Accounts
 from gateway.keys import NewKey
 from gateway.server import Gateway
+from gateway.settings import Settings, demo_settings
 from gateway.testing.transcription_cases import RecordedSilence
 from gateway.transport.http_server import HTTPServer
 
 PATH = "/v1/audio/transcriptions"
 ROUNDS = 400
 SPLICES = (
-    b"--edge", b"--edge--", b"\r\n--edge\r\n", b"\r\n\r\n", b"\0", b"\xff\xfe", b"name=", b'filename="a.wav"', b'"', b";",
-    b"Content-Disposition: form-data; name=", b"Content-Transfer-Encoding: base64\r\n", b"[]", b"{", b"stream", b"true",
+    b"--edge", b"--edge--", b"\r\n--edge\r\n", b"\r\n\r\n", b"\0", b"\xff\xfe", b"name=", b'filename="a.wav"', b'"',
+    b"Content-Disposition: form-data; name=", b"Content-Transfer-Encoding: base64\r\n", b"[]", b"{",
+    b"stream", b"true", b";",
 )  # fmt: skip
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The demo's models."""
+    return demo_settings(tmp_path)
 
 
 def form() -> bytes:

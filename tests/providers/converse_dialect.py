@@ -1,4 +1,4 @@
-"""Bedrock's side of the wire, for tests: an encoder of event-stream frames of our own, fixtures, a provider to read them.
+"""Bedrock's side of the wire, for tests: an encoder of event-stream frames, fixtures, and a provider to read them.
 
 `frame` is written from the format's description and shares nothing with the decoder under test; botocore, which reads
 what it writes in `test_bedrock_event_stream`, vouches for it.

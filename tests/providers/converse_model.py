@@ -1,4 +1,4 @@
-"""botocore's model of Bedrock's API as a judge of our requests: shapes, limits, patterns, words, and the bytes it sends."""
+"""botocore's model of Bedrock's API as a judge of our requests: shapes, limits, patterns, words, bytes on the wire."""
 
 from __future__ import annotations
 

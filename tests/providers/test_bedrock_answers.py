@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator
+from functools import cache
 from typing import Any, cast
 
 import botocore.config
@@ -81,11 +82,17 @@ def calls_of(answer: ChatCompletion) -> list[tuple[str, Any, Any]]:
 # botocore as the judge of our fixtures, and of our fake upstream ------------------------------------------------------
 
 
+@cache
+def session() -> Any:
+    """One for all tests, since it keeps the models it has read from its files."""
+    return botocore.session.Session()
+
+
 async def asked_by_botocore(reply: Reply, operation: str) -> Any:
     """What an unmodified AWS client makes of `reply`."""
 
     def ask() -> Any:
-        client = botocore.session.Session().create_client(
+        client = session().create_client(
             "bedrock-runtime",
             region_name=REGION,
             endpoint_url=fake.url,

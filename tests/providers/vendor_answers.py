@@ -1,4 +1,4 @@
-"""What each vendor with a preset really sends: whole answers, and streams byte by byte, comments and blank lines included.
+"""What each vendor with a preset really sends: whole answers, and streams byte by byte, with comments and blank lines.
 
 Groq's are also read by Groq's own SDK (`test_presets.py`), which refuses keys it does not know.
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import BadRequest
@@ -123,6 +123,7 @@ def test_any_bytes_anywhere_decode_or_are_refused(at, junk, cut):
 def test_the_walk_finds_every_fault_that_msgspec_finds(path, value):
     """The fallback to msgspec's own words is for dense bodies only: on small ones the walk must not disagree."""
     body = json.dumps(replace(GOOD, path, value)).encode()
+    assume(b"Infinity" not in body)  # which json.dumps writes, and which is no JSON
     try:
         decoded = msgspec.json.decode(body, type=ChatRequest)
     except msgspec.ValidationError:
