@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.contenders import Contender, Place, Running
 from benchmarks.cores import share_out
 from benchmarks.fault import BenchFault
-from benchmarks.load import Result, Spread, http_request, run_load
+from benchmarks.load import Load, Result, Spread, http_request, run_load
 from benchmarks.processes import CoreMeter, CpuMeter, rss
 from benchmarks.scenarios import Point, Scenario
 from benchmarks.upstream import mock_upstream
@@ -64,7 +64,7 @@ def _turn(scenario: Scenario, contender: Contender, number: int, plan: Plan) -> 
         try:
             with _started(scenario, contender, batch[0].workers, plan) as (server, place):
                 while left:
-                    taken = measure(left[0], server, place, plan)
+                    taken = measure(left[0].load, server, place, plan)
                     yield _sample(scenario, left.pop(0), contender, number, taken)
         except BenchFault as fault:  # the other contenders go on
             for point in left:
@@ -98,8 +98,11 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     until_held: float  # seconds from the start of the load to the measured time
 
 
-def measure(point: Point, server: Running, place: Place, plan: Plan) -> Measurement:
-    """Run the point's load once, and read the processes when its measured time begins and ends."""
+def measure(load: Load, server: Running, place: Place, plan: Plan, *, requests: Sequence[bytes] = ()) -> Measurement:
+    """Run a load once, and read the processes when its measured time begins and ends.
+
+    `requests`, all of one length, are sent in turn; without them it is the same one again and again.
+    """
     store_pids = (server.store_pid,) if server.store_pid else ()
     meters: list[CpuMeter | CoreMeter] = []
     used: list[float] = []
@@ -116,9 +119,10 @@ def measure(point: Point, server: Running, place: Place, plan: Plan) -> Measurem
 
     before, started = rss(server.pids), time.monotonic()
     result = run_load(
-        point.load,
+        load,
         port=server.port,
-        request=http_request(point.load, path=server.path, headers=server.headers),
+        request=b"".join(requests) or http_request(load, path=server.path, headers=server.headers),
+        variants=len(requests) or 1,
         folder=place.folder,
         cores=place.cores.load,
         warmup=plan.warmup,

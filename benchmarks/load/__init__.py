@@ -21,6 +21,9 @@ SOURCE = Path(__file__).with_name("load.c")
 PROMPT = "Summarise in one sentence why a gateway in front of model providers should add as little delay as it can."
 
 
+WORDS = " It was a bright cold day, and the clocks were late again."
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What to ask for, and how hard. The model's name chooses the mock's answer: see mock.c."""
 
@@ -29,6 +32,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "mock"
     rate: float = 1.0  # requests per second, in mode open
     chunks: int = 0  # content chunks in a whole answer, in mode streams
+    body: int = 0  # bytes of the request's body: the prompt is made longer until it has them
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -73,18 +77,10 @@ class Result(msgspec.Struct, frozen=True):
 
 def http_request(load: Load, *, path: str, headers: dict[str, str]) -> bytes:
     """The whole HTTP request that the load generator repeats."""
-    body = msgspec.json.encode(
-        {
-            "model": load.model,
-            "messages": [
-                {"role": "system", "content": "Answer briefly."},
-                {"role": "user", "content": PROMPT},
-            ],
-            "temperature": 0.2,
-            "max_tokens": 256,
-            "stream": load.mode in ("streams", "idle"),
-        }
-    )
+    body = _body(load, PROMPT)
+    if len(body) < load.body:
+        missing = load.body - len(body)
+        body = _body(load, PROMPT + (WORDS * (missing // len(WORDS) + 1))[:missing])
     fields = {
         "Host": "127.0.0.1",
         "Content-Type": "application/json",
@@ -97,11 +93,27 @@ def http_request(load: Load, *, path: str, headers: dict[str, str]) -> bytes:
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
+def _body(load: Load, prompt: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "model": load.model,
+            "messages": [
+                {"role": "system", "content": "Answer briefly."},
+                {"role": "user", "content": prompt},
+            ],
+            "temperature": 0.2,
+            "max_tokens": 256,
+            "stream": load.mode in ("streams", "idle"),
+        }
+    )
+
+
 def run_load(
     load: Load,
     *,
     port: int,
     request: bytes,
+    variants: int = 1,
     folder: Path,
     cores: Iterable[int],
     warmup: float,
@@ -109,13 +121,17 @@ def run_load(
     on_begin: Callable[[], None],
     on_end: Callable[[], None],
 ) -> Result:
-    """Drive one server on loopback and count what comes back."""
+    """Drive one server on loopback and count what comes back.
+
+    `request` is one request, or so many `variants` of one length behind each other, which are sent in turn.
+    """
     request_file = folder / "request.http"
     request_file.write_bytes(request)
     options: dict[str, object] = {
         "mode": load.mode,
         "port": port,
         "request": request_file,
+        "variants": variants,
         "connections": load.connections,
         "rate": load.rate,
         "chunks": load.chunks,

@@ -1,9 +1,9 @@
 /* A load generator for benchmarks: one thread, epoll, keep-alive, HTTP/1.1.
  *
- *   load --mode json|open|streams|idle --port N --request FILE [--connections K] [--rate R] [--chunks N]
+ *   load --mode json|open|streams|idle --port N --request FILE [--variants V] [--connections K] [--rate R] [--chunks N]
  *        [--warmup S] [--seconds S]
  *
- * FILE holds one whole HTTP request, sent again and again.
+ * FILE holds one whole HTTP request, sent again and again; or V of them, all of one length, sent in turn.
  *   json     K connections, each sends its next request when it has its answer: a saturated server's throughput.
  *   open     R requests a second by the clock, over up to K connections. Latency counts from the moment a request was
  *            *due*, so a server that stalls is charged for every request that had to wait (no coordinated omission).
@@ -52,7 +52,8 @@ typedef struct {
     bool close_after, done, wants_write, good;
     int status, chunks, matched;
     int64_t wake, started, last_chunk, remaining;
-    size_t sent; /* of the request */
+    const char *request;
+    size_t sent; /* of it */
     char *partial; /* an incomplete head or line */
     size_t partial_length, partial_capacity;
 } Connection;
@@ -65,8 +66,8 @@ typedef struct {
 static Mode mode;
 static int port, wanted = 64, expected_chunks;
 static double rate = 100, warmup = 1, seconds = 5;
-static char *request;
-static size_t request_length;
+static char *requests;
+static size_t request_length, variants = 1, next_variant;
 
 static int epoll_fd, timer_fd;
 static Connection *connections;
@@ -210,7 +211,7 @@ static void fail(Connection *c, uint64_t *counter, const char *what) {
 }
 
 static bool transmit(Connection *c) {
-    ssize_t n = send(c->fd, request + c->sent, request_length - c->sent, MSG_NOSIGNAL);
+    ssize_t n = send(c->fd, c->request + c->sent, request_length - c->sent, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN) return false;
     c->sent += n < 0 ? 0 : (size_t)n;
     watch(c, c->sent < request_length);
@@ -220,6 +221,7 @@ static bool transmit(Connection *c) {
 static void ask(Connection *c) {
     c->state = BUSY;
     c->part = HEAD;
+    c->request = requests + next_variant++ % variants * request_length;
     c->sent = 0;
     c->status = c->chunks = c->matched = 0;
     c->done = c->good = false;
@@ -569,13 +571,13 @@ static void run(void) {
 
 /* Start ---------------------------------------------------------------------------------------------------------- */
 
-static void read_request(const char *path) {
+static void read_requests(const char *path) {
     FILE *f = fopen(path, "rb");
     if (!f || fseek(f, 0, SEEK_END) < 0) die(path);
     request_length = (size_t)ftell(f);
     rewind(f);
-    request = malloc(request_length + 1);
-    if (!request || fread(request, 1, request_length, f) != request_length) die(path);
+    requests = malloc(request_length + 1);
+    if (!requests || fread(requests, 1, request_length, f) != request_length) die(path);
     fclose(f);
 }
 
@@ -590,12 +592,14 @@ static Mode mode_named(const char *name) {
 static void read_options(int argc, char **argv) {
     static const struct option options[] = {{"mode", 1, 0, 'm'},    {"port", 1, 0, 'p'},        {"request", 1, 0, 'f'},
                                             {"rate", 1, 0, 'r'},    {"connections", 1, 0, 'c'}, {"chunks", 1, 0, 'n'},
-                                            {"warmup", 1, 0, 'w'},  {"seconds", 1, 0, 's'},     {0}};
+                                            {"warmup", 1, 0, 'w'},  {"seconds", 1, 0, 's'},     {"variants", 1, 0, 'v'},
+                                            {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'm': mode = mode_named(optarg); break;
         case 'p': port = atoi(optarg); break;
-        case 'f': read_request(optarg); break;
+        case 'f': read_requests(optarg); break;
+        case 'v': variants = strtoul(optarg, NULL, 10); break;
         case 'r': rate = atof(optarg); break;
         case 'c': wanted = atoi(optarg); break;
         case 'n': expected_chunks = atoi(optarg); break;
@@ -604,10 +608,11 @@ static void read_options(int argc, char **argv) {
         default: exit(2);
         }
     }
-    if (!request || port <= 0 || wanted < 1 || rate <= 0) {
-        fprintf(stderr, "load: --port and --request are needed, --connections and --rate are positive\n");
+    if (!requests || port <= 0 || wanted < 1 || rate <= 0 || variants < 1 || request_length % variants != 0) {
+        fprintf(stderr, "load: --port and --request are needed, --connections and --rate are positive, variants as long\n");
         exit(2);
     }
+    request_length /= variants;
 }
 
 /* Streams start spread over half of the warm-up, at random: otherwise all of them would be due in the same millisecond. */

@@ -205,8 +205,8 @@ class BaseHandler(HTTPMessageDelegate):
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",
             client_request_id=self.answer_headers.get("X-Client-Request-Id", ""),
-            organization=self.told("Openai-Organization"),
-            project=self.told("Openai-Project"),
+            organization=self.told("OpenAI-Organization"),
+            project=self.told("OpenAI-Project"),
             sdk=self._sdk(),
             detail=self.detail,
         )

@@ -136,7 +136,7 @@ def test_check_looks_into_plugins_options_secrets_and_store(
     terminal.config.write_text(
         '[store]\nurl = "redis://127.0.0.1:1"\n[plugins]\ndisabled = ["fkae"]\n'
         '[providers.a]\nplugin = "fakee"\n[providers.b]\nplugin = "openai"\nbase_ulr = "x"\n'
-        '[providers.c]\nplugin = "openai"\nbase_url = "https://api.example.com/v1"\napi_key = "env:NO_SUCH_KEY"\n'
+        '[providers.c]\nplugin = "anthropic"\napi_key = "env:NO_SUCH_KEY"\n'
         '[models.m]\nprovider = "c"\nfree = true\nendpoints = ["speech"]\n'
     )
     result = terminal.run("check", "--json")

@@ -22,7 +22,8 @@ from tests.chaos.traffic import CHUNK
 from tests.processes.served import Served
 
 FAILING = 0.05  # of all requests, at the upstream
-LEAVING = 0.10  # of all calls
+LEAVING = 0.30  # of chats and speeches, which are a third of all calls: a tenth of all
+LEAVERS = ("chat", "speech")
 INTERVAL = 0.02  # seconds between chunks
 PAUSE = 0.05  # seconds between a caller's calls
 PROMPT = "so many words in one prompt"
@@ -70,7 +71,7 @@ class Call:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.name = "call-" + secrets.token_hex(8)
-        self.leaves_after = random.randint(0, 8) if random.random() < LEAVING else -1  # chunks, or bytes' pieces
+        self.leaves_after = random.randint(0, 8) if kind in LEAVERS and random.random() < LEAVING else -1  # chunks
         self.left = False
         self.status = 0
         self.request_id = ""
@@ -170,15 +171,15 @@ class Mixture:
         async with self._session.post(f"{self._gateway.base_url}{path}", headers=headers, **body) as response:
             call.status = response.status
             call.request_id = response.headers.get("x-request-id", "")
-            if call.kind == "chat" and call.leaves_after >= 0 and response.content_type == "text/event-stream":
+            if call.leaves_after >= 0 and response.status == 200:
                 await self._leave(call, response)
             else:
                 await response.read()
 
     async def _leave(self, call: Call, response: aiohttp.ClientResponse) -> None:
-        """Read a few chunks and hang up."""
+        """Read a few chunks, or the first piece of sound, and hang up."""
         read = b""
-        while read.count(CHUNK.encode()) < call.leaves_after:
+        while (read.count(CHUNK.encode()) < call.leaves_after) if call.kind == "chat" else not read:
             piece = await response.content.readany()
             if not piece:
                 return

@@ -139,7 +139,8 @@ async def wrongly_billed(gateway: Served, truth: Truth, mixture: Mixture) -> dic
     for call in mixture.calls:
         if call.request_id:
             units, paid = truth.units(call), ledger.pop(call.request_id, 0)
-            if not (units - OFF <= paid <= units if call.left else paid == units):
+            off = OFF if call.kind == "chat" else units  # how much of a sound was delivered, nobody can say
+            if not (units - off <= paid <= units if call.left else paid == units):
                 wrong[f"{call.request_id} {call.kind} {call.status}{' left' * call.left}"] = (paid, units)
     return wrong | {f"{rid}, nobody's call": (paid, 0) for rid, paid in ledger.items() if paid}
 

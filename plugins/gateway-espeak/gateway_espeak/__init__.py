@@ -1,0 +1,4 @@
+"""Speech by eSpeak NG: `gateway_espeak.provider` is the plugin.
+
+Nothing is imported here, because the engine's own process passes through this file and needs nothing of the gateway.
+"""

@@ -1,0 +1,44 @@
+"""What the provider and its engine's process say to each other: a kind, a length, and so many bytes.
+
+The engine begins with READY and a `Hello`. It is sent a `Job`, and answers PIECE after PIECE of sound and END. Sharp
+edge: there is no word for stopping; whoever leaves a job ends the process.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct as Layout
+
+from msgspec import Struct
+
+HEADER = Layout("!BI")
+
+
+class Kind(IntEnum):
+    """The first byte of a frame."""
+
+    READY = 1
+    JOB = 2
+    PIECE = 3
+    END = 4
+
+
+class Hello(Struct):
+    """What the engine has, in lower case: languages and names of voices, and what may follow a `+`."""
+
+    voices: dict[str, str]  # as written by callers, to espeak's own name
+    variants: dict[str, str]
+
+
+class Job(Struct):
+    """A text to say."""
+
+    text: str
+    voice: str  # espeak's own name, with its variant
+    rate: int  # words a minute
+    format: str
+
+
+def frame(kind: Kind, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return HEADER.pack(kind, len(payload)) + payload
