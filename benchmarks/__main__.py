@@ -1,27 +1,29 @@
-"""`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE."""
+"""`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE.
+
+Beside it `growth` measures cost as work grows, `plot` draws both, `costs` and `scale` reckon for larger sites; each
+tells of itself with --help.
+"""
 
 from __future__ import annotations
 
-import resource
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import click
 import msgspec
 from rich.console import Console
 
-from benchmarks.compiler import build
 from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
+from benchmarks.costs import costs
 from benchmarks.fault import BenchFault
-from benchmarks.load import SOURCE as LOAD_SOURCE
+from benchmarks.growth import growth
+from benchmarks.plot import plot
 from benchmarks.report import Report, lines_of, machine, sharing_note, show
 from benchmarks.rounds import Plan, Sample, run_scenario
+from benchmarks.scale import scale
 from benchmarks.scenarios import Scenario, all_scenarios
-from benchmarks.upstream import SOURCE as UPSTREAM_SOURCE
+from benchmarks.start import prepare
 
 
 @click.command()
@@ -50,8 +52,10 @@ def main(
     litellm: str,
     portkey: str,
 ) -> None:
-    """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all)."""
-    signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: blocks unwind, and every started process is ended
+    """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all).
+
+    Other commands: growth, plot, costs, scale.
+    """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
     present, absent = _choose(known, contenders)
@@ -61,7 +65,7 @@ def main(
     cores = available_cores()
     plan = Plan(rounds=rounds, seconds=seconds, warmup=warmup, cores=cores, tell=messages.print)
     try:
-        _prepare()
+        prepare()
         samples = _run(chosen, present, plan, messages=messages, tables=tables, reference=reference)
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
@@ -124,20 +128,16 @@ def _chosen_scenarios(names: tuple[str, ...]) -> list[Scenario]:
     return [known[name] for name in names or known]
 
 
-def _prepare() -> None:
-    """Build the programs first, and let this process and its children open as many files as they may."""
-    if not sys.platform.startswith("linux"):
-        raise BenchFault("the bench needs Linux: it pins cores, and reads CPU and memory from /proc")
-    build(UPSTREAM_SOURCE)
-    build(LOAD_SOURCE)
-    with suppress(ValueError):
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+class Bench(click.Group):
+    """Commands by their names; whatever else is said is for the side-by-side bench."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `compare` where no command is named."""
+        return super().parse_args(ctx, args if args and args[0] in self.commands else ["compare", *args])
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+bench = Bench("benchmarks", commands={"compare": main, "growth": growth, "plot": plot, "costs": costs, "scale": scale})
 
 
 if __name__ == "__main__":
-    main()
+    bench()

@@ -31,7 +31,7 @@ _carried: ContextVar[CallerHeaders] = ContextVar("caller_headers", default=_NONE
 
 def carry(headers: Mapping[str, str]) -> None:
     """Let the calls that this task makes carry what `headers` hold; two look-ups when they hold nothing."""
-    parent, beta = headers.get("Traceparent"), headers.get("OpenAI-Beta")
+    parent, beta = headers.get("Traceparent"), headers.get("Openai-Beta")
     if parent is None and beta is None:
         return
     everywhere, same_dialect = {}, {}

@@ -28,6 +28,7 @@ IN_A_ROW = 5
 WINDOW, WINDOW_SECONDS = 20, 10.0
 FAULTS_WITHIN = 60.0  # seconds in which as many faults of its code quarantine a provider
 OPEN_FOR, OPEN_AT_MOST = 30.0, 300.0  # seconds, the first time and at most
+REFUSED_FOR = 60.0  # seconds, the first time, for a credential that was refused
 PROBE_WITHIN = 60.0  # seconds after which a probe that says nothing makes room for another
 NEVER = -math.inf
 SMOOTHING = 0.2  # weight of the newest latency
@@ -133,9 +134,9 @@ class Circuit:
         if isinstance(error, UpstreamRateLimited):
             self.open("limited", now, error.retry_after or 1.0)
         elif isinstance(error, UpstreamAuthError):
-            (self.above or self).open("credential", now, OPEN_AT_MOST)
+            (self.above or self).refused("credential", now)
         elif isinstance(error, UpstreamOverloaded) and error.code == "service_unavailable":
-            (self.above or self).open("credit", now, OPEN_AT_MOST)
+            (self.above or self).refused("credit", now)
         elif of_plugin:
             self._widest().fault(now)
         else:
@@ -148,6 +149,11 @@ class Circuit:
         if self.cause == cause or self._row >= IN_A_ROW or self._half_failed(now):
             self.open(cause, now, min(OPEN_FOR * 2**self._again, OPEN_AT_MOST))
             self._again = min(self._again + 1, 10)
+
+    def refused(self, cause: Cause, now: float) -> None:
+        """The upstream will not serve this credential: nothing that another try mends, so it is probed rarely."""
+        self.open(cause, now, min(REFUSED_FOR * 2**self._again, OPEN_AT_MOST))
+        self._again = min(self._again + 1, 10)
 
     def fault(self, now: float) -> None:
         """The provider's own code broke, or held the loop: answers in between do not excuse it."""

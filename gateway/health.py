@@ -8,7 +8,7 @@ circuit at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from gateway.circuit import Circuit, Place
 from gateway.log import gateway_log
@@ -55,6 +55,13 @@ class Health:
         for place in self._circuits.keys() - kept:
             self._note(place, None)
             del self._circuits[place]
+
+    def forgive(self, providers: Collection[str]) -> None:
+        """Their secrets are new: what was held against the old ones is over."""
+        for place, circuit in self._circuits.items():
+            if place.provider in providers and circuit.cause in ("credential", "credit"):
+                circuit.recovered()
+                self._told(circuit)
 
     def heard(self, place: Place, cause: str, seconds: float) -> None:
         """Another worker opened (or, with no cause, closed) a circuit."""

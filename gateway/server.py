@@ -120,6 +120,7 @@ class Gateway:
         """Make these providers anew: a file with a secret of theirs has changed."""
         gateway_log.info("secrets changed: making %s anew", ", ".join(sorted(names)))
         await self._use_providers(self.settings, previous=self.settings, stale=names)
+        self.health.forgive(names)
 
     async def _use_providers(
         self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()

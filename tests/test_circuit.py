@@ -121,11 +121,15 @@ def test_a_limit_is_respected_as_long_as_asked_and_needs_no_probe(chain: Chain) 
     assert chain.target.cause is None
 
 
-def test_a_refused_credential_takes_all_its_models_out_for_five_minutes(chain: Chain) -> None:
+def test_a_refused_credential_takes_all_its_models_out_for_a_minute_and_longer_each_time(chain: Chain) -> None:
     chain.fail(1, error=UpstreamAuthError())
-    assert not chain.other.ready(299.0)
-    assert chain.other.ready(300.0)
+    assert not chain.other.ready(59.0)
+    assert chain.other.ready(60.0)
     assert chain.told == [("p#0", "credential")]
+    chain.other.enter(60.0)
+    chain.other.failed(UpstreamAuthError(), 61.0)
+    assert not chain.target.ready(180.0)
+    assert chain.target.ready(181.0)
 
 
 def test_a_credential_without_credit_is_left_alone_too(chain: Chain) -> None:
@@ -171,3 +175,51 @@ def test_latency_is_smoothed_and_starts_with_the_first_figure(chain: Chain) -> N
     assert chain.target.latency == 1.0
     chain.target.succeeded(0.0, 2.0)
     assert chain.target.latency == pytest.approx(1.2)
+
+
+def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_its_time(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    chain.fail(20, now=1.0)  # they had entered before, and end now
+    assert chain.target.ready(OPEN_FOR)
+    assert chain.told == [("p#0/m", "failures")]
+
+
+@pytest.mark.parametrize(
+    "error", [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError(), UpstreamOverloaded(code="service_unavailable")]
+)
+def test_an_answer_to_an_older_call_does_not_cut_its_time_short(chain: Chain, error: GatewayError) -> None:
+    chain.target.enter(0.0)
+    chain.fail(1, now=1.0, error=error)
+    chain.target.succeeded(2.0, 2.0)
+    assert not chain.target.ready(19.0)
+    assert len(chain.told) == 1
+
+
+def test_a_quarantined_plugin_is_judged_anew_after_its_probe(chain: Chain) -> None:
+    for _ in range(IN_A_ROW):
+        chain.provider.fault(0.0)
+    for _ in range(IN_A_ROW):
+        chain.provider.fault(1.0)  # calls that were under way
+    assert chain.target.ready(30.0), "faults of calls under way lengthened it"
+    chain.target.enter(30.0)
+    chain.target.succeeded(31.0, 0.1)
+    chain.provider.fault(32.0)
+    assert chain.target.ready(32.0), "one new fault is not five"
+
+
+def test_a_probe_whose_caller_left_makes_room_at_once(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    chain.target.enter(OPEN_FOR)
+    assert not chain.target.ready(OPEN_FOR)
+    chain.target.abandoned()
+    assert chain.target.ready(OPEN_FOR)
+    assert chain.target.in_flight == 0
+
+
+@pytest.mark.parametrize("wait", [0.0, -5.0, float("nan"), float("inf"), 1e300])
+def test_whatever_wait_is_asked_for_it_is_left_alone_for_a_time_and_no_longer_than_five_minutes(
+    chain: Chain, wait: float
+) -> None:
+    chain.fail(1, error=UpstreamRateLimited(retry_after=wait))
+    assert not chain.target.ready(0.5)
+    assert chain.target.ready(OPEN_AT_MOST)

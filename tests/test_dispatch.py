@@ -30,6 +30,7 @@ from gateway.metrics import Metrics, Totals
 from gateway.retry_budget import PURSE
 from gateway.routing import Candidate, Router
 from gateway.settings import parse
+from tests.polling import until
 
 
 class Silent(Provider, Chat):
@@ -337,3 +338,117 @@ async def test_a_cancelled_race_leaves_nothing_running() -> None:
     with pytest.raises(asyncio.CancelledError):
         await race
     assert sorted(answers.closed) == ["a", "b"]
+
+
+class Stubborn(Answers):
+    """Answers whose first target swallows its cancellation and goes on."""
+
+    async def stream(self, option: Option) -> AsyncIterator[str]:
+        at = place(option.candidate)[0]
+        if at == "a":
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                await asyncio.sleep(2.0)
+        yield f"first of {at}"
+        self.closed.append(at)
+
+
+async def test_a_loser_that_swallows_its_cancellation_does_not_hold_up_the_winner() -> None:
+    stage = Stage(hedge_after=0.02)
+    started = time.monotonic()
+    opened = await stage.dispatcher.open(stage.options(), Stubborn({}).stream, stage.tried)
+    assert opened.first == "first of b"
+    assert time.monotonic() - started < 1
+    await opened.close()
+    await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
+
+
+@pytest.mark.parametrize("moment", range(12))
+async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int) -> None:
+    stage = Stage(hedge_after=0.001)
+    answers = Answers({"a": 0.0015, "b": 0.0})
+    race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
+    async with asyncio.timeout(5):
+        while len(stage.tried) < 2 and not race.done():
+            await asyncio.sleep(0)
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    race.cancel()
+    [opened] = await asyncio.gather(race, return_exceptions=True)
+    if not isinstance(opened, BaseException):
+        await opened.close()  # it had won before
+    begun = {place(found)[0] for found in stage.tried if found.circuit.in_flight or found.circuit.latency}
+    await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
+    await until(lambda: begun <= set(answers.closed))
+
+
+async def test_one_call_probes_a_place_even_if_many_were_resolved_at_once() -> None:
+    stage = Stage()
+    a = [option for option in stage.options() if place(option.candidate)[0] == "a"]
+    for option in a:
+        for _ in range(5):
+            stage.dispatcher.failed(option.candidate, UpstreamUnreachable())
+        option.candidate.circuit.until = time.monotonic()  # due
+    resolved = [stage.options() for _ in range(20)]
+    places: list[str] = []
+
+    async def attempt(option: Option) -> str:
+        places.append(place(option.candidate))
+        await asyncio.sleep(0.02)
+        return "well"
+
+    await asyncio.gather(*(stage.dispatcher.call(options, attempt, []) for options in resolved))
+    assert sorted(at for at in places if at[0] == "a") == ["a0", "a1"], "one probe for each"
+
+
+async def test_a_target_that_opened_meanwhile_is_not_a_fallback() -> None:
+    stage = Stage(fallbacks=["large"])
+    options = stage.options()
+    for option in options:
+        if place(option.candidate)[0] == "b":
+            option.candidate.circuit.open("limited", time.monotonic(), 20)
+    assert await stage.call(script(a=UpstreamUnreachable()), options) == "answer of c0"
+    assert [at[0] for at in stage.places] == ["a", "c"]
+
+
+async def test_a_caller_that_leaves_during_a_probe_leaves_room_for_the_next() -> None:
+    stage = Stage()
+    [option] = stage.options()[:1]
+    circuit = option.candidate.circuit
+    circuit.open("failures", time.monotonic(), 0.0)
+    probe = asyncio.create_task(stage.call(lambda at: asyncio.sleep(30), [option]))
+    await until(lambda: circuit.in_flight == 1)
+    assert not circuit.ready(time.monotonic())
+    probe.cancel()
+    await asyncio.wait({probe})
+    assert circuit.ready(time.monotonic())
+
+
+async def test_all_attempts_share_the_time_of_one() -> None:
+    stage = Stage(total_timeout=1)
+    started = time.monotonic()
+
+    async def slowly(at: str) -> str:
+        await asyncio.sleep(0.7)
+        raise UpstreamUnreachable
+
+    with pytest.raises(UpstreamError):
+        await stage.call(slowly)
+    assert time.monotonic() - started < 1.3
+    assert all(found.circuit.in_flight == 0 for found in stage.tried)
+
+
+@pytest.mark.parametrize("refusal", [ContextLengthExceeded("too long"), UpstreamRejected("unknown voice")], ids=repr)
+async def test_what_a_fallback_refuses_is_not_told_as_the_callers_mistake(refusal: GatewayError) -> None:
+    stage = Stage(fallbacks=["large"], targets=[{"provider": "a"}])
+    with pytest.raises(UpstreamTimeout):
+        await stage.call(lambda at: refusal if at[0] == "c" else UpstreamTimeout())
+
+
+@pytest.mark.parametrize("wait", ["5", float("nan"), float("inf"), -1.0, [1]], ids=repr)
+async def test_a_plugin_may_ask_for_a_wait_that_is_none(wait: Any) -> None:
+    stage = Stage()
+    error = UpstreamRateLimited(retry_after=wait)
+    assert await stage.call(script(a=error)) == "answer of b0" or "b" in stage.places[-1]
+    error.headers()

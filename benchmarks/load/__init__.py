@@ -19,8 +19,6 @@ from benchmarks.fault import BenchFault
 
 SOURCE = Path(__file__).with_name("load.c")
 PROMPT = "Summarise in one sentence why a gateway in front of model providers should add as little delay as it can."
-
-
 WORDS = " It was a bright cold day, and the clocks were late again."
 
 

@@ -213,7 +213,7 @@ class BaseHandler(HTTPMessageDelegate):
 
     def told(self, name: str) -> str:
         """A short header that the caller sent about itself; empty when it is absent or odd."""
-        value = self.headers.get(name)
+        value = self.headers.get(name.title())  # as the parser spells names
         return value if value is not None and _TOLD.fullmatch(value) else ""
 
     def _sdk(self) -> str:

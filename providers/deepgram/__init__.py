@@ -8,7 +8,8 @@
 
     [models."house-voice"]
     provider = "deepgram"
-    upstream_model = "aura-2-thalia-en"
+    model = "aura-2-thalia-en"
+    endpoints = ["speech"]
 
 A speaking model is a voice: `aura-2-thalia-en` is what Thalia says in English. So a caller's `voice` counts only where
 `voice_map` says which model it means. Speech is charged by the character, transcription by the second.

@@ -206,6 +206,21 @@ async def test_a_rotated_file_is_used_without_a_restart(
     assert used == ["Bearer sk-upstream-old-0123456789", "Bearer sk-upstream-new-0123456789"]
 
 
+async def test_a_refused_credential_is_tried_again_as_soon_as_its_file_has_changed(
+    client: Client, upstreams: dict[str, FakeUpstream], tmp_path: Path, gateway: Gateway
+) -> None:
+    upstreams["a"].enqueue(Reply.error(401, "bad key"))
+    response, _ = await client.chat(model="rotating")
+    assert response.status == 502
+    response, document = await client.chat(model="rotating")
+    assert (response.status, document["error"]["code"]) == (502, "upstream_auth_error")
+    assert len(upstreams["a"].seen) == 1, "the refused credential was used again"
+    (tmp_path / "rotated").write_text("sk-upstream-mended-0123456789")
+    await until(lambda: gateway.health.well, within=10)
+    response, _ = await client.chat(model="rotating")
+    assert response.status == 200
+
+
 async def test_a_silent_target_is_raced_and_the_loser_is_hung_up_on(
     client: Client, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:

@@ -13,6 +13,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,28 @@ api_key = "env:CANARY_UPSTREAM_KEY"
 
 [models."m1"]
 provider = "up"
+retries = 0
 price = {{ input = 1, output = 2 }}
-
+{scripted}
 [models."loose"]
 provider = "loose"
 price = {{ input = 1, output = 2 }}
 
 [models."broken"]
 provider = "broken"
+price = {{ input = 1, output = 2 }}
+"""
+
+# A provider and a model per scripted failure: one that has failed is left alone, and would hide the next.
+ONE = """
+[providers.up{number}]
+plugin = "openai"
+base_url = "{base_url}"
+api_key = "env:CANARY_UPSTREAM_KEY"
+
+[models."m1-{number}"]
+provider = "up{number}"
+retries = 0
 price = {{ input = 1, output = 2 }}
 """
 
@@ -118,7 +133,9 @@ def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("CANARY_UPSTREAM_KEY", UPSTREAM_KEY)
     monkeypatch.setenv("CANARY_PEPPER", PEPPER)
-    with running_gateway(CONFIG.format(base_url=upstream.base_url)) as gateway:
+    numbers = range(2 * len(list(scripted())))
+    ones = "".join(ONE.format(number=number, base_url=upstream.base_url) for number in numbers)
+    with running_gateway(CONFIG.format(base_url=upstream.base_url, scripted=ones)) as gateway:
         gateway.stop()
         text = gateway.config.read_text().replace("[store]\n", '[store]\npepper = "env:CANARY_PEPPER"\n')
         gateway.config.write_text(text)
@@ -178,11 +195,15 @@ async def test_no_canary_is_found_outside(served: RunningGateway, upstream: Fake
     told: list[str] = []
     chat = {"model": "m1", "messages": [{"role": "user", "content": MESSAGE}], "user": FIELD}
     path = f"/v1/chat/completions?key={QUERY_KEY}"
+    numbers = count()
     for stream in (False, True):
         for reply in scripted():
             upstream.enqueue(reply)
-            async with asked(served, path, json={**chat, "stream": stream}) as answer:
+            before = len(upstream.seen)
+            model = f"m1-{next(numbers)}"
+            async with asked(served, path, json={**chat, "model": model, "stream": stream}) as answer:
                 told.append(answer)
+            assert len(upstream.seen) == before + 1
         for model, limit in (("loose", 1), ("loose", 2), ("broken", 1), ("none", 1)):
             async with asked(
                 served, path, json={**chat, "model": model, "max_tokens": limit, "stream": stream}

@@ -23,7 +23,7 @@ from gateway.testing import FakeUpstream, Reply, Seen, ask, check_provider
 from gateway.testing.openai_dialect import openai_dialect
 from gateway_providers.azure import AzureProvider
 
-TARGET = Target("azure", "my deployment", "public-name")
+TARGET = Target("azure", "my deployment?", "public-name")
 KEY = "azure-canary-8f2e71c4"
 OLD = "2024-10-21"
 
@@ -179,10 +179,10 @@ async def test_every_endpoint_has_its_new_and_its_old_path(shape: str, api_versi
                 decoded = decode_speech_request(msgspec.json.encode(speech))
                 assert [chunk async for chunk in subject.speak(decoded, TARGET)]
         seen = fake.seen[0]
-    old = f"/openai/deployments/my%20deployment{path}?api-version={OLD}"
+    old = f"/openai/deployments/my%20deployment%3F{path}?api-version={OLD}"
     assert seen.path == (old if api_version else f"/openai/v1{path}")
     assert seen.headers["api-key"] == KEY and "authorization" not in seen.headers
-    assert seen.json["model"] == "my deployment"
+    assert seen.json["model"] == "my deployment?"
 
 
 @pytest.mark.parametrize("tail", ["", "/", "/openai", "/openai/v1", "/openai/v1/"])

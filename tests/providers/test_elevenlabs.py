@@ -30,7 +30,7 @@ from gateway.transcript_formats import write_transcript
 from gateway_providers.elevenlabs import ElevenLabsProvider
 from tests.providers.spoken_word import MP3, Upload, listening, speech, spoken, started
 
-KEY = "sk_canary_5d1f0c77b2"
+KEY = "5d1f0c77b2e94a3c8f60canary"
 VOICE = "21m00Tcm4TlvDq8ikWAM"
 SPEAKER = Target("eleven", "eleven_multilingual_v2", "house-voice")
 LISTENER = Target("eleven", "scribe_v2", "house-ear")
@@ -49,7 +49,7 @@ TRANSCRIPT = {
         word("The", 0.1, 0.2, "speaker_0"),
         word(" ", 0.2, 0.22, "speaker_0", "spacing"),
         word("boats", 0.22, 0.6, "speaker_0"),
-        word(" ", 0.6, 0.62, "speaker_0", "spacing"),
+        word(" ", 0.6, 0.62, None, "spacing"),
         word("are", 0.62, 0.7, "speaker_0"),
         word(" ", 0.7, 0.72, "speaker_0", "spacing"),
         word("in.", 0.72, 1.0, "speaker_0"),
@@ -186,7 +186,7 @@ INVALID = {"detail": [{"loc": ["body", "seed"], "msg": "Input should be a valid 
         (401, refusal("invalid_api_key", f"Invalid API key {KEY}"), UpstreamAuthError),
         (401, refusal("quota_exceeded", "This request exceeds your quota of 10000."), UpstreamOverloaded),
         (422, INVALID, UpstreamRejected),
-        (400, refusal("max_character_limit_exceeded"), UpstreamRejected),
+        (400, refusal("max_character_limit_exceeded", f"Too long for {KEY}."), UpstreamRejected),
         (429, refusal("too_many_concurrent_requests"), UpstreamRateLimited),
         (404, refusal("voice_not_found"), UpstreamError),
         (500, {"detail": "Internal"}, UpstreamError),

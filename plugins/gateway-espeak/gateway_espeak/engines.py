@@ -5,7 +5,8 @@
     engines = Engines("gateway_espeak.worker", processes=2, queue=32)
     await engines.start()
     async with engines.lend() as engine:
-        async for kind, payload in engine.ask(job): ...
+        engine.ask(job)
+        while (piece := await engine.piece()) is not None: ...
 
 Sharp edge: a job that is left before its end takes its process with it, for a C library cannot be asked to stop; the
 next job starts another one.
@@ -34,6 +35,7 @@ class Engine:
         self._process, self._reader, self._writer = process, reader, writer
         self.hello = b""
         self.idle = False  # whether it waits for a job
+        self._begun = False  # whether some of the answer came
 
     @classmethod
     async def start(cls, *command: str) -> Engine:
@@ -49,24 +51,29 @@ class Engine:
         engine = cls(process, *await asyncio.open_connection(sock=ours))
         try:
             async with asyncio.timeout(START_WITHIN):
-                _, engine.hello = await engine._frame(begun=False)
+                _, engine.hello = await engine._frame()
         except BaseException:
             await engine.end()
             raise
         engine.idle = True
         return engine
 
-    async def ask(self, job: bytes) -> AsyncIterator[bytes]:
-        """The pieces of the answer to one job."""
-        self.idle, begun = False, False
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process has ended by itself."""
+        return self._process.returncode is not None
+
+    def ask(self, job: bytes) -> None:
+        """Give it a job."""
+        self.idle = self._begun = False
         self._writer.write(frame(Kind.JOB, job))
-        while True:
-            kind, payload = await self._frame(begun=begun)
-            if kind == Kind.END:
-                break
-            begun = True
-            yield payload
-        self.idle = True
+
+    async def piece(self) -> bytes | None:
+        """The next piece of the answer; None after the last."""
+        kind, payload = await self._frame()
+        self.idle = kind == Kind.END
+        self._begun = True
+        return None if self.idle else payload
 
     async def end(self) -> None:
         """End the process, whatever it does."""
@@ -76,15 +83,13 @@ class Engine:
             self._process.kill()
         await self._process.wait()
 
-    async def _frame(self, *, begun: bool) -> tuple[int, bytes]:
+    async def _frame(self) -> tuple[int, bytes]:
         try:
             kind, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
             return kind, await self._reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError):
-            detail = "the engine's process ended; its words are on the gateway's standard error"
-            if begun:
-                raise UpstreamTruncated(detail=detail) from None
-            raise UpstreamUnreachable(detail=detail) from None
+            cut = UpstreamTruncated if self._begun else UpstreamUnreachable
+            raise cut(detail="the engine's process ended; its words are on the gateway's standard error") from None
 
 
 class Engines:
@@ -98,14 +103,16 @@ class Engines:
 
     async def start(self) -> bytes:
         """Start all; how they introduce themselves. OSError when they do not start."""
+        hello = b""
         try:
             for _ in range(self._number):
-                self._places.put_nowait(await Engine.start(*self._command))
+                engine = await Engine.start(*self._command)
+                self._places.put_nowait(engine)
+                hello = engine.hello
         except (UpstreamUnreachable, TimeoutError):
             await self.close()
             raise OSError("the engine does not start; its own words are above") from None
-        engine = self._places._queue[-1]  # type: ignore[attr-defined]
-        return bytes(engine.hello)
+        return hello
 
     async def close(self) -> None:
         """End all; no job is under way any more."""
@@ -119,7 +126,7 @@ class Engines:
         """An engine of one's own for one job; UpstreamOverloaded when too many wait already."""
         engine = await self._place()
         try:
-            if engine is None:
+            if engine is None or engine.is_gone:
                 engine = await Engine.start(*self._command)
             yield engine
         finally:

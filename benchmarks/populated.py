@@ -1,0 +1,184 @@
+"""A gateway that has been in use: so many accounts with keys, so many models, so many ledger lines, then `gateway serve`.
+
+::
+
+    with populated(Population(accounts=10_000), place) as site:
+        measure(load, site.server, place, plan, requests=site.requests(load))
+
+Accounts and keys are made by the gateway's own classes, ledger lines by its own script's `write_line`, so a store that
+was filled is one that grew: its audit is clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from benchmarks.contenders.contender import Place, Running, await_ready, free_port
+from benchmarks.contenders.gateway import COMMAND
+from benchmarks.cores import pinned
+from benchmarks.load import Load, http_request
+from benchmarks.processes import running
+from gateway.auth import load_pepper
+from gateway.keys import Keys, NewKey
+from gateway.ledger import Ledger
+from gateway.ledger.call import LineMeta
+from gateway.ledger.scripts import slot
+from gateway.money import NANO
+from gateway.store import EmbeddedServer, Store
+from gateway.transport.redis_link import Script
+
+BALANCE = 1_000_000 * NANO
+AT_ONCE = 500  # accounts made at the same time
+LINES_AT_ONCE = 10_000  # per script: a tenth of a second of the store's
+FILL_TIMEOUT = 30.0
+CHARGE = "-1000"
+
+FILL = """
+local from, count, kid, meta = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+for i = from, from + count - 1 do
+  write_line(KEYS[1], string.format('req_%024x', i), 'use', ARGV[5], meta)
+  spend(KEYS[1], kid, ARGV[5])
+end
+return 1
+"""
+
+CONFIG = """\
+[server]
+port = {port}
+workers = {workers}
+
+[metrics]
+port = {metrics_port}
+
+[store]
+url = "unix://{socket}"
+data_dir = "data"
+
+[providers.mock]
+plugin = "openai"
+base_url = "{upstream}/v1"
+api_key = "env:BENCH_UPSTREAM_KEY"
+
+[groups.default]
+rpm = 1_000_000_000
+tpm = 1_000_000_000_000
+concurrency = 1_000_000
+"""
+
+MODEL = """
+[models."{name}"]
+provider = "mock"
+context_window = 2_000_000
+max_output_tokens = 4096
+price = {{ input = 0.25, cached_input = 0.025, output = 2.0 }}
+"""
+
+
+class Population(Struct, frozen=True, kw_only=True):
+    """What there is in the gateway before the load comes; accounts and models are asked in turn."""
+
+    accounts: int = 1
+    models: int = 1
+    lines: int = 0  # of the first account's ledger
+
+
+class Site(Struct, frozen=True):
+    """A populated gateway that serves."""
+
+    server: Running
+    store: EmbeddedServer
+    keys: list[str]
+    models: list[str]
+    data_dir: Path
+
+    def requests(self, load: Load) -> list[bytes]:
+        """One request for each account or model, whichever are more; all of one length."""
+        return [
+            http_request(
+                structs.replace(load, model=self.models[n % len(self.models)]),
+                path=self.server.path,
+                headers={"Authorization": f"Bearer {self.keys[n % len(self.keys)]}"},
+            )
+            for n in range(max(len(self.keys), len(self.models)))
+        ]
+
+
+@contextmanager
+def populated(population: Population, place: Place) -> Iterator[Site]:
+    """The store, its accounts and lines, then the server; `place.models` are served beside the population's."""
+    data_dir = place.folder / "data"
+    store = EmbeddedServer(place.folder / "store")
+    with pinned(place.cores.load):
+        store.start_blocking()
+    try:
+        keys = [key.text for key in asyncio.run(populate(store.socket, load_pepper(data_dir), population))]
+        models = [f"mock{number:05}" for number in range(population.models)]
+        port = free_port()
+        config = write_config([*models, *place.models], place, port=port, socket=store.socket)
+        serve = [*COMMAND, "serve", "--config", str(config)]
+        env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
+        with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=env) as process:
+            headers = {"Authorization": f"Bearer {keys[0]}"}
+            server = Running(port=port, pids=(process.pid,), headers=headers, store_pid=store.pid)
+            await_ready("gateway", server, process)
+            yield Site(server, store, keys, models, data_dir)
+    finally:
+        store.stop_blocking()
+
+
+def write_config(models: list[str], place: Place, *, port: int, socket: Path) -> Path:
+    """The configuration file."""
+    head = CONFIG.format(
+        port=port, workers=place.workers, metrics_port=free_port(), socket=socket, upstream=place.upstream_url
+    )
+    config = place.folder / "gateway.toml"
+    config.write_text(head + "".join(MODEL.format(name=name) for name in dict.fromkeys(models)), encoding="utf-8")
+    return config
+
+
+async def populate(socket: Path, pepper: bytes, population: Population) -> list[NewKey]:
+    """Fill an empty store; a key of each account, in order."""
+    store = await Store.open(socket, timeout=FILL_TIMEOUT)
+    try:
+        ledger, keys, made = Ledger(store, {}), Keys(store, pepper), list[NewKey]()
+        for start in range(0, population.accounts, AT_ONCE):
+            names = [f"a{number:07}" for number in range(start, min(start + AT_ONCE, population.accounts))]
+            await asyncio.gather(*(ledger.open(name, "default", balance=BALANCE) for name in names))
+            made += await asyncio.gather(*(keys.create(name) for name in names))
+        await write_lines(store, made[0], population.lines)
+        return made
+    finally:
+        await store.close()
+
+
+async def write_lines(store: Store, key: NewKey, count: int) -> None:
+    """So many settled calls into the ledger of the key's account."""
+    hold = (resources.files("gateway.ledger") / "lua" / "hold.lua").read_text(encoding="utf-8")
+    script, name = Script(hold + FILL), slot(key.account)
+    for start in range(0, count, LINES_AT_ONCE):
+        most = min(LINES_AT_ONCE, count - start)
+        await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])
+
+
+def meta_of(kid: str) -> bytes:
+    """What a line of an ordinary call tells beside its amount."""
+    return msgspec.json.encode(
+        LineMeta(
+            kid,
+            "mock00000",
+            provider="mock",
+            upstream="mock00000",
+            usage={"in_text": 812, "out_text": 204},
+            attempts=1,
+            outcome="ok",
+            price="0123456789ab",
+            hold=1_000_000,
+        )
+    )
