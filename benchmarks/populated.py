@@ -153,9 +153,16 @@ async def populate(socket: Path, pepper: bytes, population: Population) -> list[
             await asyncio.gather(*(ledger.open(name, "default", balance=BALANCE) for name in names))
             made += await asyncio.gather(*(keys.create(name) for name in names))
         await write_lines(store, made[0], population.lines)
+        await _rewritten(store)
         return made
     finally:
         await store.close()
+
+
+async def _rewritten(store: Store) -> None:
+    """Once no child of the store rewrites the append-only file, which a fast filling may have set off."""
+    while (await store.client.info("persistence"))["aof_rewrite_in_progress"]:
+        await asyncio.sleep(0.1)
 
 
 async def write_lines(store: Store, key: NewKey, count: int) -> None:

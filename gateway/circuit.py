@@ -2,8 +2,9 @@
 
 A place that fails five times in a row, or half of its last twenty calls within ten seconds, is left alone for 30
 seconds, twice as long after each failed probe, five minutes at most; then one call probes it. An upstream that asks to
-slow down is left alone as long as it asks. The caller's own mistakes never count. `Circuit.above` is the wider place
-whose state holds too: a target's credential, a credential's provider.
+slow down is left alone as long as it asks, five minutes at most. The caller's own mistakes never count, nor does the
+end of a call that was under way when the place was given up. `Circuit.above` is the wider place whose state holds too:
+a target's credential, a credential's provider.
 Sharp edge: times are monotonic seconds of this process; what travels between processes are seconds left.
 """
 
@@ -52,11 +53,11 @@ class Circuit:
     """One place's state, and the two figures by which targets are ordered."""
 
     __slots__ = (
-        "_again",
         "_faults",
         "_probed",
         "_recent",
         "_row",
+        "_span",
         "_told",
         "above",
         "cause",
@@ -74,7 +75,7 @@ class Circuit:
         self.in_flight = 0
         self.latency = 0.0  # seconds to the first chunk or answer, smoothed; 0 before the first
         self._row = 0
-        self._again = 0  # times opened since it was last well
+        self._span = 0.0  # seconds it was left alone last, unless it was well since
         self._probed = NEVER
         self._recent: deque[tuple[float, bool]] = deque(maxlen=WINDOW)
         self._faults: deque[float] = deque(maxlen=IN_A_ROW)  # when the provider's own code broke
@@ -115,6 +116,11 @@ class Circuit:
         """It is over."""
         self.in_flight -= 1
 
+    def abandoned(self) -> None:
+        """It is over and says nothing: its caller has left, or a rival was quicker."""
+        self.in_flight -= 1
+        self._end_probe()
+
     def succeeded(self, now: float, seconds: float) -> None:
         """The first chunk or the answer came after so many seconds."""
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
@@ -122,7 +128,7 @@ class Circuit:
         self._recent.append((now, True))
         level: Circuit | None = self
         while level is not None:
-            if level.cause is not None:
+            if level.cause is not None and now >= level.until:  # else the call is older than what was found out since
                 level._close()
             level = level.above
 
@@ -144,23 +150,32 @@ class Circuit:
 
     def count(self, cause: Cause, now: float) -> None:
         """One failure of the place itself."""
+        if self._knows(cause, now):
+            return
         self._row += 1
         self._recent.append((now, False))
         if self.cause == cause or self._row >= IN_A_ROW or self._half_failed(now):
-            self.open(cause, now, min(OPEN_FOR * 2**self._again, OPEN_AT_MOST))
-            self._again = min(self._again + 1, 10)
+            self._open_longer(cause, now, OPEN_FOR)
 
     def refused(self, cause: Cause, now: float) -> None:
         """The upstream will not serve this credential: nothing that another try mends, so it is probed rarely."""
-        self.open(cause, now, min(REFUSED_FOR * 2**self._again, OPEN_AT_MOST))
-        self._again = min(self._again + 1, 10)
+        if not self._knows(cause, now):
+            self._open_longer(cause, now, REFUSED_FOR)
 
     def fault(self, now: float) -> None:
         """The provider's own code broke, or held the loop: answers in between do not excuse it."""
+        if self._knows("plugin", now):
+            return
         self._faults.append(now)
         if self.cause == "plugin" or (len(self._faults) == IN_A_ROW and self._faults[0] > now - FAULTS_WITHIN):
-            self.open("plugin", now, min(OPEN_FOR * 2**self._again, OPEN_AT_MOST))
-            self._again = min(self._again + 1, 10)
+            self._open_longer("plugin", now, OPEN_FOR)
+
+    def _knows(self, cause: Cause, now: float) -> bool:
+        """Whether it is open for that already: then this is the end of a call that was under way, and no probe."""
+        return self.cause == cause and now < self.until
+
+    def _open_longer(self, cause: Cause, now: float, first: float) -> None:
+        self.open(cause, now, min(max(first, 2 * self._span), OPEN_AT_MOST))
 
     def open(self, cause: Cause, now: float, seconds: float) -> None:
         """Leave the place alone for so long, and say so."""
@@ -173,12 +188,15 @@ class Circuit:
         if self.cause is not None and until <= self.until:
             return False
         self.cause, self.until, self._probed = cause, until, NEVER
+        if cause != "limited":  # which says nothing about how it fares
+            self._span = until - now
         return True
 
     def recovered(self) -> None:
         """Another process has found the place well."""
-        self.cause, self.until, self._row, self._again, self._probed = None, 0.0, 0, 0, NEVER
+        self.cause, self.until, self._row, self._span, self._probed = None, 0.0, 0, 0.0, NEVER
         self._recent.clear()
+        self._faults.clear()
 
     def _close(self) -> None:
         self.recovered()

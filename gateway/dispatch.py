@@ -3,17 +3,19 @@
 Everything before that is invisible to the caller, so a failure still has a true HTTP status. Only errors whose class is
 `retryable` move on; the caller's own mistakes do not, except that a prompt too long for one model may fit a fallback
 with a larger window. A call has at most three attempts, and extra ones come out of a budget. Failed attempts are not
-billed. Sharp edge: with hedging two attempts run at once; the loser is cancelled, and the winner stands last in
-`tried`.
+billed. Sharp edge: with hedging two attempts run at once; the winner stands last in `tried`, and the loser is cancelled
+but not waited for, since foreign code may not care.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
+from gateway.catalog import Model
 from gateway.errors import GatewayError, InternalError, UpstreamError, UpstreamTruncated
 from gateway.foreign import check_stream, is_theirs
 from gateway.log import PluginLog
@@ -42,16 +44,31 @@ class Opened(Generic[T]):
         self.candidate = candidate
         self.first = first
         self.rest = rest
+        self._source = rest
         self._left = False
+
+    def go_on_with(self, other: Opened[T]) -> None:
+        """From now on it is the other's candidate that serves, and that failures are held against."""
+        self.candidate.circuit.leave()
+        self.candidate, other._left = other.candidate, True
 
     async def close(self) -> None:
         """End the stream; generators can be closed, other iterators need not have a way."""
         if not self._left:
             self._left = True
             self.candidate.circuit.leave()
-        aclose = getattr(self.rest, "aclose", None)
-        if aclose is not None:
-            await aclose()
+        try:
+            await close_stream(self.rest)
+        finally:
+            if self._source is not self.rest:  # which, if it never began, has closed nothing
+                await close_stream(self._source)
+
+
+async def close_stream(stream: AsyncIterator[Any]) -> None:
+    """End a stream that may have a way to be ended."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 class Dispatcher:
@@ -61,6 +78,7 @@ class Dispatcher:
         self.metrics = metrics
         self.log = log
         self._budgets: dict[str, RetryBudget] = {}
+        self._losers: set[asyncio.Task[Any]] = set()  # of races, until they have ended
 
     def call(self, options: Sequence[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> Awaitable[T]:
         """The first answer that `attempt` yields; appends each candidate to `tried` before trying it."""
@@ -82,6 +100,13 @@ class Dispatcher:
 
         return self._walk(options, first_item, tried, whole=False)
 
+    def may_go_on(self, model: Model, tried: Sequence[Candidate]) -> bool:
+        """Whether a cut stream has an attempt left to be continued by; it is then counted."""
+        if len(tried) > model.retries or not self._budget(model.name).spend():
+            return False
+        self.metrics.inc("gateway_extra_attempts", (model.name, "continuation"))
+        return True
+
     # Attempts --------------------------------------------------------------------------------------------------------
 
     async def _walk(
@@ -89,21 +114,24 @@ class Dispatcher:
     ) -> T:
         if not options:
             raise InternalError(detail="no candidates")
-        option: F | None = options[0]
         model = options[0].candidate.model
         budget = self._budget(model.name)
         budget.earn()
         walk: Succession[F] = Succession(options, tried, budget)
-        failure: GatewayError = InternalError(detail="no attempt")
+        option: F | None = walk.now
+        told: GatewayError | None = None
         while option is not None:
             try:
                 if model.hedge_after and walk.may_hedge():
-                    return await self._hedged(option, run, walk, whole=whole)
-                return await self._attempt(option, run, whole=whole)
+                    return await walk.in_time(self._hedged(option, run, walk, whole=whole))
+                return await walk.in_time(self._attempt(option, run, whole=whole))
             except GatewayError as error:
                 failure = error
+            if told is None or failure.retryable or option.candidate.model is model:
+                told = failure  # what only a fallback finds wrong is no mistake of the caller's
             option = await walk.after(failure, self.metrics)
-        raise failure
+        assert told is not None
+        raise told
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, whole: bool) -> T:
         """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors."""
@@ -119,7 +147,7 @@ class Dispatcher:
             raise
         except BaseException as error:
             # A third-party provider may raise anything; it must not take the request walk down with it.
-            circuit.leave()
+            circuit.abandoned()
             raise self.contain(candidate, error) from error
         now = time.monotonic()
         circuit.succeeded(now, now - started)
@@ -131,14 +159,17 @@ class Dispatcher:
         """Race a second target against one that has been silent for too long; the first answer wins."""
         first = asyncio.create_task(self._attempt(option, run, whole=whole))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
+        won = False
         try:
             done, _ = await asyncio.wait({first}, timeout=option.candidate.model.hedge_after)
             rival = None if done else walk.hedge(self.metrics)
             if rival is not None:
                 runners[asyncio.create_task(self._attempt(rival, run, whole=whole))] = rival.candidate
-            return await self._winner(runners, walk)
+            answer = await self._winner(runners, walk)
+            won = True
+            return answer
         finally:
-            await self._cancel(runners)
+            self._drop(runners, raced=won)
 
     async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: Succession[F]) -> T:
         """The first to succeed; the last failure when none does."""
@@ -152,16 +183,29 @@ class Dispatcher:
             if not pending:
                 return done.pop().result()  # raises
 
-    async def _cancel(self, runners: dict[asyncio.Task[T], Candidate]) -> None:
-        """End the losers; one that had an answer all the same lets go of it."""
-        for task in runners:
-            task.cancel()
-        for task, candidate in runners.items():
-            [answer] = await asyncio.gather(task, return_exceptions=True)
-            if isinstance(answer, Opened):
-                await answer.close()
-            if not isinstance(answer, GatewayError):
+    def _drop(self, losers: Mapping[asyncio.Task[T], Candidate], *, raced: bool) -> None:
+        """End them, without waiting for it; `raced`: there is a winner."""
+        for task, candidate in losers.items():
+            if raced and not (task.done() and _failed(task)):
                 self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
+            task.cancel()
+            self._losers.add(task)
+            task.add_done_callback(partial(self._dropped, candidate))
+
+    def _dropped(self, candidate: Candidate, task: asyncio.Task[T]) -> None:
+        """One that had an answer all the same lets go of it."""
+        self._losers.discard(task)
+        if not _failed(task) and isinstance(answer := task.result(), Opened):
+            closing = asyncio.get_running_loop().create_task(self._let_go(answer))
+            self._losers.add(closing)
+            closing.add_done_callback(self._losers.discard)
+
+    async def _let_go(self, opened: Opened[T]) -> None:
+        try:
+            await opened.close()
+        except Exception as error:
+            # Third-party clean-up, of an answer that nobody waits for.
+            self.contain(opened.candidate, error)
 
     # Judging ---------------------------------------------------------------------------------------------------------
 
@@ -186,3 +230,8 @@ class Dispatcher:
         if budget is None:
             budget = self._budgets[model] = RetryBudget()  # one per model of the catalogue
         return budget
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that is over has no answer."""
+    return task.cancelled() or task.exception() is not None

@@ -36,6 +36,7 @@ from typing import Any, ClassVar
 import msgspec
 
 MAX_MESSAGE = 2000  # characters, wire contract 2.1
+LONGEST_WAIT = 86_400.0  # seconds; to ask for more than a day is a mistake
 
 
 class ErrorBody(msgspec.Struct):
@@ -79,7 +80,7 @@ class GatewayError(Exception):
         self.message = (message or self.default_message)[:MAX_MESSAGE]
         self.code = code or self.default_code
         self.param = param
-        self.retry_after = retry_after  # seconds
+        self.retry_after = _seconds(retry_after)
         self.detail = detail
         super().__init__(self.message)
 
@@ -112,6 +113,13 @@ class GatewayError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.message,))
+
+
+def _seconds(wait: object) -> float | None:
+    """A wait that can be told and slept; plugins raise these errors too, and may put anything there."""
+    if not isinstance(wait, int | float) or not 0.0 <= wait < math.inf:
+        return None
+    return min(wait, LONGEST_WAIT)
 
 
 # 400 ---------------------------------------------------------------------------------------------------------------

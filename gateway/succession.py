@@ -2,8 +2,9 @@
 
 Another target comes before another credential of the same one, unless the failure was the credential's own; when every
 place was tried, one that failed for a moment is tried again after a pause. Three attempts at most, each extra one out
-of the model's retry budget. Sharp edge: after a timeout the same place is not asked again, for it may have done, and
-billed, the work.
+of the model's retry budget, and all of them within the time of one. A place that was given up since the options were
+found is passed over. Sharp edge: after a timeout the same place is not asked again, for it may have done, and billed,
+the work.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from gateway.errors import (
@@ -26,11 +27,12 @@ from gateway.errors import (
 )
 from gateway.metrics import Metrics
 from gateway.retry_budget import RetryBudget
-from gateway.routing import Candidate
+from gateway.routing import Candidate, unavailable
 
 MAX_ATTEMPTS = 3  # the first one and at most two more
 PAUSE = 0.1  # seconds before the same place is asked again, more or less
 LONGEST_PAUSE = 5.0  # seconds that an upstream may ask us to wait while the caller waits
+GRACE = 0.01  # seconds; a timer may be early by a millisecond
 
 
 class Placed(Protocol):
@@ -41,34 +43,54 @@ class Placed(Protocol):
 
 
 F = TypeVar("F", bound=Placed)
+T = TypeVar("T")
 
 
 class Succession(Generic[F]):
-    """The attempts of one call; it begins with the first option taken."""
+    """The attempts of one call; it begins with the first option taken: `now`."""
 
     def __init__(self, options: Sequence[F], tried: list[Candidate], budget: RetryBudget) -> None:
         self._tried = tried
         self._budget = budget
-        self._untried = options[1:]
-        self._now: F = options[0]
-        self._count = 1
         self._started = time.monotonic()
         self._model = options[0].candidate.model
-        tried.append(options[0].candidate)
+        self._untried: Sequence[F] = options
+        self._count = len(tried)  # more than none where a stream is continued
+        if options[0].candidate.circuit.closed():
+            self._untried = options[1:]
+            self.now = self._enter(options[0])
+        else:
+            self.now = self._take(self._first_ready(options))
 
     async def after(self, failure: GatewayError, metrics: Metrics) -> F | None:
         """The next attempt after that failure, once its time has come; None when there is none."""
         following = self._next(failure)
-        if following is None or not self._budget.spend():
+        if following is None:
             return None
         again = any(candidate is following.candidate for candidate in self._tried)
         pause = self._pause(failure) if again else 0.0
-        if pause:
-            if time.monotonic() + pause > self._started + self._model_timeout():
-                return None
+        if pause >= self.left():
+            return None
+        if again:
             await asyncio.sleep(pause)
-        metrics.inc("gateway_extra_attempts", (self._model.name, "retry" if pause else "fallback"))
+        if not _is_ready(following) or not self._budget.spend():
+            return None
+        metrics.inc("gateway_extra_attempts", (self._model.name, "retry" if again else "fallback"))
         return self._take(following)
+
+    def left(self) -> float:
+        """Seconds until the call must have its answer, or its first chunk."""
+        return self._started + self._tried[0].target.timeouts.total - time.monotonic()
+
+    async def in_time(self, attempt: Awaitable[T]) -> T:
+        """An attempt beyond the first, in the time that those before it have left."""
+        if self._count == 1:
+            return await attempt  # its own timeouts bound it; this one would cost 4 µs
+        try:
+            async with asyncio.timeout(self.left()):
+                return await attempt
+        except TimeoutError:
+            raise UpstreamTimeout(detail="no time is left for another attempt") from None
 
     def may_hedge(self) -> bool:
         """Whether another target could be raced against this one."""
@@ -88,10 +110,20 @@ class Succession(Generic[F]):
 
     def _take(self, option: F) -> F:
         self._untried = [other for other in self._untried if other is not option]
-        self._now = option
+        return self._enter(option)
+
+    def _enter(self, option: F) -> F:
+        self.now = option
         self._count += 1
         self._tried.append(option.candidate)
         return option
+
+    def _first_ready(self, options: Sequence[F]) -> F:
+        """Since they were found, others may have given a place up, or begun to probe it."""
+        ready = next(filter(_is_ready, options), None)
+        if ready is None:
+            raise unavailable((option.candidate for option in options), time.monotonic())
+        return ready
 
     def _next(self, failure: GatewayError) -> F | None:
         if self._count > self._model.retries:
@@ -100,19 +132,22 @@ class Succession(Generic[F]):
             return self._roomier()
         if not isinstance(failure, UpstreamError) or not failure.retryable:
             return None
-        if isinstance(failure, UpstreamRateLimited | UpstreamAuthError | UpstreamOverloaded) and self._untried:
-            return self._untried[0]
-        return self._other_place() or (self._untried[0] if self._untried else self._again(failure))
+        untried = next(filter(_is_ready, self._untried), None)
+        if isinstance(failure, UpstreamRateLimited | UpstreamAuthError | UpstreamOverloaded) and untried is not None:
+            return untried
+        return self._other_place() or untried or self._again(failure)
 
     def _other_place(self) -> F | None:
         """The next target that was not tried yet, with whichever credential."""
         seen = {id(candidate.target) for candidate in self._tried}
-        return next((option for option in self._untried if id(option.candidate.target) not in seen), None)
+        others = (option for option in self._untried if id(option.candidate.target) not in seen)
+        return next(filter(_is_ready, others), None)
 
     def _roomier(self) -> F | None:
         """A fallback whose window is larger than that of the model for which the prompt was too long."""
-        window = self._now.candidate.model.context_window or 0
-        return next((o for o in self._untried if (o.candidate.model.context_window or 0) > window), None)
+        window = self.now.candidate.model.context_window or 0
+        roomier = (option for option in self._untried if (option.candidate.model.context_window or 0) > window)
+        return next(filter(_is_ready, roomier), None)
 
     def _again(self, failure: GatewayError) -> F | None:
         """The same place once more, where the failure says nothing about the next try and cost nothing."""
@@ -120,11 +155,13 @@ class Succession(Generic[F]):
             return None
         if (failure.retry_after or 0.0) > LONGEST_PAUSE:
             return None
-        return self._now
+        return self.now
 
     def _pause(self, failure: GatewayError) -> float:
         jitter = PAUSE * self._count * (0.5 + random.random())  # noqa: S311 - spreads load, guards nothing
-        return max(failure.retry_after or 0.0, jitter)
+        return max((failure.retry_after or 0.0) + GRACE, jitter)
 
-    def _model_timeout(self) -> float:
-        return self._now.candidate.target.timeouts.total
+
+def _is_ready(option: Placed) -> bool:
+    circuit = option.candidate.circuit
+    return circuit.closed() or circuit.ready(time.monotonic())

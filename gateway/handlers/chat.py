@@ -15,7 +15,8 @@ from gateway.continuation import Continuation
 from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.estimate import PromptEstimate, chat_prompt, with_safety
 from gateway.fitting import Fitted
-from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.handlers.answering import AnsweringHandler
+from gateway.handlers.terms import Terms
 from gateway.ledger.board import Place
 from gateway.provider import Chat
 from gateway.routing import Candidate
@@ -32,7 +33,7 @@ REASONING_CEILING = 1_000_000
 LEAST_OUTPUT = 16
 
 
-class ChatHandler(InferenceHandler[ChatRequest]):
+class ChatHandler(AnsweringHandler[ChatRequest]):
     """Chat and reasoning models."""
 
     endpoint = "chat"
@@ -114,14 +115,10 @@ class ChatHandler(InferenceHandler[ChatRequest]):
             service_tier=request.service_tier,
             metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
         )
-        waited = time.monotonic()
-        try:
-            if call.stream:
-                await self._serve_stream(call, shape)
-            else:
-                await self._serve_whole(call, shape)
-        finally:
-            call.upstream_waited = call.upstream_waited or time.monotonic() - waited
+        if call.stream:
+            await self._serve_stream(call, shape)
+        else:
+            await self._serve_whole(call, shape)
 
     async def _serve_whole(self, call: Call, shape: Shape) -> None:
         def attempt(fitted: Fitted[ChatRequest]) -> Awaitable[ChatCompletion]:

@@ -9,7 +9,8 @@ from gateway.catalog import Model
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
 from gateway.estimate import embedding_tokens, with_safety
 from gateway.fitting import Fitted
-from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.handlers.answering import AnsweringHandler
+from gateway.handlers.terms import Terms
 from gateway.provider import Embeddings
 from gateway.routing import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
@@ -20,7 +21,7 @@ from gateway.vectors import judge, write_list
 FRAME_CEILING = 16
 
 
-class EmbeddingsHandler(InferenceHandler[EmbeddingRequest]):
+class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
     """Text embeddings."""
 
     endpoint = "embeddings"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from gateway.errors import BadRequest, GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.form import Form, FormReader
-from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.handlers.answering import AnsweringHandler
+from gateway.handlers.terms import Terms
 from gateway.idempotency import request_digest
 from gateway.schemas.request_fields import RequestFields
 from gateway.spool import Spool
@@ -29,7 +30,7 @@ R = TypeVar("R", bound=RequestFields)
 INFLATED = 65_536  # bytes that one step of decompression gives at most
 
 
-class FormHandler(InferenceHandler[R]):
+class FormHandler(AnsweringHandler[R]):
     """See the module; `decode` finds `form` and `upload` filled in."""
 
     file_field: ClassVar[str] = "file"

@@ -12,7 +12,8 @@ from gateway.catalog import Model
 from gateway.errors import GatewayError, UnsupportedValue
 from gateway.estimate import PREVIEW, made_image_tokens, with_safety
 from gateway.fitting import Fitted
-from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.handlers.answering import AnsweringHandler
+from gateway.handlers.terms import Terms
 from gateway.image_shaping import ImageShaper, error_event, judge, made, write_answer
 from gateway.price import Price
 from gateway.provider import Images
@@ -32,7 +33,7 @@ PROMPT_CEILING = 10_000
 IMAGE_CEILING = 1_000_000
 
 
-class ImagesHandler(InferenceHandler[ImageRequest]):
+class ImagesHandler(AnsweringHandler[ImageRequest]):
     """Image generation."""
 
     endpoint = "images"

@@ -1,26 +1,20 @@
 """The one walk every model endpoint takes: authenticated, resolved, reserved, opened, relayed, settled exactly once.
 
-An endpoint subclasses `InferenceHandler` and fills in what differs: how its body is read, what it may cost at worst,
-and how its answer is served. Sharp edges: a request refused before admission holds nothing; after admission `settle`
-runs whatever happens; a client that leaves cancels the walk, and with it the upstream call, unless an Idempotency-Key
-says that it will come back for the answer.
+An endpoint fills in what differs: how its body is decoded, what it may cost at worst, and how its answer is served,
+for which `AnsweringHandler` has the parts. Sharp edges: a request refused before admission holds nothing; after
+admission `settle` runs whatever happens; a client that leaves cancels the walk, and with it the upstream call, unless
+an Idempotency-Key says that it will come back for the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-import zlib
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable
-from copy import copy
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from gateway.allowance import Allowance, SoundAllowance
 from gateway.call import Call
 from gateway.caller_headers import carry
 from gateway.catalog import Model
-from gateway.dispatch import Opened
 from gateway.errors import (
     BadRequest,
     BalanceExhausted,
@@ -30,163 +24,44 @@ from gateway.errors import (
     ContextLengthExceeded,
     GatewayError,
     InternalError,
-    InvalidJSON,
     ModelNotFound,
     ModelNotPermitted,
-    NoHealthyUpstream,
-    RequestTooLarge,
-    UnsupportedContentType,
-    UnsupportedParameter,
 )
-from gateway.fitting import Fitted, fit
-from gateway.foreign import TURN, give_way
-from gateway.handlers.base import JSON, KeyedHandler
+from gateway.handlers.base import JSON
+from gateway.handlers.body import BodyHandler
+from gateway.handlers.terms import Terms
 from gateway.idempotency import Answer, Claim, check_name, request_digest
 from gateway.ledger import Ask
-from gateway.ledger.board import Place
 from gateway.log import AccessLine, gateway_log
 from gateway.money import format_amount
 from gateway.receipt import CallRecord
-from gateway.relay import EventStream
-from gateway.routing import Candidate
 from gateway.schemas.request_fields import RequestFields
-from gateway.sse import encode_data
 from gateway.usage import Usage
 
 if TYPE_CHECKING:
-    from gateway.server import Gateway
-    from gateway.transport.http_exchange import Exchange
+    pass
 
 R = TypeVar("R", bound=RequestFields)
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-#: Bodies up to this size are read before the store was asked: admission then confirms the key in the same round trip.
-SMALL_BODY = 65_536
-
-
 #: Seconds that an upstream is read on after its client left, under the disconnect policy "drain".
 DRAIN_WITHIN = 60.0
 
 
-class Terms(Generic[R]):
-    """What a decoded request means for money."""
-
-    def __init__(
-        self,
-        request: R,
-        model: Model,
-        prompt: Usage,
-        worst_case: Usage,
-        ceiling: tuple[int, int],
-        *,
-        service_tier: str | None = None,
-        tokens: int | None = None,
-    ) -> None:
-        self.request = request
-        self.model = model
-        self.price = model.price  # frozen here: a change holds for the calls after this one
-        self.prompt = prompt  # the prompt's estimate alone
-        self.worst_case = worst_case  # what is held
-        self.ceiling = ceiling  # tokens in and out beyond which a count is impossible
-        self.service_tier = service_tier  # as asked
-        self.tokens = worst_case.tokens_in + worst_case.tokens_out if tokens is None else tokens  # for the token limits
-
-    def lowered(self, worst_case: Usage) -> Terms[R]:
-        """These terms with a smaller worst case, at the same price."""
-        terms = copy(self)
-        terms.worst_case = worst_case
-        terms.tokens = min(self.tokens, worst_case.tokens_in + worst_case.tokens_out)
-        return terms
-
-    def affordable(self, amount: int, *, output: Callable[[int], Usage], most: int) -> int:
-        """The largest number up to `most` for which the worst case that `output` makes of it costs at most `amount`."""
-        return bisect_right(
-            range(1, most + 1),
-            amount,
-            key=lambda number: self.price.worst(output(number), service_tier=self.service_tier),
-        )
-
-
-class Shaper(Protocol[T_contra]):
-    """Turns what a provider yields into frames for the client, and counts what was delivered."""
-
-    @property
-    def content_started(self) -> bool:
-        """Whether anything of the answer itself has been seen."""
-
-    @property
-    def delivered_units(self) -> int:
-        """Text delivered so far, in quarter tokens."""
-
-    def feed(self, item: T_contra) -> bytes:
-        """The frames that `item` makes; none is fine."""
-
-    def close(self) -> bytes:
-        """The frames that end a whole answer; raises when it is not whole."""
-
-
-class InferenceHandler(KeyedHandler, Generic[R]):
+class InferenceHandler(BodyHandler, Generic[R]):
     """The walk; see the module."""
 
-    capability: ClassVar[type]  # what a provider must implement to serve this endpoint
     prompt_param: ClassVar[str] = "messages"  # the field that errors about the prompt are about
     filter_code: ClassVar[str] = "content_filter"  # of a prompt that the upstream's filter refused
 
     call: Call | None = None
     record: CallRecord | None = None
     claim: Claim | None = None  # on the caller's Idempotency-Key
-    stream: EventStream | None = None  # of a streamed answer
     client_gone = False
     cut_by: GatewayError | None = None  # why the gateway itself ended a call that was running
     _walking = False
     _idempotent: tuple[str, str] | None = None  # the Idempotency-Key and the digest of the request
-
-    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
-        super().__init__(gateway, exchange, path=path, argument=argument)
-        self.body: list[bytes] = []
-        self.fitted: list[Fitted[R]] = []  # the request as each candidate will see it
-
-    # Reading ---------------------------------------------------------------------------------------------------------
-
-    def prepared(self) -> Awaitable[None] | None:
-        """Refuse what its headers already condemn; confirm the key before a large body is read."""
-        if self.method != "POST":
-            return None
-        self.exchange.set_max_body_size(self.max_body())
-        length = self.headers.get("Content-Length")
-        if length is not None and int(length) <= SMALL_BODY:
-            return None
-        return self._confirm_before_body(int(length or 0))
-
-    async def _confirm_before_body(self, length: int) -> None:
-        await self.confirm()
-        if length > self.max_body():
-            raise RequestTooLarge()
-
-    def max_body(self) -> int:
-        """The largest body this endpoint takes, in bytes."""
-        return self.gateway.settings.server.max_json_body
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Collect the body; the transport enforces its size."""
-        self.body.append(chunk)
-        return None
-
-    def read_body(self) -> bytes:
-        """The whole body, decompressed."""
-        headers = self.headers
-        media = headers.get("Content-Type")
-        if media is not None and media.partition(";")[0].strip().lower() != JSON:
-            raise UnsupportedContentType("Content-Type must be application/json")
-        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-        self.body = []
-        encoding = headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding == "identity":
-            return body
-        if encoding != "gzip":
-            raise UnsupportedContentType("Content-Encoding must be gzip or identity")
-        return _gunzip(body, self.max_body())
 
     # The walk --------------------------------------------------------------------------------------------------------
 
@@ -214,8 +89,7 @@ class InferenceHandler(KeyedHandler, Generic[R]):
             self.end(call, InternalError())
         finally:
             self._walking = False
-            if self.stream is not None:
-                self.stream.close()
+            self.close_stream()
             self.settle(call)
             self._close_claim()
             self.ended()
@@ -362,116 +236,6 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         else:
             self.refuse(error)
 
-    # Opening and relaying --------------------------------------------------------------------------------------------
-
-    def fit(self, request: R, model: Model) -> None:
-        """Find who can serve the request, and what each of them will see of it; BadRequest when nobody can."""
-        if self.endpoint not in model.endpoints:
-            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
-        candidates = self.gateway.router.resolve(model, self.capability)
-        if model.fallbacks:  # which may be models of another kind on a provider that can do both
-            candidates = [one for one in candidates if self.endpoint in one.model.endpoints]
-            if not candidates:
-                raise NoHealthyUpstream()
-        self.fitted = fit(
-            request,
-            candidates,
-            self.capability,
-            unknown_params=self.gateway.settings.server.unknown_params,
-            check=self.check_candidate,
-        )
-
-    async def call_whole(self, call: Call, attempt: Callable[[Fitted[R]], Awaitable[T]]) -> T:
-        """The first whole answer that `attempt` gets from a candidate; the headers then say who served."""
-        started = time.monotonic()
-        try:
-            answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts)
-        finally:
-            call.upstream_waited = time.monotonic() - started
-        self.describe(call)
-        return answer
-
-    async def open_stream(self, call: Call, attempt: Callable[[Fitted[R]], AsyncIterator[T]]) -> Opened[T]:
-        """The first stream that yields something; meanwhile the client is kept waiting by comments."""
-        self.stream = self.make_stream()
-        started = time.monotonic()
-        try:
-            opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
-        finally:
-            call.upstream_waited = time.monotonic() - started
-        self.describe(call)
-        return opened
-
-    async def relay(
-        self, call: Call, opened: Opened[T], shaper: Shaper[T], *, allowance: Allowance | SoundAllowance | None = None
-    ) -> bytes:
-        """Send what `shaper` makes of the stream; its last frames, which are sent once the call is settled."""
-        item: T | None = opened.first
-        rest, stream = opened.rest, self.stream
-        assert stream is not None
-        place: Place | None = None  # where it is noted what was delivered, in case this worker is killed
-        taken, started = 0, time.monotonic()
-        try:
-            while item is not None:
-                frames = shaper.feed(item)
-                if allowance is not None and shaper.delivered_units >= allowance.until:
-                    await allowance.extend(shaper.delivered_units)
-                if frames:
-                    call.chunks += 1
-                    if call.first_token is None and shaper.content_started:
-                        call.first_token = call.since_start()
-                        place = self.note_delivery(call)
-                    if place is not None:
-                        place.delivered(shaper.delivered_units)
-                    slow = stream.send(frames)
-                    if slow is not None:
-                        await slow
-                taken += 1
-                if not taken % TURN or self.told_to_end():
-                    await give_way()
-                item = await anext(rest, None)
-            return shaper.close()
-        except GatewayError as error:
-            self.gateway.dispatcher.failed(opened.candidate, error)
-            raise
-        except BaseException as error:
-            # A third-party provider may raise anything, and yield anything that the shaper chokes on.
-            raise self.gateway.dispatcher.contain(opened.candidate, error) from error
-        finally:
-            call.upstream_waited += time.monotonic() - started  # before the settlement, which tells the metrics
-            await self._close(opened)
-
-    def end_stream(self, call: Call, last: bytes) -> None:
-        """Settle, then end a streamed answer as whole."""
-        assert self.stream is not None
-        self.settle(call)
-        self.stream.finish(last)
-
-    async def _close(self, opened: Opened[T]) -> None:
-        try:
-            await opened.close()
-        except BaseException as error:
-            # Third-party clean-up: it cannot spoil an answer that is complete, nor hide why one is not.
-            self.gateway.dispatcher.contain(opened.candidate, error)
-
-    def describe(self, call: Call) -> None:
-        """Headers that say who served, and what it was not told."""
-        served = call.attempts[-1]
-        if len(self.fitted) == 1:
-            dropped = self.fitted[0].dropped
-        else:
-            dropped = next(fitted.dropped for fitted in self.fitted if fitted.candidate is served)
-        if dropped:
-            self.set_header("x-gateway-dropped-params", ",".join(dropped))
-        if self.gateway.settings.server.debug_headers:
-            self.set_header("x-gateway-model", served.model.name)
-            self.set_header("x-gateway-provider", served.target.provider)
-            self.set_header("x-gateway-attempts", str(len(call.attempts)))
-
-    def tell_estimated(self) -> None:
-        """Say that the answer's counts are estimates."""
-        self.set_header("x-gateway-estimated", "true")
-
     # The end ---------------------------------------------------------------------------------------------------------
 
     def settle(self, call: Call) -> None:
@@ -576,44 +340,17 @@ class InferenceHandler(KeyedHandler, Generic[R]):
         """Open the call and relay its answer."""
         raise InternalError()
 
-    def check_candidate(self, request: R, candidate: Candidate) -> None:
-        """Raise a BadRequest for what this candidate's provider cannot do beside the request's fields."""
-
-    def make_stream(self) -> EventStream:
-        """What carries a streamed answer to the client."""
-        return EventStream(self, self.gateway.pulse, claim=self.claim)
-
-    def note_delivery(self, call: Call) -> Place | None:
-        """Where to note the text a stream delivers, so that it is charged for even if this worker is killed."""
-        return None
-
     def headers_sent(self) -> bool:
         """Whether the status has left, so that an error can no longer be one."""
-        return self.stream is not None and self.stream.committed
+        return False
 
     def end_in_stream(self, error: GatewayError) -> None:
         """Tell a client that already has a status 200."""
-        assert self.stream is not None
-        self.stream.fail(self.error_frame(error))
+        raise InternalError()
 
-    def error_frame(self, error: GatewayError) -> bytes:
-        """An error as this endpoint's streams tell it."""
-        return encode_data(error.body())
+    def close_stream(self) -> None:
+        """The walk is over: nothing more is sent."""
 
     def usage(self, call: Call) -> Usage | None:
         """What the call used so far; None when nothing is owed."""
         raise InternalError()
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
-    """Decompress within `limit`, so that a bomb costs no more than an honest body."""
-    inflater = zlib.decompressobj(wbits=31)
-    try:
-        plain = inflater.decompress(body, limit + 1)
-    except zlib.error:
-        raise InvalidJSON("The request body is not valid gzip") from None
-    if len(plain) > limit:
-        raise RequestTooLarge()
-    if not inflater.eof:
-        raise InvalidJSON("The request body is truncated gzip")
-    return plain

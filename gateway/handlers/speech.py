@@ -13,7 +13,8 @@ from gateway.catalog import Model
 from gateway.errors import UnsupportedValue
 from gateway.estimate import speech_seconds, with_safety
 from gateway.fitting import Fitted
-from gateway.handlers.inference import InferenceHandler, Terms
+from gateway.handlers.answering import AnsweringHandler
+from gateway.handlers.terms import Terms
 from gateway.price import Price
 from gateway.provider import Speech
 from gateway.relay import ByteStream, EventStream
@@ -35,7 +36,7 @@ SOUND_CEILING = 1_000_000
 WITHOUT_EVENTS = ("tts-1", "tts-1-hd")
 
 
-class SpeechHandler(InferenceHandler[SpeechRequest]):
+class SpeechHandler(AnsweringHandler[SpeechRequest]):
     """Text to speech."""
 
     endpoint = "speech"

@@ -20,7 +20,7 @@ from gateway.errors import (
 from gateway.estimate import AUDIO_PER_SECOND, with_safety
 from gateway.fitting import Fitted
 from gateway.handlers.form import FormHandler
-from gateway.handlers.inference import Terms
+from gateway.handlers.terms import Terms
 from gateway.price import Price
 from gateway.provider import Transcription
 from gateway.routing import Candidate

@@ -151,7 +151,7 @@ PRESETS: Mapping[str, Quirks] = MappingProxyType(
             instead={**_THREE_LEVELS, "service_tier": _GROQ_TIERS},
             no_stream_options=True,  # usage comes all the same, in `x_groq`
             developer_role=False,
-            answer_keys=frozenset({"role", "content", "name", "tool_calls", "reasoning"}),
+            answer_keys=frozenset({"role", "content", "name", "tool_calls", "function_call", "reasoning"}),
             reasoning_back="as_reasoning",
         ),
         "xai": Quirks(

@@ -2,11 +2,12 @@
 
 ::
 
-    engines = Engines("gateway_espeak.worker", processes=2, queue=32)
+    engines = Engines("package.worker", processes=2, queue=32)
     await engines.start()
-    async with engines.lend() as engine:
-        engine.ask(job)
-        while (piece := await engine.piece()) is not None: ...
+    async with engines.lend(within=60.0) as engine:
+        await engine.tell(Kind.JOB, job)
+        while not engine.idle:
+            kind, payload = await engine.hear(within=5.0)
 
 Sharp edge: a job that is left before its end takes its process with it, for a C library cannot be asked to stop; the
 next job starts another one.
@@ -21,9 +22,9 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 
-from gateway.errors import UpstreamOverloaded, UpstreamTruncated, UpstreamUnreachable
+from gateway.errors import UpstreamOverloaded, UpstreamTimeout, UpstreamTruncated, UpstreamUnreachable
 
-from .frames import HEADER, Kind, frame
+from .frames import ENDS, HEADER, Kind, frame
 
 START_WITHIN = 30.0  # seconds
 
@@ -50,12 +51,10 @@ class Engine:
             )
         engine = cls(process, *await asyncio.open_connection(sock=ours))
         try:
-            async with asyncio.timeout(START_WITHIN):
-                _, engine.hello = await engine._frame()
+            _, engine.hello = await engine.hear(within=START_WITHIN)
         except BaseException:
             await engine.end()
             raise
-        engine.idle = True
         return engine
 
     @property
@@ -63,17 +62,28 @@ class Engine:
         """Whether its process has ended by itself."""
         return self._process.returncode is not None
 
-    def ask(self, job: bytes) -> None:
-        """Give it a job."""
+    async def tell(self, kind: Kind, payload: bytes = b"") -> None:
+        """Send it a frame, as fast as it reads."""
         self.idle = self._begun = False
-        self._writer.write(frame(Kind.JOB, job))
+        try:
+            self._writer.write(frame(kind, payload))
+            await self._writer.drain()
+        except ConnectionError:
+            raise self._fallen() from None
 
-    async def piece(self) -> bytes | None:
-        """The next piece of the answer; None after the last."""
-        kind, payload = await self._frame()
-        self.idle = kind == Kind.END
-        self._begun = True
-        return None if self.idle else payload
+    async def hear(self, *, within: float) -> tuple[int, bytes]:
+        """The next frame of the answer, after the last of which it is idle; UpstreamTimeout after so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                head = await self._reader.readexactly(HEADER.size)
+                kind, length = HEADER.unpack(head)
+                payload = await self._reader.readexactly(length)
+        except TimeoutError:
+            raise UpstreamTimeout() from None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise self._fallen() from None
+        self.idle, self._begun = kind in ENDS, True
+        return kind, payload
 
     async def end(self) -> None:
         """End the process, whatever it does."""
@@ -83,13 +93,9 @@ class Engine:
             self._process.kill()
         await self._process.wait()
 
-    async def _frame(self) -> tuple[int, bytes]:
-        try:
-            kind, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-            return kind, await self._reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            cut = UpstreamTruncated if self._begun else UpstreamUnreachable
-            raise cut(detail="the engine's process ended; its words are on the gateway's standard error") from None
+    def _fallen(self) -> UpstreamTruncated | UpstreamUnreachable:
+        kind = UpstreamTruncated if self._begun else UpstreamUnreachable
+        return kind(detail="the engine's process ended; its words are on the gateway's standard error")
 
 
 class Engines:
@@ -109,7 +115,7 @@ class Engines:
                 engine = await Engine.start(*self._command)
                 self._places.put_nowait(engine)
                 hello = engine.hello
-        except (UpstreamUnreachable, TimeoutError):
+        except (UpstreamUnreachable, UpstreamTimeout):
             await self.close()
             raise OSError("the engine does not start; its own words are above") from None
         return hello
@@ -122,9 +128,9 @@ class Engines:
                 await engine.end()
 
     @contextlib.asynccontextmanager
-    async def lend(self) -> AsyncIterator[Engine]:
-        """An engine of one's own for one job; UpstreamOverloaded when too many wait already."""
-        engine = await self._place()
+    async def lend(self, *, within: float) -> AsyncIterator[Engine]:
+        """An engine of one's own for one job; UpstreamOverloaded when too many wait, or it takes too many seconds."""
+        engine = await self._place(within)
         try:
             if engine is None or engine.is_gone:
                 engine = await Engine.start(*self._command)
@@ -137,11 +143,14 @@ class Engines:
             finally:
                 self._places.put_nowait(place)
 
-    async def _place(self) -> Engine | None:
+    async def _place(self, within: float) -> Engine | None:
         if self._places.empty() and self._waiting >= self._queue:
             raise UpstreamOverloaded(detail=f"{self._waiting} calls wait for an engine")
         self._waiting += 1
         try:
-            return await self._places.get()
+            async with asyncio.timeout(within):
+                return await self._places.get()
+        except TimeoutError:
+            raise UpstreamOverloaded(detail=f"no engine became free within {within:g} s") from None
         finally:
             self._waiting -= 1

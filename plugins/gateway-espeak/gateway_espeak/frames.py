@@ -23,10 +23,14 @@ class Kind(IntEnum):
     END = 4
 
 
+#: What ends an answer, READY being the answer to having been started.
+ENDS = frozenset({Kind.READY, Kind.END})
+
+
 class Hello(Struct):
     """What the engine has, in lower case: languages and names of voices, and what may follow a `+`."""
 
-    voices: dict[str, str]  # as written by callers, to espeak's own name
+    voices: dict[str, str]  # to eSpeak's own identifiers
     variants: dict[str, str]
 
 
@@ -34,7 +38,7 @@ class Job(Struct):
     """A text to say."""
 
     text: str
-    voice: str  # espeak's own name, with its variant
+    voice: str  # an identifier, with a variant
     rate: int  # words a minute
     format: str
 

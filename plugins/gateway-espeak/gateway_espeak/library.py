@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import espeakng_loader
 
@@ -49,16 +50,26 @@ class Library:
         if self.rate <= 0:
             raise OSError("libespeak-ng does not start; are its voices installed?")
         self._lib.espeak_ListVoices.restype = _Voices
+        self._lib.espeak_Info.restype = ctypes.c_char_p
+        place = ctypes.c_char_p()
+        self._lib.espeak_Info(ctypes.byref(place))
+        self._folder = Path((place.value or b"").decode())
         self._take: Callable[[bytes], None] | None = None
         self._error: BaseException | None = None
         self._callback = _Callback(self._called)  # kept, or the library would call what is gone
         self._lib.espeak_SetSynthCallback(self._callback)
 
     def voices(self) -> dict[str, str]:
-        """Languages and names in lower case, and the language that chooses each."""
+        """Languages and names in lower case, and the identifier that chooses each.
+
+        Only the identifier will do: `en-gb` and `fr-fr`, though listed, choose nothing. Languages without a dictionary
+        are silent, so they are left out.
+        """
         found: dict[str, str] = {}
-        for name, language, _ in self._listed(None):
-            found |= {name.lower(): language, language.lower(): language}
+        for name, language, identifier in self._listed(None):
+            dictionary = f"{identifier.rpartition('/')[2].partition('-')[0]}_dict"
+            if (self._folder / dictionary).exists():
+                found |= {name.strip().lower(): identifier, language.lower(): identifier}
         return found
 
     def variants(self) -> dict[str, str]:

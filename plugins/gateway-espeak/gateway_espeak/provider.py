@@ -24,7 +24,7 @@ from gateway import Provider, Speech, SpeechChunk, SpeechRequest, Target, hookim
 from gateway.errors import UpstreamRejected
 
 from .engines import Engines
-from .frames import Hello, Job
+from .frames import Hello, Job, Kind
 from .voices import Voices
 
 USUAL_RATE = 175  # words a minute, eSpeak's own default
@@ -64,11 +64,13 @@ class EspeakProvider(Provider, Speech):
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made; leaving it ends the process that makes it."""
-        job = msgspec.json.encode(self._job(request))
-        async with self._engines.lend() as engine:
-            engine.ask(job)
-            while (piece := await engine.piece()) is not None:
+        job, limits = msgspec.json.encode(self._job(request)), target.timeouts
+        async with self._engines.lend(within=limits.first_byte) as engine:
+            await engine.tell(Kind.JOB, job)
+            _, piece = await engine.hear(within=limits.first_byte)
+            while not engine.idle:
                 yield SpeechChunk(piece)
+                _, piece = await engine.hear(within=limits.idle)
 
     def _job(self, request: SpeechRequest) -> Job:
         voice = self._voices.find(request.voice_name)

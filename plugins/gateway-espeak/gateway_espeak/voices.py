@@ -40,7 +40,7 @@ class Voices:
         self._language = language
 
     def find(self, name: str) -> str | None:
-        """eSpeak's own name of a voice; None when there is none."""
+        """What eSpeak calls a voice; None when there is none."""
         wanted = BUILT_IN.get(name.lower(), name.lower())
         language, plus, variant = wanted.partition("+")
         voice = self._hello.voices.get(language or self._language)
