@@ -57,7 +57,7 @@ class Health:
             del self._circuits[place]
 
     def forgive(self, providers: Collection[str]) -> None:
-        """Their secrets are new: what was held against the old ones is over."""
+        """They were made anew, with another secret or other settings: what was held against their credentials is over."""
         for place, circuit in self._circuits.items():
             if place.provider in providers and circuit.cause in ("credential", "credit"):
                 circuit.recovered()
@@ -68,10 +68,10 @@ class Health:
         circuit = self._circuits.get(place)
         if circuit is None:
             return
-        if cause in ("failures", "limited", "credential", "credit", "plugin"):
-            circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
-        else:
+        if not cause:
             circuit.recovered()
+        elif cause in EXPLAINED:  # else it is of a worker of another release
+            circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
         self._note(place, circuit.cause)
 
     def _find(self, place: Place, above: Circuit | None) -> Circuit:
@@ -82,6 +82,8 @@ class Health:
 
     def _told(self, circuit: Circuit) -> None:
         place, cause = circuit.place, circuit.cause
+        if self._circuits.get(place) is not circuit:
+            return  # of a call that has outlived a reload
         if cause is None:
             gateway_log.info("%s answers again", place)
         else:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 HASH = "health"
 CHANNEL = "gateway:health"
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
+FORGOTTEN_AFTER = 3600  # seconds without news: whoever was left alone has been probed by then, or nobody asks for it
 
 
 class News(Struct, frozen=True, omit_defaults=True):
@@ -50,7 +51,7 @@ class News(Struct, frozen=True, omit_defaults=True):
 
     def left(self, now: float) -> float:
         """Seconds until it may be called again."""
-        return self.at + self.seconds - now
+        return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be behind
 
 
 _decoder = msgspec.json.Decoder(News)
@@ -89,6 +90,7 @@ class HealthSharing:
         with contextlib.suppress(GatewayError, RedisReplyError):  # without the store the others find out by themselves
             if news.cause:
                 await link.call("HSET", HASH, str(news.place), text)
+                await link.call("EXPIRE", HASH, str(FORGOTTEN_AFTER))
             else:
                 await link.call("HDEL", HASH, str(news.place))
             await link.call("PUBLISH", CHANNEL, text)
@@ -111,7 +113,8 @@ class HealthSharing:
             while True:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
                 if message is not None:
-                    self._hear(_decoder.decode(message["data"]))
+                    for news in _understood([message["data"]]):
+                        self._hear(news)
 
     def _hear(self, news: News) -> None:
         if news.worker == self._me:
@@ -125,4 +128,13 @@ class HealthSharing:
 async def read_news(store: Store) -> list[News]:
     """What is open at present, by what the workers told; places whose time is over await their probe."""
     fields = await store.link(HASH).call("HGETALL", HASH)
-    return [_decoder.decode(text) for text in fields.values()]
+    return _understood(fields.values())
+
+
+def _understood(texts: Iterable[bytes]) -> list[News]:
+    """The news among them: workers of another release may tell what this one has no word for."""
+    found = []
+    for text in texts:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(_decoder.decode(text))
+    return found

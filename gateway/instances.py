@@ -18,6 +18,7 @@ from gateway.log import gateway_log
 from gateway.plugins import Plugins
 from gateway.provider import Provider
 from gateway.secret import HIDDEN, Secret, SecretFault
+from gateway.secret_watch import Stamp, stamp_of
 from gateway.settings import Fault, Settings, SettingsFault
 from gateway.toml_reader import suggestion
 
@@ -30,7 +31,7 @@ class Instances(Struct):
 
     instances: dict[str, dict[int, Provider]]  # by the number of the credential
     faults: dict[str, str]
-    files: dict[str, list[Path]]  # where each provider's secrets are
+    files: dict[str, dict[Path, Stamp]]  # where each provider's secrets are, as they stood before they were read
 
 
 def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
@@ -59,7 +60,7 @@ async def build_providers(
             made.faults[name] = str(error)
             gateway_log.error("provider %s is out of service: %s", name, error)
             continue
-        made.files[name] = [path for options in credentials for path in secret_files(options)]
+        made.files[name] = {path: stamp_of(path) for options in credentials for path in secret_files(options)}
         for number, options in enumerate(credentials):
             label = name if len(credentials) == 1 else f"{name}#{number}"
             instance = await _instance(provider, options, upstream, label=label, faults=made.faults)

@@ -1,7 +1,8 @@
 """Brings to the store what dead workers left in their journals: settlements that were never, or never surely, booked.
 
 The supervisor runs it: at start for the processes of the run before, after a worker's death, and every `AGAIN` seconds
-as long as the store was away. Entries may be sent any number of times, so nothing is lost by trying. Calls that ran are
+as long as the store was away. What it takes over is kept for a minute after it was booked and sent again when another
+server, or another life of one, serves the store: for that `reconnected` belongs to the store. Calls that ran are
 on the dead worker's board and are charged for what they had delivered. Those that got no place there are charged at
 their last checkpoint once their leases have run out: in a storm of deaths no worker lives the minute it would take one.
 """
@@ -17,6 +18,7 @@ from gateway.errors import GatewayError
 from gateway.ledger import Journal, Ledger
 from gateway.log import gateway_log
 from gateway.store import Store
+from gateway.transport.redis_link import ServerIdentity
 
 AGAIN = 5.0  # seconds
 TOGETHER = 1.0  # seconds of deaths that are looked after in one go
@@ -27,7 +29,8 @@ class Salvage:
     """The heir of every dead worker of one data folder."""
 
     def __init__(self, store: Store, folder: Path) -> None:
-        self._journal = Journal(folder)  # its own stays empty; with it come the others'
+        self._journal = Journal(folder)  # of its own it has nothing; it fills with what is taken over
+        self._journal.store_is_whole = store.whole
         self._ledger = Ledger(store, {}, journal=self._journal)
         assert self._ledger.recovery is not None
         self._recovery = self._ledger.recovery
@@ -42,6 +45,11 @@ class Salvage:
         if not self._lapses or lapse - self._lapses[-1] > TOGETHER:
             self._lapses.append(lapse)
 
+    def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        """For the store's `on_reconnect`: what was taken over may be forgotten there, and what waited can be sent."""
+        self._recovery.reconnected(before, now)
+        self.look()
+
     async def run(self) -> None:
         """Look whenever there may be something."""
         while True:
@@ -53,6 +61,7 @@ class Salvage:
             self._due.clear()
             await self._adopt()
             await self._reclaim()
+            self._journal.sweep()
 
     def _pause(self) -> float:
         if not self._lapses:
@@ -88,6 +97,7 @@ class Salvage:
         if holds:
             gateway_log.info("charged %d calls of ended workers at their last checkpoint", holds)
 
-    def close(self) -> None:
-        """Let go of the folder."""
+    async def close(self) -> None:
+        """Let go of the folder; what is younger than a minute stays there for the next start."""
+        await self._recovery.close()
         self._journal.close()

@@ -8,7 +8,7 @@ rotation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping
 from pathlib import Path
 
 from gateway.log import gateway_log
@@ -27,10 +27,10 @@ class SecretWatch:
         self._stamps: dict[str, dict[Path, Stamp]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def watch(self, files: Mapping[str, Sequence[Path]], *, kept: Container[str] = ()) -> None:
-        """Watch these files from now on, and go on with those of the providers in `kept`."""
+    def watch(self, files: Mapping[str, Mapping[Path, Stamp]], *, kept: Container[str] = ()) -> None:
+        """Watch these files from now on, as they stood before they were read; go on with those of the `kept` providers."""
         self._stamps = {name: stamps for name, stamps in self._stamps.items() if name in kept}
-        self._stamps |= {name: {path: _stamp(path) for path in paths} for name, paths in files.items() if paths}
+        self._stamps |= {name: dict(stamps) for name, stamps in files.items() if stamps}
 
     def start(self) -> None:
         """Begin to look."""
@@ -47,7 +47,7 @@ class SecretWatch:
         changed = set()
         for name, stamps in self._stamps.items():
             for path, before in stamps.items():
-                now = _stamp(path)
+                now = stamp_of(path)
                 if now and now != before:  # a file that is gone for the moment is being replaced
                     stamps[path] = now
                     changed.add(name)
@@ -66,7 +66,8 @@ class SecretWatch:
                 gateway_log.error("providers could not be made anew", exc_info=error)
 
 
-def _stamp(path: Path) -> Stamp:
+def stamp_of(path: Path) -> Stamp:
+    """What tells a file from what it was before; empty while there is none."""
     try:
         found = path.stat()
     except OSError:

@@ -79,6 +79,7 @@ class Gateway:
         server = settings.server
         self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
         self._retired: list[Provider] = []
+        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
 
     @classmethod
     async def build(
@@ -109,7 +110,11 @@ class Gateway:
     async def reload(self, settings: Settings) -> None:
         """Serve by new settings from the next request on; sockets, store and plugins stay as they are."""
         catalog = Catalog.build(settings)
-        await self._use_providers(settings, previous=self.settings)
+        async with self._changing:
+            await self._use_providers(settings, previous=self.settings)
+            self._use(settings, catalog)
+
+    def _use(self, settings: Settings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog
         self.pressure.max_lag, self.pressure.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.groups = catalog.groups
@@ -119,13 +124,16 @@ class Gateway:
     async def renew(self, names: set[str]) -> None:
         """Make these providers anew: a file with a secret of theirs has changed."""
         gateway_log.info("secrets changed: making %s anew", ", ".join(sorted(names)))
-        await self._use_providers(self.settings, previous=self.settings, stale=names)
-        self.health.forgive(names)
+        async with self._changing:
+            await self._use_providers(self.settings, previous=self.settings, stale=names)
 
     async def _use_providers(
         self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()
     ) -> None:
-        """Keep the instances whose settings did not change, make the others, retire what is gone."""
+        """Keep the instances whose settings did not change, make the others, retire what is gone.
+
+        A `stale` one is made anew for its secret alone, so until that can be read the one that has the old serves on.
+        """
         wanted, before = settings.providers, previous.providers if previous else {}
         kept = {
             name: old
@@ -134,14 +142,15 @@ class Gateway:
         }
         fresh = [name for name in wanted if name not in kept]
         made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
-        for name, instances in self.providers.items():
-            if name not in kept:
-                for provider in instances.values():
-                    self._retire(provider)
-        self.providers = {**kept, **made.instances}
+        renewed = set(made.instances)
+        for name in stale:
+            if name in fresh and name in self.providers:
+                made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
+        self._replace({**kept, **made.instances})
         self.watchdog.packages = _packages(self.providers)
-        self.secrets.watch(made.files, kept=kept)
+        self.secrets.watch(made.files, kept={*kept, *stale})
         self.router = Router(self.catalog, self.providers, health=self.health)
+        self.health.forgive(renewed)
 
     def _stalled(self, stall: Stall) -> None:
         """The loop stood still: say who held it, and hold it against them."""
@@ -152,9 +161,14 @@ class Gateway:
         gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.place)
         self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
 
-    def _retire(self, provider: Provider) -> None:
-        self._retired.append(provider)
-        asyncio.get_running_loop().call_later(RETIRE_AFTER, self._release, provider)
+    def _replace(self, providers: dict[str, dict[int, Provider]]) -> None:
+        """Serve with these from now on, and retire those that are not among them."""
+        before, self.providers = self.providers, providers
+        stay = set(map(id, _instances(providers)))
+        for provider in _instances(before):
+            if id(provider) not in stay:
+                self._retired.append(provider)
+                asyncio.get_running_loop().call_later(RETIRE_AFTER, self._release, provider)
 
     def _release(self, provider: Provider) -> None:
         if provider in self._retired:
@@ -180,8 +194,7 @@ class Gateway:
         await self.idempotency.drain()
         self.access_log.flush()
         self.plugins.call_each("shutdown", gateway=self)
-        serving = [provider for instances in self.providers.values() for provider in instances.values()]
-        for provider in [*serving, *self._retired]:
+        for provider in [*_instances(self.providers), *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()
         if self.ledger.recovery is not None:
@@ -189,6 +202,10 @@ class Gateway:
         await self.store.close()
         if self.journal is not None:
             self.journal.close()
+
+
+def _instances(providers: Mapping[str, Mapping[int, Provider]]) -> list[Provider]:
+    return [provider for instances in providers.values() for provider in instances.values()]
 
 
 def _packages(providers: Mapping[str, Mapping[int, Provider]]) -> dict[str, list[str]]:

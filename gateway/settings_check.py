@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gateway.secret import Secret, SecretFault
@@ -24,6 +25,18 @@ MAX_MODEL_NAME = 256  # characters, wire contract 1.1
 
 # Names of accounts and groups have the same form: both stand in the store's keys, and providers in metrics' labels.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
+
+#: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
+UNITS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "chat": frozenset({"input", "output", "audio_output"}),
+        "embeddings": frozenset({"input"}),
+        "images": frozenset({"per_image", "image_output", "output"}),
+        "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
+        "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
+    }
+)
+ANY_CALL = frozenset({"per_request", "minimum"})
 
 Known = Mapping[str, Collection[str]]
 
@@ -142,8 +155,14 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
 def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader, key: Key) -> None:
     if not _charges(price):
         reader.fault(key, "every amount is zero; a model that costs nothing says free = true")
-    elif "chat" in model.endpoints:
+        return
+    if "chat" in model.endpoints:
         _check_text_prices(price, reader, key)
+    said = {*(name for name, amount in price.amounts().items() if amount), *(["per_image"] if price.per_image else [])}
+    for endpoint in model.endpoints:
+        if not said & (UNITS[endpoint] | ANY_CALL):
+            words = ", ".join(sorted(UNITS[endpoint]))
+            reader.fault(key, f"{endpoint} would cost nothing: name one of {words}, or per_request")
     _check_tiers(price, reader, key)
 
 

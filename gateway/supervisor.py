@@ -31,6 +31,7 @@ from gateway.settings import Settings, SettingsFault
 from gateway.sideport import SidePort
 from gateway.sockets import bind_all
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault
+from gateway.transport.redis_link import ServerIdentity
 from gateway.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
 from gateway.worker_process import Life, WorkerProcess
 
@@ -123,7 +124,7 @@ class Supervisor:
             self.store_url = f"unix://{self.embedded.socket}"
             self._keep(self.embedded.watch(self._store_event))
         store = await Store.open(self.store_url, timeout=self.settings.store.timeout, required=False)
-        store.on_reconnect = lambda before, now: self._store_is_back()
+        store.on_reconnect = self._reconnected
         self._keep(self._look_at(store))
         return store
 
@@ -143,6 +144,11 @@ class Supervisor:
             await asyncio.sleep(1.0)
         if told:
             self._store_is_back()
+
+    def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        if self.salvage is not None:
+            self.salvage.reconnected(before, now)
+        self._store_is_back()
 
     def _store_is_back(self) -> None:
         gateway_log.info("the store answers")
@@ -264,7 +270,7 @@ class Supervisor:
         if self.side is not None:
             await self.side.close()
         if self.salvage is not None:
-            self.salvage.close()
+            await self.salvage.close()
         if self.store is not None:
             await self.store.close()
         if self.embedded is not None:

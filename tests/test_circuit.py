@@ -185,7 +185,8 @@ def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_its_time(chain
 
 
 @pytest.mark.parametrize(
-    "error", [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError(), UpstreamOverloaded(code="service_unavailable")]
+    "error",
+    [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError(), UpstreamOverloaded(code="service_unavailable")],
 )
 def test_an_answer_to_an_older_call_does_not_cut_its_time_short(chain: Chain, error: GatewayError) -> None:
     chain.target.enter(0.0)

@@ -43,7 +43,7 @@ AMOUNTS = sorted({key for keys in TOKENS.values() for key in keys} | set(UNITS.v
 
 def settings_of(document: dict[str, Any] | list[Any] | str) -> tuple[PriceSettings, ...]:
     """What a model's `price` says."""
-    model = {"provider": "p", "price": document, "endpoints": ["images"]}
+    model = {"provider": "p", "price": document, "endpoints": []}
     prices = parse({"providers": {"p": {"plugin": "openai"}}, "models": {"m": model}}).models["m"].price
     assert prices is not None
     return prices

@@ -56,7 +56,7 @@ async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_nev
         finally:
             running.cancel()
             await asyncio.wait([running])
-            salvage.close()
+            await salvage.close()
             living.close()
 
 
@@ -84,4 +84,4 @@ async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leas
         finally:
             running.cancel()
             await asyncio.wait([running])
-            salvage.close()
+            await salvage.close()

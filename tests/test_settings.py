@@ -268,6 +268,10 @@ FAULTS = [
         model("provider = 'p'\nfree = true\nfallbacks = ['n']\n[models.nn]\nprovider = 'p'\nfree = true"),
         "models.m.fallbacks[0]: no model is named 'n'; nearest: \"nn\"",
     ),
+    (
+        model("provider = 'p'\nendpoints = ['images']\nprice = { input = 1 }"),
+        "models.m.price: images would cost nothing: name one of image_output, output, per_image, or per_request",
+    ),
     (model("provider = 'p'\nfree = true\nfallbacks = ['m']"), "models.m.fallbacks: a model cannot fall back on itself"),
     (model("provider = 'p'\nfree = true\naliases = ['m']"), "models.m.aliases[0]: m is the name of a model"),
     (model("provider = 'p'\nfree = true\naliases = ['a', 'a']"), "models.m.aliases[1]: a is an alias of m already"),

@@ -139,6 +139,14 @@ class Journal:
         """The entries of one segment."""
         return read_entries(segment.path)
 
+    def inherit(self, path: Path) -> None:
+        """Make a dead owner's file a segment of this journal: due, and then kept as long as any. Moved, never copied."""
+        self._numbers += 1
+        mine = self._path(self._numbers)
+        path.rename(mine)
+        now = time.monotonic()
+        self._segments[self._numbers] = Segment(self._numbers, mine, -1, opened=now, doubtful=True, touched=now)
+
     def settle(self, segment: Segment) -> None:
         """All of a segment is in Redis."""
         segment.pending, segment.doubtful = 0, False
@@ -174,11 +182,14 @@ class Journal:
                 found.append((lock, sorted(self.folder.glob(f"{owner}.*.jsonl"))))
         return found
 
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{self._owner}.{number:08d}.jsonl"
+
     def _open_segment(self) -> Segment:
         self._sweep_when_full()
         if self._current is None:
             self._numbers += 1
-            path = self.folder / f"{self._owner}.{self._numbers:08d}.jsonl"
+            path = self._path(self._numbers)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             now = time.monotonic()
             self._current = Segment(self._numbers, path, descriptor, opened=now, touched=now)

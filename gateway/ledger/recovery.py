@@ -1,6 +1,7 @@
 """Brings the journal's entries to the store: after it was away, after a failover, and those of the dead.
 
-What the dead were serving is on their boards, and is settled after their journals.
+What the dead left becomes part of this journal first, as it lies on the disk, and is sent, kept and sent again like all
+else in it: a store that forgets it afterwards gets it once more, and a heir that is killed has heirs of its own.
 
 Entries may be sent any number of times, so this never asks what arrived; it sends again what may be missing. It runs
 only while something is unconfirmed, and tries every second at most.
@@ -9,16 +10,18 @@ only while something is unconfirmed, and tries every second at most.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.errors import GatewayError
-from gateway.ledger.board import read_board
+from gateway.errors import GatewayError, StoreUnavailable
+from gateway.ledger.board import Left, read_board
 from gateway.ledger.booking import Booking
 from gateway.ledger.entry import Entry
-from gateway.ledger.journal import ELSEWHERE, Journal, read_entries
+from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal, read_entries
 from gateway.transport.redis_link import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
@@ -44,6 +47,8 @@ class Recovery:
         self._lapse = lapse
         self._task: asyncio.Task[None] | None = None
         self._failovers = 0
+        self._adopted = Adopted()  # taken over and not told of yet
+        self._unheard: dict[str, list[str]] = {}  # calls of the dead without a bill, by account
         booking.on_journaled = self.nudge
 
     def nudge(self) -> None:
@@ -60,24 +65,34 @@ class Recovery:
             self.nudge()
 
     async def adopt(self) -> Adopted:
-        """Send what dead processes left behind and charge what they were serving; raises when the store is away.
+        """Take over what dead processes left, send it, charge what they were serving; raises when the store is away.
 
-        First their journals, then their boards: if a call is in both, its settlement is the truth.
+        Then it is in this journal all the same; another call goes on, and tells of it once it was sent.
         """
-        settlements = calls = 0
         for lock, paths in self._journal.orphans():
-            for path in paths:
-                settlements += await self._send(read_entries(path))
-                await asyncio.to_thread(path.unlink, missing_ok=True)
-            board = lock.with_suffix(".board")
-            left = await asyncio.to_thread(read_board, board)
-            calls += await self._send(left.entries)
-            for account, rids in left.others.items():
-                await self._lapse(account, rids)
-                calls += len(rids)
-            await asyncio.to_thread(board.unlink, missing_ok=True)
-            await asyncio.to_thread(lock.unlink, missing_ok=True)
-        return Adopted(settlements, calls)
+            await self._inherit(lock, paths)
+        await self._pass()
+        for account in list(self._unheard):
+            await self._lapse(account, self._unheard[account])
+            del self._unheard[account]
+        adopted, self._adopted = self._adopted, Adopted()
+        return adopted
+
+    async def _inherit(self, lock: Path, paths: list[Path]) -> None:
+        """Make it ours without the store. Whenever this is cut short, what is left is found and taken again."""
+        board = lock.with_suffix(".board")
+        left, settlements = await asyncio.to_thread(_read_estate, board, paths)
+        if left.entries and self._journal.append(left.entries) == NOWHERE:
+            await self._send(left.entries)  # the disk is full: to the store alone, as a living worker's
+        # The files come after the board: what they hold was not charged by it, and they must be there to tell.
+        await asyncio.to_thread(board.unlink, missing_ok=True)
+        for path in paths:
+            self._journal.inherit(path)
+        await asyncio.to_thread(lock.unlink, missing_ok=True)
+        for account, rids in left.others.items():  # if this process dies first, their leases end them
+            self._unheard.setdefault(account, []).extend(rids)
+        calls = len(left.entries) + sum(map(len, left.others.values()))
+        self._adopted = Adopted(self._adopted.settlements + settlements, self._adopted.calls + calls)
 
     async def close(self) -> None:
         """One last try, then stop; what is left stays in the journal."""
@@ -85,39 +100,49 @@ class Recovery:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
-        if self._journal.unconfirmed:
+        with contextlib.suppress(GatewayError):
             await self._pass()
 
     async def _send_unconfirmed(self) -> None:
         pause = MIN_PAUSE
         while self._journal.unconfirmed:
             await asyncio.sleep(pause)
-            pause = MIN_PAUSE if await self._pass() else min(2 * pause, MAX_PAUSE)
+            try:
+                await self._pass()
+            except GatewayError:
+                pause = min(2 * pause, MAX_PAUSE)
 
-    async def _pass(self) -> bool:
-        """Send every segment that has something unconfirmed; False when the store is away or was replaced meanwhile."""
+    async def _pass(self) -> None:
+        """Send every segment that has something unconfirmed; raises when the store is away, or was replaced meanwhile."""
+        if not self._journal.unconfirmed:
+            return
         failovers = self._failovers
         for segment in self._journal.rotate():
             if segment.due:
-                try:
-                    await self._send(self._journal.read(segment))
-                except GatewayError:
-                    return False
-                if failovers != self._failovers:
-                    return False  # what the server of before confirmed may be lost again
+                await self._send(self._journal.read(segment))
+                if failovers != self._failovers:  # what the server of before confirmed may be lost again
+                    raise StoreUnavailable(detail="the store was replaced while the journal was sent")
                 self._journal.settle(segment)
-        return True
 
-    async def _send(self, entries: Iterable[Entry]) -> int:
-        total = 0
+    async def _send(self, entries: Iterable[Entry]) -> None:
         for chunk in _chunks(entries):
             futures = [self._booking.send(entry, segment=ELSEWHERE) for entry in chunk]
             answers = await asyncio.gather(*futures, return_exceptions=True)
             for answer in answers:
                 if isinstance(answer, BaseException):
                     raise answer
-            total += len(answers)
-        return total
+
+
+def _read_estate(board: Path, files: Iterable[Path]) -> tuple[Left, int]:
+    """What a board has that no file has, for a settlement is the truth; and how many settlements the files have."""
+    left, settlements = read_board(board), 0
+    known = {entry.rid for entry in left.entries}.union(*left.others.values())
+    for path in files:
+        for entry in read_entries(path):
+            settlements += 1
+            known.discard(entry.rid)
+    others = {account: [rid for rid in rids if rid in known] for account, rids in left.others.items()}
+    return Left([entry for entry in left.entries if entry.rid in known], others), settlements
 
 
 def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tornado.ioloop import IOLoop
 
+from gateway import server
 from gateway.ledger import Ledger
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
@@ -256,3 +258,58 @@ async def another(gateway: Gateway, settings: Settings, store: Store) -> AsyncIt
         yield other
     finally:
         await other.close()
+
+
+@pytest.mark.parametrize("way", ["empty", "missing", "no text", "too long"])
+async def test_a_secret_that_is_broken_for_a_while_leaves_the_old_one_in_use(
+    client: Client, upstreams: dict[str, FakeUpstream], tmp_path: Path, gateway: Gateway, way: str
+) -> None:
+    rotated = tmp_path / "rotated"
+    old = gateway.providers["rotating"][0]
+    rotated.unlink()
+    if way != "missing":
+        rotated.write_bytes({"empty": b"", "no text": b"\xff\xfe", "too long": b"x" * 70_000}[way])
+    await gateway.renew({"rotating"})
+    response, _ = await client.chat(model="rotating")
+    assert response.status == 200
+    assert gateway.providers["rotating"][0] is old
+    assert old not in gateway._retired
+    rotated.write_text("sk-upstream-new-0123456789")
+    assert gateway.secrets.look() == {"rotating"}
+    await gateway.renew({"rotating"})
+    await client.chat(model="rotating")
+    used = [seen.headers["authorization"] for seen in upstreams["a"].seen]
+    assert used == ["Bearer sk-upstream-old-0123456789", "Bearer sk-upstream-new-0123456789"]
+
+
+async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_next_look(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = server.build_providers
+
+    async def slowly(*args: Any, **kwargs: Any) -> Any:
+        made = await build(*args, **kwargs)
+        (tmp_path / "rotated").write_text("sk-upstream-newer-0123456789")
+        return made
+
+    monkeypatch.setattr(server, "build_providers", slowly)
+    await gateway.renew({"rotating"})
+    assert gateway.secrets.look() == {"rotating"}
+
+
+async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_settings_back(
+    gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, delays = server.build_providers, iter([0.1, 0.0])
+
+    async def slowly(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(next(delays))
+        return await build(*args, **kwargs)
+
+    monkeypatch.setattr(server, "build_providers", slowly)
+    models = {name: model for name, model in settings.models.items() if name != "rotating"}
+    providers = {name: provider for name, provider in settings.providers.items() if name != "rotating"}
+    fewer = structs.replace(settings, models=models, providers=providers)
+    await asyncio.gather(gateway.renew({"rotating"}), gateway.reload(fewer))
+    assert set(gateway.providers) == set(providers)
+    assert gateway.secrets.look() == set()
