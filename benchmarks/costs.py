@@ -1,5 +1,279 @@
+"""What one request, chunk, stream, account and ledger line costs, measured: `python -m benchmarks costs` writes costs.json.
+
+::
+
+    python -m benchmarks costs                      # about two minutes; benchmarks/costs.json, which `scale` reckons with
+    python -m benchmarks costs --to mine.json --seconds 10
+
+CPU is that of the processes, commands and bytes are what the store says of itself (INFO), both divided by the calls that
+the ledger has booked meanwhile. Sharp edge: bytes hold anywhere, CPU for this machine alone, and only while it is quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
 import click
+import msgspec
+import redis
+from msgspec import Struct, structs
+from rich.console import Console
+
+from benchmarks.contenders import Place
+from benchmarks.cores import available_cores, pinned, share_out
+from benchmarks.fault import BenchFault
+from benchmarks.load import Load
+from benchmarks.populated import Population, Site, meta_of, populate, populated
+from benchmarks.processes import rss, tree
+from benchmarks.report import machine
+from benchmarks.rounds import Measurement, Plan, measure
+from benchmarks.start import prepare
+from benchmarks.upstream import mock_upstream
+from gateway.ledger.carry import ArchivedLine
+from gateway.store import EmbeddedServer
+
+FILE = Path(__file__).with_name("costs.json")
+CONNECTIONS = 64
+ACCOUNTS = 1000
+LINES = 20_000
+STREAMING = "mock-100x20"
+HELD = "mock-2x1200000"
+HOLDS = 500
+PEPPER = b"benchmark pepper, not a secret"
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """The document; CPU in µs, memory and disk in bytes."""
+
+    date: str
+    machine: dict[str, str | int]
+    others_percent: float  # of the gateway's core, used by somebody else meanwhile: above a few, CPU is told too high
+    # The gateway
+    cpu_per_request: float
+    cpu_per_request_spread: float  # over many accounts
+    cpu_per_chunk: float
+    worker_memory: int
+    supervisor_memory: int
+    stream_memory: int  # of one that is open, in its worker
+    # The store's thread
+    store_cpu_per_request: float  # of one account, whose calls share scripts
+    store_cpu_per_request_spread: float  # over many accounts, each call with scripts of its own
+    scripts_per_request: float
+    scripts_per_request_spread: float
+    commands_per_request: float  # within the scripts
+    commands_per_request_spread: float
+    # The store's memory
+    empty_store_memory: int
+    account_memory: int
+    key_memory: int
+    line_memory: int  # until it is compacted
+    marker_memory: int  # for 24 hours after a call
+    hold_memory: int  # while a call runs
+    # Disk
+    aof_per_request: int  # until the file is rewritten
+    line_on_disk: int  # in a rewritten file, at most as much as in memory
+    journal_per_request: int  # for some two minutes
+    log_per_request: int
+    archive_per_line: int
 
 
 @click.command()
-def costs() -> None: ...
+@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(1, 60), help="Of each measurement.")
+@click.option(
+    "--to", "file", default=FILE, type=click.Path(path_type=Path), metavar="FILE", help="Default: costs.json."
+)
+def costs(*, seconds: float, file: Path) -> None:
+    """Measure the costs that `scale` reckons with, and write them to FILE."""
+    messages = Console(stderr=True)
+    plan = Plan(rounds=1, seconds=seconds, warmup=2.0, cores=available_cores(), tell=messages.print)
+    try:
+        prepare()
+        with pinned(share_out(plan.cores, workers=1).load):
+            found = take(plan)
+    except BenchFault as fault:
+        raise click.ClickException(str(fault)) from None
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+    file.write_bytes(text)
+    click.echo(text.decode(), nl=False)
+
+
+def take(plan: Plan) -> Costs:
+    """Everything, in three parts."""
+    plan.tell("what things take in the store")
+    memory = store_memory()
+    plan.tell("one account")
+    one = one_account(plan)
+    plan.tell(f"{ACCOUNTS:,} accounts")
+    many = many_accounts(plan)
+    return Costs(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine(),
+        others_percent=round(max(one.pop("others"), many.pop("others")), 1),
+        archive_per_line=archive_bytes(),
+        **memory,
+        **one,
+        **many,
+    )
+
+
+# The store by itself -------------------------------------------------------------------------------------------------
+
+
+def store_memory() -> dict[str, Any]:
+    """Bytes of the store's memory by what is in it."""
+
+    def used(population: Population) -> tuple[int, int]:
+        """Memory, and the size of the file once it is rewritten."""
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            server = EmbeddedServer(Path(name))
+            server.start_blocking()
+            try:
+                asyncio.run(populate(server.socket, PEPPER, population))
+                with redis.Redis(unix_socket_path=str(server.socket)) as client:
+                    client.bgrewriteaof()
+                    while told(client)["aof_rewrite_in_progress"] or told(client)["aof_rewrite_scheduled"]:
+                        time.sleep(0.05)
+                    info = told(client)
+                    return int(info["used_memory"]), int(info["aof_current_size"])
+            finally:
+                server.stop_blocking()
+
+    empty, _ = used(Population(accounts=1))
+    accounts, _ = used(Population(accounts=1 + ACCOUNTS))
+    keys, _ = used(Population(accounts=1, keys=1 + ACCOUNTS))
+    lines, on_disk = used(Population(accounts=1, lines=LINES))
+    key = (keys - empty) / ACCOUNTS
+    return {
+        "empty_store_memory": empty,
+        "account_memory": round((accounts - empty) / ACCOUNTS - key),
+        "key_memory": round(key),
+        "line_memory": round((lines - empty) / LINES),
+        "line_on_disk": round(on_disk / LINES),
+    }
+
+
+def archive_bytes() -> int:
+    """One line in an archive file."""
+    line = ArchivedLine(
+        "a0000000", "1764000000000-0", 1_000_000, "req_" + 32 * "0", "use", -1000, 10**15, meta_of("key_" + 16 * "a").decode(),
+        hash=64 * "0",
+    )  # fmt: skip
+    return len(msgspec.json.encode(line)) + 1
+
+
+# Under load ----------------------------------------------------------------------------------------------------------
+
+
+def one_account(plan: Plan) -> dict[str, Any]:
+    """Calls of one account, then streams, then streams that are only open."""
+    with _site(Population(), plan) as (site, place), redis.Redis(unix_socket_path=str(site.store.socket)) as client:
+        supervisor = rss(site.server.pids)
+        worker = max(stat.rss for stat in tree(site.server.pids) if stat.pid not in site.server.pids)
+        json, books = _booked(site, place, plan, client, Load(mode="json", connections=CONNECTIONS))
+        streams = _measured(site, place, plan, Load(mode="streams", connections=100, model=STREAMING, chunks=100))
+        worker_before, store_before = rss(site.server.pids), int(told(client)["used_memory"])
+        short = structs.replace(plan, warmup=0.5, seconds=1.0)
+        inside: list[int] = []
+        held = _measured(
+            site, place, short, Load(mode="idle", connections=HOLDS, model=HELD), on_end=lambda: inside.append(
+                int(told(client)["used_memory"])
+            )
+        )  # fmt: skip
+    return {
+        "others": 100 * json.others_cpu / json.result.seconds,
+        "cpu_per_request": round(json.cpu / json.result.completed * 1e6, 1),
+        "cpu_per_chunk": round(streams.cpu / streams.result.chunks * 1e6, 1),
+        "worker_memory": worker,
+        "supervisor_memory": supervisor - worker,
+        "stream_memory": round((held.rss_after - worker_before) / held.result.held),
+        "hold_memory": round((inside[0] - store_before) / held.result.held),
+        "store_cpu_per_request": round(json.store_cpu / json.result.completed * 1e6, 1),
+        "scripts_per_request": round(books["scripts"], 2),
+        "commands_per_request": round(books["commands"], 1),
+        "marker_memory": round(books["memory"] - books["lines"]),
+        "aof_per_request": round(books["aof"]),
+        "journal_per_request": round(books["journal"]),
+        "log_per_request": round(books["log"]),
+    }
+
+
+def many_accounts(plan: Plan) -> dict[str, Any]:
+    """The same calls, each of another account than those before it."""
+    population = Population(accounts=ACCOUNTS)
+    with _site(population, plan) as (site, place), redis.Redis(unix_socket_path=str(site.store.socket)) as client:
+        load = Load(mode="json", connections=CONNECTIONS)
+        _measured(site, place, plan, load)  # the first use of a key costs more
+        json, books = _booked(site, place, plan, client, load)
+    return {
+        "others": 100 * json.others_cpu / json.result.seconds,
+        "cpu_per_request_spread": round(json.cpu / json.result.completed * 1e6, 1),
+        "store_cpu_per_request_spread": round(json.store_cpu / json.result.completed * 1e6, 1),
+        "scripts_per_request_spread": round(books["scripts"], 2),
+        "commands_per_request_spread": round(books["commands"], 1),
+    }
+
+
+@contextmanager
+def _site(population: Population, plan: Plan) -> Iterator[tuple[Site, Place]]:
+    cores = share_out(plan.cores, workers=1)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+        mock_upstream(Path(name), cores=cores.load) as upstream,
+    ):
+        place = Place(Path(name), cores=cores, upstream=upstream, models=("mock", STREAMING, HELD))
+        with populated(population, place) as site:
+            yield site, place
+
+
+def _measured(site: Site, place: Place, plan: Plan, load: Load, **options: Any) -> Measurement:
+    requests = site.requests(load) if load.model == "mock" else ()
+    taken = measure(load, site.server, place, plan, requests=requests, **options)
+    if taken.result.faults:
+        raise BenchFault(taken.result.faults)
+    return taken
+
+
+def _booked(
+    site: Site, place: Place, plan: Plan, client: redis.Redis, load: Load
+) -> tuple[Measurement, dict[str, float]]:
+    """The load, and by booked call: scripts, the commands in them, memory, bytes of ledger lines and of files."""
+    client.config_set("auto-aof-rewrite-percentage", 0)  # or a file would become smaller meanwhile
+    before = _books(site, place, client)
+    client.config_resetstat()
+    taken = _measured(site, place, plan, load)
+    ran = {name: stats["calls"] for name, stats in told(client).items() if name.startswith("cmdstat_")}
+    after = _books(site, place, client)
+    calls = after.pop("calls") - before.pop("calls")
+    scripts = ran.pop("cmdstat_evalsha")
+    found = {name: (after[name] - before[name]) / calls for name in after}
+    return taken, found | {"scripts": scripts / calls, "commands": sum(ran.values()) / calls}
+
+
+def _books(site: Site, place: Place, client: redis.Redis) -> dict[str, float]:
+    """How many calls the ledger has booked, and how large everything is that grows with them."""
+    names = [f"{{a:a{number:07}}}" for number in range(len(site.keys))]
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.hget(name, "seq")
+    calls = sum(int(seq or 0) for seq in pipeline.execute())
+    info = told(client)
+    return {
+        "calls": calls,
+        "memory": int(info["used_memory"]),
+        "lines": int(client.memory_usage(f"{names[0]}:lg", samples=0) or 0),
+        "aof": int(info["aof_current_size"]),
+        "journal": sum(file.stat().st_size for file in (site.data_dir / "journal").glob("*.jsonl")),
+        "log": (place.folder / "gateway.log").stat().st_size,
+    }
+
+
+def told(client: redis.Redis) -> dict[str, Any]:
+    """What the store says of itself."""
+    return dict(client.info("everything"))

@@ -88,7 +88,7 @@ class GrowthReport(Struct, frozen=True, kw_only=True, tag_field="kind", tag="gro
 
 def all_dimensions() -> dict[str, Dimension]:
     """By name, in the order they run."""
-    sizes = {
+    return {
         "accounts": Dimension(
             "accounts",
             "accounts, asked in turn",
@@ -109,7 +109,6 @@ def all_dimensions() -> dict[str, Dimension]:
             "bodies", "bytes of body", tuple(Step(size=n, body=n) for n in (1_000, 100_000, 1_000_000)), level=False
         ),
     }
-    return sizes
 
 
 @click.command()

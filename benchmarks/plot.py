@@ -210,7 +210,7 @@ def draw_growth(report: GrowthReport, mark: str) -> Drawing:
 
 
 def _panel(drawing: Drawing, lines: list[GrowthLine], x: float, y: float) -> None:
-    most = max((line.figures[key].most for line in lines for key in ("cpu_us", "store_us") if key in line.figures))
+    most = max(line.figures[key].most for line in lines for key in ("cpu_us", "store_us") if key in line.figures)
     step = 10.0 ** math.floor(math.log10(most))
     top = step * math.ceil(most / step)
     base = y + PANEL_HEIGHT

@@ -1,4 +1,4 @@
-"""A gateway that has been in use: so many accounts with keys, so many models, so many ledger lines, then `gateway serve`.
+"""A gateway that has been in use: it has so many accounts with keys, models and ledger lines before it serves.
 
 ::
 
@@ -85,6 +85,7 @@ class Population(Struct, frozen=True, kw_only=True):
     """What there is in the gateway before the load comes; accounts and models are asked in turn."""
 
     accounts: int = 1
+    keys: int = 1  # of the first account
     models: int = 1
     lines: int = 0  # of the first account's ledger
 
@@ -152,6 +153,8 @@ async def populate(socket: Path, pepper: bytes, population: Population) -> list[
             names = [f"a{number:07}" for number in range(start, min(start + AT_ONCE, population.accounts))]
             await asyncio.gather(*(ledger.open(name, "default", balance=BALANCE) for name in names))
             made += await asyncio.gather(*(keys.create(name) for name in names))
+        for _ in range(population.keys - 1):
+            await keys.create("a0000000")
         await write_lines(store, made[0], population.lines)
         await _rewritten(store)
         return made

@@ -98,10 +98,19 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     until_held: float  # seconds from the start of the load to the measured time
 
 
-def measure(load: Load, server: Running, place: Place, plan: Plan, *, requests: Sequence[bytes] = ()) -> Measurement:
+def measure(
+    load: Load,
+    server: Running,
+    place: Place,
+    plan: Plan,
+    *,
+    requests: Sequence[bytes] = (),
+    on_end: Callable[[], None] | None = None,
+) -> Measurement:
     """Run a load once, and read the processes when its measured time begins and ends.
 
-    `requests`, all of one length, are sent in turn; without them it is the same one again and again.
+    `requests`, all of one length, are sent in turn; without them it is the same one again and again. `on_end` is called
+    when the measured time is over, while connections are still open.
     """
     store_pids = (server.store_pid,) if server.store_pid else ()
     meters: list[CpuMeter | CoreMeter] = []
@@ -116,6 +125,8 @@ def measure(load: Load, server: Running, place: Place, plan: Plan, *, requests: 
     def end() -> None:
         used.extend(meter.used() for meter in meters)
         memory.append(rss(server.pids))
+        if on_end is not None:
+            on_end()
 
     before, started = rss(server.pids), time.monotonic()
     result = run_load(

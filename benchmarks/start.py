@@ -1,4 +1,4 @@
-"""What every measuring command does first: build its programs, raise its limits, and end its children when it is ended."""
+"""What every measuring command does first: it builds its programs, raises limits, and minds being ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.upstream import SOURCE as UPSTREAM_SOURCE
 
 
 def prepare() -> None:
-    """Build the programs first, and let this process and its children open as many files as they may."""
+    """Build the programs, and let this process and its children open as many files as they may."""
     if not sys.platform.startswith("linux"):
         raise BenchFault("the bench needs Linux: it pins cores, and reads CPU and memory from /proc")
     signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: blocks unwind, and every started process is ended

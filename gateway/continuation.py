@@ -2,8 +2,9 @@
 
 The new target gets the conversation, the text so far as its own words, and the request to go on where it stops. That is
 honest for prose only: a stream that has begun a tool call, a second choice, reasoning or anything else than text is
-left cut, and so is structured output. It happens once per call. Sharp edge: no upstream's count covers such an answer,
-so the whole of it is billed by what was delivered, marked as estimated.
+left cut, and so is structured output. It happens once per call, if an attempt is left to it; when nobody goes on, the
+caller is told of the cut. Sharp edge: no upstream's count covers such an answer, so the whole of it is billed by what
+was delivered, marked as estimated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from gateway.dispatch import Dispatcher, Opened
-from gateway.errors import GatewayError, UpstreamError
+from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.fitting import Fitted
 from gateway.routing import Candidate
 from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
@@ -39,6 +40,7 @@ class Continuation:
         dispatcher: Dispatcher,
         attempt: Attempt,
         tried: list[Candidate],
+        going_on: Callable[[], None],
     ) -> None:
         self.continued = False
         self._opened = opened
@@ -46,36 +48,42 @@ class Continuation:
         self._dispatcher = dispatcher
         self._attempt = attempt
         self._tried = tried
+        self._going_on = going_on  # told when another target takes over
         self._rest = opened.rest
         self._parts: list[str] | None = []  # the text so far; None once it is not for another to continue
         self._size = 0
         self._ended = False
-        self._note(opened.first)
 
     async def chunks(self) -> AsyncIterator[ChatChunk]:
         """Every chunk after the first."""
+        self._note(self._opened.first)
         try:
             async for chunk in self._rest:
                 self._note(chunk)
                 yield chunk
             if self._ended:
                 return
-            failure: GatewayError = UpstreamError(detail="cut off")
+            failure: UpstreamError = UpstreamTruncated()
         except UpstreamError as error:
             failure = error
-        finally:
-            await _close(self._rest)
         async for chunk in self._other(failure):
             yield chunk
 
-    async def _other(self, failure: GatewayError) -> AsyncIterator[ChatChunk]:
-        options = self._successors()
-        if not options:
+    async def _other(self, failure: UpstreamError) -> AsyncIterator[ChatChunk]:
+        here = self._opened.candidate
+        options = self._successors() if failure.retryable else []
+        if not options or not self._dispatcher.may_go_on(self._options[0].candidate.model, self._tried):
             raise failure
-        self._dispatcher.failed(self._opened.candidate, failure)
-        self._dispatcher.metrics.inc("gateway_extra_attempts", (options[0].candidate.model.name, "continuation"))
-        opened = await self._dispatcher.open(options, self._attempt, self._tried)
+        try:
+            opened = await self._dispatcher.open(options, self._attempt, self._tried)
+        except GatewayError:
+            # What the others had to say is about a request that the caller never made.
+            self._tried[:] = [*(candidate for candidate in self._tried if candidate is not here), here]
+            raise failure from None
+        self._dispatcher.failed(here, failure)
+        self._opened.go_on_with(opened)
         self.continued = True
+        self._going_on()
         try:
             yield _plain(opened.first)
             async for chunk in opened.rest:
@@ -160,9 +168,3 @@ def _plain(chunk: ChatChunk) -> ChatChunk:
 def _without_role(part: ChunkChoice) -> ChunkChoice:
     part.delta.role = UNSET
     return part
-
-
-async def _close(stream: AsyncIterator[ChatChunk]) -> None:
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()

@@ -218,7 +218,12 @@ class Dispatcher:
     def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
         """A provider's own failure as an answer may tell it; the log names the provider."""
         if not is_theirs(error):
-            raise error
+            try:
+                raise error
+            finally:
+                del (
+                    error
+                )  # its traceback holds this frame: a cycle, and with it the request of every client that leaves
         self.log.provider_failed(candidate.target.provider, error)
         told = UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
         candidate.circuit.failed(told, time.monotonic(), of_plugin=True)

@@ -57,7 +57,7 @@ class Health:
             del self._circuits[place]
 
     def forgive(self, providers: Collection[str]) -> None:
-        """They were made anew, with another secret or other settings: what was held against their credentials is over."""
+        """Their secrets or settings are new: what was held against the old credentials is over."""
         for place, circuit in self._circuits.items():
             if place.provider in providers and circuit.cause in ("credential", "credit"):
                 circuit.recovered()

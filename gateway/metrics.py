@@ -77,7 +77,7 @@ METRICS = (
     MetricSpec(
         "gateway_extra_attempts",
         "counter",
-        "Attempts beyond a call's first; kind is retry, fallback or hedge",
+        "Attempts beyond a call's first; kind is retry, fallback, hedge or continuation",
         ("model", "kind"),
     ),
     MetricSpec(

@@ -2,8 +2,9 @@
 
 Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
 that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
-heard at once on a channel; a beat that finds the key revoked is the net beneath it. Sharp edge: `Running` only looks
-and cuts; settling stays with the walk that owns the call.
+heard at once on a channel; a beat that finds the key revoked is the net beneath it, and one that finds a call without
+a first word long after its time cuts what a provider's own code forgot. Sharp edge: `Running` only looks and cuts;
+settling stays with the walk that owns the call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec import structs
 
 from gateway.accounts import CHANGED
 from gateway.call import Call
-from gateway.errors import GatewayError, InvalidApiKey
+from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
 from gateway.ledger import Ledger
 from gateway.ledger.board import Place
 from gateway.ledger.call import LineMeta
@@ -27,6 +28,7 @@ from gateway.store import Store
 
 BEAT_EVERY = 5.0  # seconds; a lease lasts 60
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
+OVERDUE = 1.0  # seconds beyond its timeout at which a call is cut: the upstream's own deadlines come first
 DIED = "worker_died"  # the outcome of a call that its worker did not survive
 
 
@@ -118,6 +120,8 @@ class Running:
             if walk.call is not None:
                 walk.call.hold.used = walk.cost_so_far()
                 holds.append(walk.call.hold)
+                if _is_overdue(walk.call):
+                    walk.cut(UpstreamTimeout(detail="its provider forgot it"))
         for request_id, answer in (await self._ledger.beat(holds)).items():
             if answer == "revoked":
                 self._cut(request_id)
@@ -156,3 +160,9 @@ class Running:
                 if message is not None:
                     account, _, key = message["data"].decode().partition(":")
                     self.revoked(account, key)
+
+
+def _is_overdue(call: Call) -> bool:
+    """Whether nothing of its answer has come in the time its model gives all attempts together."""
+    limit = call.model.targets[0].target.timeouts.total + OVERDUE
+    return call.first_token is None and call.since_start() > limit

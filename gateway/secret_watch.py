@@ -28,7 +28,7 @@ class SecretWatch:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, files: Mapping[str, Mapping[Path, Stamp]], *, kept: Container[str] = ()) -> None:
-        """Watch these files from now on, as they stood before they were read; go on with those of the `kept` providers."""
+        """Watch these files, as they stood before they were read, and go on with those of the providers in `kept`."""
         self._stamps = {name: stamps for name, stamps in self._stamps.items() if name in kept}
         self._stamps |= {name: dict(stamps) for name, stamps in files.items() if stamps}
 

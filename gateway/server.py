@@ -148,13 +148,14 @@ class Gateway:
                 made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
         self._replace({**kept, **made.instances})
         self.watchdog.packages = _packages(self.providers)
+        self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
         self.secrets.watch(made.files, kept={*kept, *stale})
         self.router = Router(self.catalog, self.providers, health=self.health)
         self.health.forgive(renewed)
 
     def _stalled(self, stall: Stall) -> None:
         """The loop stood still: say who held it, and hold it against them."""
-        names = self.watchdog.packages.get(stall.package, [])
+        names = [stall.provider] if stall.provider else self.watchdog.packages.get(stall.package, [])
         for name in names:
             self.health.provider(name).fault(time.monotonic())
         culprit = f"by provider {', '.join(names)} " if names else ""

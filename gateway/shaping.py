@@ -101,7 +101,8 @@ class ChatShaper:
         if not self.shape.include_usage:
             return DONE
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
-        last.usage = self.usage or (self._estimate(self.delivered_units) if self._estimate else CompletionUsage())
+        usage = self.usage or (self._estimate(self.delivered_units) if self._estimate else CompletionUsage())
+        last.usage = usage.public()
         return encode_data(_encoder.encode(last)) + DONE
 
     def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
@@ -358,6 +359,8 @@ def complete(answer: ChatCompletion, shape: Shape) -> bytes:
     answer.id, answer.object, answer.created, answer.model = shape.id, "chat.completion", shape.created, shape.model
     answer.service_tier = service_tier(answer.service_tier, shape.service_tier)
     answer.metadata = shape.metadata
+    if answer.usage is not None:
+        answer.usage = answer.usage.public()
     if len(answer.choices) > 1:
         answer.choices.sort(key=lambda choice: choice.index)
     for position, choice in enumerate(answer.choices):

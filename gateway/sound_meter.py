@@ -12,6 +12,7 @@ from gateway.audio_headers import mp3_frame, seven_bits
 PCM_RATE = 48_000  # bytes a second: 24 kHz, 16 bits, mono
 FLAC_RATE = 28_000  # the same, packed as tightly as speech usually is
 USUAL_RATE = 8_000  # 64 kbit/s, for what cannot be read
+SLOWEST_RATE = 100  # bytes a second below which there is no sound worth the name, whatever its headers claim
 MAX_HEADER = 4_096  # bytes in which a WAV's sound begins
 
 _AAC_RATES = (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000, 7_350)
@@ -21,7 +22,8 @@ class SoundMeter:
     """Counts one sound."""
 
     def __init__(self, format: str) -> None:
-        self.exact = format != "flac"
+        self._exact = format != "flac"
+        self._size = 0
         self._seconds = 0.0
         self._rate = {"pcm": PCM_RATE, "flac": FLAC_RATE, "wav": 0}.get(format, USUAL_RATE)
         self._counted = 0  # bytes that the rate holds for
@@ -32,11 +34,21 @@ class SoundMeter:
 
     @property
     def seconds(self) -> float:
-        """What came so far."""
+        """What came so far; no more than so many bytes can play."""
+        return min(self._claimed, self._size / SLOWEST_RATE)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the bytes told it themselves, and can be believed."""
+        return self._exact and self._claimed * SLOWEST_RATE <= self._size
+
+    @property
+    def _claimed(self) -> float:
         return self._seconds + (self._counted / self._rate if self._rate else 0.0)
 
     def feed(self, data: bytes) -> None:
         """The next bytes."""
+        self._size += len(data)
         if self._feed is None:
             self._counted += len(data)
         else:
@@ -44,7 +56,7 @@ class SoundMeter:
 
     def _give_up(self, data: bytes) -> None:
         """It is not what it should be: count by the usual rate from here on."""
-        self.exact, self._feed = False, None
+        self._exact, self._feed = False, None
         self._rate = self._rate or USUAL_RATE
         self._counted += len(data)
 

@@ -38,7 +38,10 @@ class SpeechShaper:
         if not isinstance(item, SpeechChunk):
             raise TypeError(f"a stream of sound yields SpeechChunk, not {type(item).__name__}")
         self.usage = possible_speech_usage(item.usage) or self.usage
-        sound = bytes(item.audio)
+        given: object = item.audio
+        if not isinstance(given, bytes | bytearray | memoryview):  # bytes(2**40) would be a terabyte of zeros
+            raise TypeError(f"sound is bytes, not {type(given).__name__}")
+        sound = bytes(given)
         if not sound:
             return b""
         self.size += len(sound)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.money import MAX_AMOUNT, NANO
 from gateway.schemas.chat_response import (
     CacheWriteDetails,
     CompletionTokensDetails,
@@ -22,6 +23,7 @@ from gateway.schemas.images import ImageUsage
 from gateway.schemas.speech import SpeechUsage
 
 MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
+MAX_SECONDS = 1_000_000  # of sound: eleven days
 
 # Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (wire contract 5.4). UTF-8 sorts
 # characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory speed.
@@ -60,6 +62,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     search_units: int = 0
     web_searches: int = 0
     estimated: bool = False
+    provider_cost: int | None = None  # nano USD, as the upstream told it; never what is charged
 
     @property
     def tokens_in(self) -> int:
@@ -76,7 +79,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object, whose details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-        if prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs, the general way 2.4
+        plain = usage.provider_cost is UNSET and usage.audio_seconds is UNSET
+        if plain and prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs, the general way 2.4
             text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
             return cls(in_text=text, out_text=out, estimated=estimated)
         cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
@@ -90,6 +94,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         image, text = _take(image, text)
         reasoning, out = _take(completion.reasoning_tokens, max(usage.completion_tokens, 0))
         audio_out, out = _take(completion.audio_tokens, out)
+        cost = _amount(usage.provider_cost, MAX_AMOUNT)
         return cls(
             in_text=text,
             in_cached=cached,
@@ -100,7 +105,9 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             out_text=out,
             out_reasoning=reasoning,
             out_audio=audio_out,
+            audio_seconds_in=_amount(usage.audio_seconds, MAX_SECONDS) or 0.0,
             estimated=estimated,
+            provider_cost=None if cost is None else round(cost),
         )
 
     @classmethod
@@ -121,6 +128,13 @@ def _take(wanted: int, available: int) -> tuple[int, int]:
     """`wanted`, but no less than nothing and no more than there is; and what is left."""
     taken = max(0, min(wanted, available))
     return taken, available - taken
+
+
+def _amount(value: object, most: int) -> float | None:
+    """A number that can be, of an upstream that may have put anything there."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
 
 
 def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
@@ -225,6 +239,11 @@ def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
     usage.prompt_tokens_details.cache_write_tokens_details = _cache_writes(details_in)
     if details_out.get("text_tokens") is not None:
         usage.completion_tokens_details.text_tokens = _count(details_out, "text_tokens")
+    dollars, seconds = document.get("cost"), document.get("prompt_audio_seconds")
+    if (cost := _amount(dollars, MAX_AMOUNT // NANO)) is not None:  # OpenRouter
+        usage.provider_cost = round(cost * NANO)
+    if (sound := _amount(seconds, MAX_SECONDS)) is not None:  # Mistral
+        usage.audio_seconds = sound
     return usage
 
 

@@ -1,9 +1,11 @@
 """Sees that the event loop stands still, and names the provider whose code holds it.
 
-A thread looks at the loop's beats; when none came for `STALLED` seconds it looks where the loop's thread is, and the
-innermost frame of a provider's package names the culprit. When the loop runs again the stall is logged, counted, and
-held against the provider like any other fault of its code, so that one which keeps blocking is quarantined.
-Sharp edge: code that blocks without ever giving up the interpreter is seen only when it ends, and then has no name.
+A thread looks at the loop's beats; when none came for `STALLED` seconds it looks where the loop's thread is. The
+innermost frame of a provider's package names the code, and the innermost method of a provider whose it is, for many may
+share a package. When the loop runs again the stall is logged, counted, and held against the provider like any other
+fault of its code, so that one which keeps blocking is quarantined. Sharp edge: where the whole process stood still,
+stopped or out of its share of the processors, whoever happened to run is not to blame; C code that waits without giving
+up the interpreter looks the same, and gets away.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Stall(Struct, frozen=True):
     seconds: float
     package: str
     place: str  # file name, line and function
+    provider: str = ""  # its name, where it could be told
 
 
 class Watchdog:
@@ -36,6 +39,7 @@ class Watchdog:
 
     def __init__(self, pressure: Pressure, stalled: Callable[[Stall], None]) -> None:
         self.packages: Mapping[str, list[str]] = {}  # package → names of its providers; replaced whole
+        self.instances: Mapping[int, str] = {}  # id of a provider → its name; replaced whole
         self._pressure = pressure
         self._stalled = stalled
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,12 +61,17 @@ class Watchdog:
             self._thread.join()
 
     def _watch(self) -> None:
+        looked, used = time.monotonic(), time.process_time()
         while not self._stop.wait(LOOK_EVERY):
-            beat = self._pressure.last_beat
-            if time.monotonic() - beat > STALLED:
-                package, place = self._culprit()
+            beat, before, used_before = self._pressure.last_beat, looked, used
+            looked, used = time.monotonic(), time.process_time()
+            if looked - beat > STALLED:
+                late = looked - before
+                paused = late > STALLED and used - used_before < late / 2
+                package, place, provider = ("", "a pause of the whole process", "") if paused else self._culprit()
                 self._wait_for_beat(beat)
-                self._report(Stall(self._pressure.last_beat - beat, package, place))
+                self._report(Stall(self._pressure.last_beat - beat, package, place, provider))
+                looked, used = time.monotonic(), time.process_time()
 
     def _wait_for_beat(self, beat: float) -> None:
         while self._pressure.last_beat == beat and not self._stop.wait(LOOK_EVERY):
@@ -73,15 +82,23 @@ class Watchdog:
         if not self._stop.is_set():
             self._loop.call_soon_threadsafe(self._stalled, stall)
 
-    def _culprit(self) -> tuple[str, str]:
-        """The provider's package whose code runs, and where; else where the loop's thread is."""
+    def _culprit(self) -> tuple[str, str, str]:
+        """The provider's package whose code runs, where, and the provider's name; else where the loop's thread is."""
         innermost = frame = sys._current_frames().get(self._watched)
         while frame is not None:
             package = self._package_of(str(frame.f_globals.get("__name__", "")))
             if package:
-                return package, _place(frame)
+                return package, _place(frame), self._provider_of(frame)
             frame = frame.f_back
-        return "", _place(innermost) if innermost is not None else ""
+        return "", _place(innermost) if innermost is not None else "", ""
+
+    def _provider_of(self, frame: FrameType | None) -> str:
+        """The provider in one of whose methods this is; empty in code that several share."""
+        while frame is not None:
+            if id(frame.f_locals.get("self")) in self.instances:
+                return self.instances[id(frame.f_locals["self"])]
+            frame = frame.f_back
+        return ""
 
     def _package_of(self, module: str) -> str:
         while module:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import gateway.salvage
 from gateway.errors import ConcurrencyLimited
-from gateway.ledger import GroupLimits, Hold, Journal
+from gateway.ledger import Ask, GroupLimits, Hold, Journal, Ledger, Outcome
 from gateway.ledger.board import read_board
 from gateway.ledger.call import LineMeta
 from gateway.ledger.tab import Bill, Tab
 from gateway.price import Price
 from gateway.salvage import Salvage
+from gateway.store import Store
 from gateway.usage import Usage
+from tests.ledger.forgetful import EVERYONE, Forgetful
 from tests.polling import until
 from tests.world import OpenWorld
 
@@ -81,6 +85,74 @@ async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leas
             await until(released)
             assert (await w.accounts.show("acme")).balance == 9_700
             await w.proved()
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await salvage.close()
+
+
+@contextlib.asynccontextmanager
+async def salvaging(worker: Forgetful) -> AsyncIterator[Salvage]:
+    """The heir as the supervisor runs it, on a connection of its own."""
+    store = await Store.open(worker.server.socket)
+    salvage = Salvage(store, worker.folder / "journal")
+    store.on_reconnect = salvage.reconnected
+    running = asyncio.create_task(salvage.run())
+    try:
+        yield salvage
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await salvage.close()
+        await store.close()
+
+
+async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothing(tmp_path: Path) -> None:
+    """A small storm: in each round a worker settles some calls, dies in others, is adopted; then the store dies."""
+    async with Forgetful(tmp_path) as worker, salvaging(worker) as salvage:
+        truth = 0
+        for round_ in range(4):
+            journal = Journal(worker.folder / "journal")
+            ledger = Ledger(worker.store, {}, journal=journal)
+            await worker.remember()
+            asks = [Ask(f"{round_}-{n}", worker.key, "m", EVERYONE, 100) for n in range(12)]
+            holds = await asyncio.gather(*map(ledger.admit, asks))
+            for hold in holds[8:]:
+                journal.board.put(serving(hold)).delivered(4 * 3)
+            await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds[:8]))
+            truth += 8 * 7 + 4 * 30
+            journal.close()
+            salvage.look()
+            await until(lambda left=truth: adopted(worker, left))
+            await worker.die()
+            await worker.come_back()
+            await until(lambda left=truth: adopted(worker, left), within=10.0)
+        await worker.charged(truth)
+
+
+async def adopted(worker: Forgetful, truth: int) -> bool:
+    if not worker.store.whole():
+        return False
+    account = await worker.accounts.show("acme")
+    return (account.balance, account.held) == (10_000 - truth, 0)
+
+
+async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
+    world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.salvage, "AGAIN", 0.05)
+    async with world() as w:
+        dead = Journal(tmp_path)
+        ledger = Ledger(w.store, {}, journal=dead)
+        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        dead.close()
+        salvage = Salvage(w.store, tmp_path)
+        salvage._journal._keep = 0.3
+        running = asyncio.create_task(salvage.run())
+        try:
+            await until(lambda: not list(tmp_path.glob("*.lock"))[1:])
+            assert len(list(tmp_path.glob("*.jsonl"))) == 1
+            await until(lambda: not list(tmp_path.glob("*.jsonl")))
         finally:
             running.cancel()
             await asyncio.wait([running])

@@ -149,6 +149,31 @@ def test_counts_that_come_as_floats_are_rounded() -> None:
     assert read(prompt_tokens=3.0, completion_tokens=4.4).tokens_out == 4
 
 
+def test_cost_that_openrouter_tells_is_kept_in_nano_dollars() -> None:
+    assert read(prompt_tokens=15, completion_tokens=11, cost=0.0000217).provider_cost == 21_700
+    assert read(prompt_tokens=15, completion_tokens=11, cost=0).provider_cost == 0
+    assert read(prompt_tokens=15, completion_tokens=11).provider_cost is None
+
+
+def test_seconds_that_mistral_heard_are_kept() -> None:
+    assert read(prompt_tokens=375, completion_tokens=5, prompt_audio_seconds=30).audio_seconds_in == 30
+    assert read(prompt_tokens=375, completion_tokens=5, prompt_audio_seconds=None).audio_seconds_in == 0
+
+
+@pytest.mark.parametrize("value", [None, "7", True, -1, float("nan"), float("inf"), 10**400, 1e300, {}, [1]])
+def test_nonsense_beside_the_counts_leaves_the_counts(value: Any) -> None:
+    read_ = read(prompt_tokens=15, completion_tokens=11, cost=value, prompt_audio_seconds=value)
+    plugin = Usage.of_chat(CompletionUsage(15, 11, 26, provider_cost=value, audio_seconds=value))
+    assert buckets(read_) == buckets(plugin) == {"in_text": 15, "out_text": 11}
+
+
+def test_what_only_the_record_tells_is_not_public() -> None:
+    told = CompletionUsage(15, 11, 26, provider_cost=0, audio_seconds=2.5)
+    assert msgspec.json.encode(told.public()) == msgspec.json.encode(CompletionUsage(15, 11, 26))
+    plain = CompletionUsage(15, 11, 26)
+    assert plain.public() is plain
+
+
 def test_images_stand_in_the_record_of_a_call() -> None:
     form = buckets(Usage(images=ImageCount(2, "1024x1024", "hd")))
     assert form == {"images": {"count": 2, "size": "1024x1024", "quality": "hd"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 import types
@@ -28,6 +29,10 @@ def spin(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
+
+class Mine:
+    def serve(self, seconds):
+        hold(seconds)
 """
 
 
@@ -149,3 +154,62 @@ async def test_memory_over_its_limit_is_pressure() -> None:
     pressure = Pressure(max_lag=0.0, max_memory=1 << 20)
     await pressed(pressure, lambda: None)
     assert pressure.memory > 1 << 20
+
+
+async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_is_named(blocker: Any) -> None:
+    one, other = blocker.Mine(), blocker.Mine()
+    async with Kennel() as kennel:
+        kennel.watchdog.packages = {"blocker_package": ["one", "other"]}
+        kennel.watchdog.instances = {id(one): "one", id(other): "other"}
+        other.serve(STALLED + 0.3)
+        await until(lambda: kennel.stalls)
+    assert kennel.stalls[0].provider == "other"
+    assert kennel.stalls[0].place.endswith("in hold")
+
+
+async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_neighbours(gateway: Gateway) -> None:
+    gateway.watchdog.packages = {"shared": ["one", "other"]}
+    for _ in range(5):
+        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "other"))
+    assert {str(circuit.place) for circuit in gateway.health.all() if circuit.cause} == {"other"}
+
+
+PAUSED = """
+import asyncio, types
+from gateway.pressure import Pressure
+from gateway.watchdog import Watchdog
+
+theirs = types.ModuleType("blocker_package")
+exec("def work():\\n    for _ in range(2_000_000):\\n        pass", theirs.__dict__)
+
+async def main():
+    pressure, stalls = Pressure(max_lag=0.0, max_memory=0), []
+    watchdog = Watchdog(pressure, stalls.append)
+    watchdog.packages = {"blocker_package": ["theirs"]}
+    pressure.start()
+    watchdog.start()
+    print("ready", flush=True)
+    while not stalls:
+        theirs.work()
+        await asyncio.sleep(0)
+    watchdog.close()
+    print(stalls[0].package or "nobody", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
+    """As of a machine that is moved, or a container that has used up its share of the processors."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PAUSED, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"ready\n"
+        await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(STALLED + 0.3)
+        process.send_signal(signal.SIGCONT)
+        assert await process.stdout.readline() == b"nobody\n"
+    finally:
+        process.kill()
+        await process.wait()

@@ -11,7 +11,7 @@ from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_table
 from gateway.cli.root import Failure
-from gateway.cli.session import Session, run
+from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT
 from gateway.money import format_amount
 from gateway.toml_reader import suggestion
@@ -39,7 +39,8 @@ def create(settings: Settings, name: str, group: str, balance: int, as_json: boo
     """Open an account."""
     if group not in settings.groups:
         raise Failure(f"no group {group!r} in the configuration{suggestion(group, settings.groups)}")
-    _show(run(settings, lambda session: session.accounts.create(name, group=group, balance=balance)), as_json=as_json)
+    account = change(settings, lambda session: session.accounts.create(name, group=group, balance=balance))
+    _show(account, as_json=as_json)
 
 
 @command.command("list")
@@ -79,7 +80,7 @@ def credit(
         credited = await session.accounts.credit(name, amount, operation=operation, allow_negative=allow_negative)
         return credited, await session.accounts.show(name)
 
-    credited, account = run(settings, work)
+    credited, account = change(settings, work)
     if credited.status == "repeated":
         note(f"operation {operation} was done before, with {format_amount(credited.amount)}; nothing was changed")
     if as_json:
@@ -96,7 +97,7 @@ def credit(
 @configured
 def disable(settings: Settings, name: str, as_json: bool) -> None:
     """Refuse every further call of the account."""
-    _show(run(settings, lambda session: session.accounts.disable(name)), as_json=as_json)
+    _show(change(settings, lambda session: session.accounts.disable(name)), as_json=as_json)
 
 
 @command.command()
@@ -105,7 +106,7 @@ def disable(settings: Settings, name: str, as_json: bool) -> None:
 @configured
 def enable(settings: Settings, name: str, as_json: bool) -> None:
     """Undo `disable`."""
-    _show(run(settings, lambda session: session.accounts.enable(name)), as_json=as_json)
+    _show(change(settings, lambda session: session.accounts.enable(name)), as_json=as_json)
 
 
 @command.command()
@@ -132,7 +133,7 @@ def _rule(
     settings: Settings,
     name: str,
     models: tuple[str, ...],
-    change: Callable[[Session, list[str]], Awaitable[Account]],
+    rule: Callable[[Session, list[str]], Awaitable[Account]],
     *,
     as_json: bool,
 ) -> None:
@@ -140,9 +141,9 @@ def _rule(
         account = await session.accounts.show(name)
         # A model that is gone from the configuration can still be taken off an account's lists.
         names = known_models(settings, models, also={*account.allowed, *account.denied})
-        return await change(session, names)
+        return await rule(session, names)
 
-    _show(run(settings, work), as_json=as_json)
+    _show(change(settings, work), as_json=as_json)
 
 
 def _show(account: Account, *, as_json: bool) -> None:

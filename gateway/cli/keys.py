@@ -10,7 +10,7 @@ import click
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_table
-from gateway.cli.session import run
+from gateway.cli.session import change, run
 from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def create(
 ) -> None:
     """Make a key and print it, alone, once: nobody can show it again."""
     only = None if models is None else known_models(settings, models)
-    key = run(
+    key = change(
         settings,
         lambda session: session.keys.create(
             account,
@@ -104,7 +104,7 @@ def list_(settings: Settings, account: str | None, as_json: bool) -> None:
 @configured
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""
-    form = run(settings, lambda session: session.keys.revoke(key_id)).json_form()
+    form = change(settings, lambda session: session.keys.revoke(key_id)).json_form()
     if as_json:
         print_json(form)
     else:

@@ -5,10 +5,10 @@
     async def work(session: Session) -> Account:
         return await session.accounts.show(name)
 
-    account = run(settings, work)
+    account = run(settings, work)      # `change` if it writes: what a command says it did outlives a crash
 
-With the embedded store it uses the running server's socket, or starts the server for the moment. Sharp edge: `run` may
-be called once per command, for it makes the event loop.
+With the embedded store it uses the running server's socket, or starts the server for the moment. Sharp edge: one of
+the two may be called once per command, for it makes the event loop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.accounts import Accounts
 from gateway.auth import pepper_of
+from gateway.cli.output import note
 from gateway.keys import Keys
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
@@ -55,6 +56,16 @@ class Session:
         """Who may call."""
         return Keys(self.store, pepper_of(self.settings))
 
+    async def doubts(self) -> list[str]:
+        """Wait until what was written is on the store's disk; in words, what could not be made sure of."""
+        doubts = await self.store.doubts()
+        if not self.settings.store.url:
+            try:
+                await asyncio.to_thread(EmbeddedServer(self.settings.data_dir).home.sync)
+            except OSError as error:
+                doubts.append(f"the store's file cannot be synced: {error}")
+        return doubts
+
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Session]:
@@ -82,3 +93,15 @@ def run(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
             return await work(session)
 
     return asyncio.run(session())
+
+
+def change(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
+    """`run` for work that writes: when this returns it outlives a crash of the store, or a note says what is unsure."""
+
+    async def changed(session: Session) -> T:
+        answer = await work(session)
+        for doubt in await session.doubts():
+            note(f"done, but {doubt}; look whether it holds")
+        return answer
+
+    return run(settings, changed)

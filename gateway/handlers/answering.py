@@ -56,6 +56,7 @@ class AnsweringHandler(InferenceHandler[R]):
     """See the module."""
 
     capability: ClassVar[type]  # what a provider must implement to serve this endpoint
+    answers: ClassVar[type] = object  # what it returns for a whole answer
 
     stream: EventStream | None = None  # of a streamed answer
 
@@ -83,8 +84,15 @@ class AnsweringHandler(InferenceHandler[R]):
     async def call_whole(self, call: Call, attempt: Callable[[Fitted[R]], Awaitable[T]]) -> T:
         """The first whole answer that `attempt` gets from a candidate; the headers then say who served."""
         started = time.monotonic()
+
+        async def checked(fitted: Fitted[R]) -> T:
+            answer = await attempt(fitted)
+            if not isinstance(answer, self.answers):  # here, where another target can still be tried
+                raise TypeError(f"a whole answer is a {self.answers.__name__}, not a {type(answer).__name__}")
+            return answer
+
         try:
-            answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts)
+            answer = await self.gateway.dispatcher.call(self.fitted, checked, call.attempts)
         finally:
             call.upstream_waited = time.monotonic() - started
         self.describe(call)

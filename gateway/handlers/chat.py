@@ -13,11 +13,12 @@ from gateway.call import Call
 from gateway.catalog import Model
 from gateway.continuation import Continuation
 from gateway.errors import ContextLengthExceeded, OutOfRange
-from gateway.estimate import PromptEstimate, chat_prompt, with_safety
+from gateway.estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
 from gateway.fitting import Fitted
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.ledger.board import Place
+from gateway.price import Price
 from gateway.provider import Chat
 from gateway.routing import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
@@ -29,6 +30,8 @@ from gateway.usage import Usage, is_possible, tokens_of
 MEDIA_CEILING = 200_000
 #: Output that reasoning may add beyond what the caller's limit says.
 REASONING_CEILING = 1_000_000
+#: Bytes a second below which a prompt holds no sound worth the name: a count of more seconds is impossible.
+SLOWEST_SOUND = 100
 #: Tokens of output below which a call is refused rather than clamped: nobody wants half a sentence.
 LEAST_OUTPUT = 16
 
@@ -38,10 +41,10 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
 
     endpoint = "chat"
     capability = Chat
+    answers = ChatCompletion
 
     shaper: ChatShaper | None = None
-    answer: ChatCompletion | None = None
-    estimated: Usage | None = None
+    used: Usage | None = None  # once an answer is whole
     body_size = 0
     continuation: Continuation | None = None
     bounded = False  # the caller set an output limit, so the hold covers the worst
@@ -71,8 +74,14 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         return Terms(
             request,
             model,
-            Usage(in_text=prompt.text, in_image=prompt.image, in_audio=prompt.audio, estimated=True),
-            _worst(request, prompt, longest),
+            Usage(
+                in_text=prompt.text,
+                in_image=prompt.image,
+                in_audio=prompt.audio,
+                audio_seconds_in=_seconds(prompt.audio, model.price),
+                estimated=True,
+            ),
+            _worst(request, prompt, longest, price=model.price),
             self._ceiling(request, model, media=prompt.media),
             service_tier=request.service_tier,
             # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
@@ -127,11 +136,13 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         answer = await self.call_whole(call, attempt)
         if answer.usage is None or not is_possible(answer.usage):
             self.tell_estimated()
-            self.estimated = _estimated(call, delivered_units(answer))
-            answer.usage = _public(self.estimated)
+            used = _estimated(call, delivered_units(answer))
+            answer.usage = _public(used)
+        else:
+            used = self._counted(call, answer.usage)
         _bill_tier(call, answer.service_tier)
         body = complete(answer, shape)
-        self.answer = answer
+        self.used = used
         self.deliver(call, body)
 
     async def _serve_stream(self, call: Call, shape: Shape) -> None:
@@ -141,8 +152,17 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         opened = await self.open_stream(call, attempt)
         shaper = self.shaper = ChatShaper(shape, estimate=lambda units: _public(_estimated(call, units)))
         if call.model.continue_cut:
+
+            def forget() -> None:
+                shaper.usage = None  # what the first upstream counted is not the whole
+
             self.continuation = Continuation(
-                opened, self.fitted, dispatcher=self.gateway.dispatcher, attempt=attempt, tried=call.attempts
+                opened,
+                self.fitted,
+                dispatcher=self.gateway.dispatcher,
+                attempt=attempt,
+                tried=call.attempts,
+                going_on=forget,
             )
             opened.rest = self.continuation.chunks()
         try:
@@ -164,15 +184,24 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
     # The bill --------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        if self.answer is not None and self.answer.usage is not None:
-            return self.estimated or Usage.of_chat(self.answer.usage)
+        if self.used is not None:
+            return self.used
         if self.shaper is not None and self.shaper.usage is not None and not self.continued:
-            return Usage.of_chat(self.shaper.usage)
+            return self._counted(call, self.shaper.usage)
         if self.shaper is not None and (self.shaper.content_started or call.outcome == "ok"):
             return _estimated(call, self.shaper.delivered_units)
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already reading it
         return None
+
+    def _counted(self, call: Call, told: CompletionUsage) -> Usage:
+        """The upstream's own count; sound that is priced by time and that it has not timed takes our estimate."""
+        used = Usage.of_chat(told)
+        if call.prompt.audio_seconds_in and not used.audio_seconds_in:
+            return structs.replace(used, audio_seconds_in=call.prompt.audio_seconds_in, estimated=True)
+        if used.audio_seconds_in * SLOWEST_SOUND > self.body_size:
+            return structs.replace(used, audio_seconds_in=call.prompt.audio_seconds_in, estimated=True)
+        return used
 
 
 def _chat(candidate: Candidate) -> Chat:
@@ -209,16 +238,23 @@ def _check_window(request: ChatRequest, model: Model, estimate: int) -> None:
         )
 
 
-def _worst(request: ChatRequest, prompt: PromptEstimate, output: int) -> Usage:
+def _seconds(audio: int, price: Price) -> float:
+    """Seconds of sound in a prompt, where they are what is paid for."""
+    return audio / AUDIO_PER_SECOND if price.per_second_in else 0.0
+
+
+def _worst(request: ChatRequest, prompt: PromptEstimate, output: int, *, price: Price) -> Usage:
     """What may be used at most: the prompt's estimate with its margin, and `output` tokens for each choice."""
     tokens = output * request.choices
     if not (prompt.media or request.modalities):  # text in and out
         return Usage(in_text=with_safety(prompt.text), out_text=tokens, estimated=True)
     speaks = "audio" in (request.modalities or ())
+    audio = with_safety(prompt.audio)
     return Usage(
         in_text=with_safety(prompt.text),
         in_image=with_safety(prompt.image),
-        in_audio=with_safety(prompt.audio),
+        in_audio=audio,
+        audio_seconds_in=_seconds(audio, price),
         out_text=0 if speaks else tokens,
         out_audio=tokens if speaks else 0,  # nobody knows how much of it is sound
         estimated=True,

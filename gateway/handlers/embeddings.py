@@ -26,6 +26,7 @@ class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
 
     endpoint = "embeddings"
     capability = Embeddings
+    answers = EmbeddingAnswer
     prompt_param = "input"
     body_size = 0
     used: Usage | None = None
@@ -60,7 +61,7 @@ class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
         answer = await self.call_whole(call, attempt)
         usage = answer.usage
         if usage is not None and is_possible(usage) and usage.prompt_tokens:
-            used = Usage(in_text=usage.prompt_tokens)
+            used = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
         else:
             used = call.prompt
             if used.estimated:

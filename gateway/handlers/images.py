@@ -38,6 +38,7 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
 
     endpoint = "images"
     capability = Images
+    answers = ImageAnswer
     prompt_param = "prompt"
     filter_code = "content_policy_violation"
     body_size = 0

@@ -57,6 +57,7 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
 
     endpoint = "transcription"
     capability = Transcription
+    answers = Transcript
     prompt_param = "file"
     roomy = frozenset({"known_speaker_references"})  # sounds of a few seconds, as data URLs
     request: TranscriptionRequest

@@ -140,7 +140,7 @@ class Journal:
         return read_entries(segment.path)
 
     def inherit(self, path: Path) -> None:
-        """Make a dead owner's file a segment of this journal: due, and then kept as long as any. Moved, never copied."""
+        """Make a dead owner's file a segment of this journal, by moving it: due now, and then kept as long as any."""
         self._numbers += 1
         mine = self._path(self._numbers)
         path.rename(mine)

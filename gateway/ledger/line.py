@@ -43,12 +43,18 @@ class LedgerLine(Struct, frozen=True):
             "key": meta.get("key"),
             "amount": format_amount(self.amount),
             "balance": format_amount(self.balance),
-            "usage": meta.get("usage", {}),
+            "usage": _shown(meta.get("usage", {})),
             "estimated": meta.get("estimated", False),
             "attempts": meta.get("attempts", 0),
             **({"hold": format_amount(meta["hold"])} if "hold" in meta else {}),
             **{name: meta[name] for name in EXTRA if name in meta},
         }
+
+
+def _shown(usage: dict[str, Any]) -> dict[str, Any]:
+    """Counts as they are, and the one amount of money among them as amounts are printed."""
+    cost = usage.get("provider_cost")
+    return usage if cost is None else {**usage, "provider_cost": format_amount(cost)}
 
 
 EXTRA = ("upstream", "outcome", "price", "clamped", "reclaimed", "note")

@@ -113,7 +113,7 @@ class Recovery:
                 pause = min(2 * pause, MAX_PAUSE)
 
     async def _pass(self) -> None:
-        """Send every segment that has something unconfirmed; raises when the store is away, or was replaced meanwhile."""
+        """Send every segment that has something unconfirmed; raises if the store is away or was replaced meanwhile."""
         if not self._journal.unconfirmed:
             return
         failovers = self._failovers

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
@@ -48,13 +48,24 @@ class CompletionTokensDetails(Struct):
 
 
 class CompletionUsage(Struct):
-    """Token accounting of one chat call, in tokens; cached and cache-write tokens lie inside `prompt_tokens`."""
+    """Token accounting of one chat call, in tokens; cached and cache-write tokens lie inside `prompt_tokens`.
+
+    The last two are for the call's record, and no client ever sees them.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
     prompt_tokens_details: PromptTokensDetails = field(default_factory=PromptTokensDetails)
     completion_tokens_details: CompletionTokensDetails = field(default_factory=CompletionTokensDetails)
+    provider_cost: int | UnsetType = UNSET  # what the upstream says it charges for the call, in nano USD
+    audio_seconds: float | UnsetType = UNSET  # of sound in the prompt
+
+    def public(self) -> CompletionUsage:
+        """What a client may see of it."""
+        if self.provider_cost is UNSET and self.audio_seconds is UNSET:
+            return self
+        return structs.replace(self, provider_cost=UNSET, audio_seconds=UNSET)
 
 
 class FunctionCall(Struct, omit_defaults=True):

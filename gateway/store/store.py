@@ -20,10 +20,11 @@ from gateway.errors import StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.cluster import Cluster
 from gateway.store.cold_client import close_client, cold_client, server_client
+from gateway.store.durability import doubt_about
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.topology import OneServer, Topology
 from gateway.store.url import address_of
-from gateway.transport.redis_link import OnReconnect, RedisLink
+from gateway.transport.redis_link import OnReconnect, RedisLink, ServerIdentity
 
 
 class Store:
@@ -33,6 +34,7 @@ class Store:
         self.address = address
         self.client: redis.asyncio.Redis = cold_client(address)
         self._topology = _topology(address, timeout)
+        self._opened: dict[RedisLink, ServerIdentity] = {}  # whom `open` found at the end of each link
 
     @classmethod
     async def open(cls, where: str | Path | StoreAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
@@ -51,6 +53,7 @@ class Store:
         except BaseException:
             await store.close()
             raise
+        store._opened = {link: link.identity for link in store.links}
         return store
 
     def link(self, slot_key: str) -> RedisLink:
@@ -99,6 +102,16 @@ class Store:
         for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
             found |= dict.fromkeys(_faults(_fields(info), replicated=replicated))
         return list(found)
+
+    async def doubts(self) -> list[str]:
+        """Wait until what was written since `open` outlives a crash; in words, what could not be made sure of.
+
+        Meanwhile nothing else gets an answer over these links: this is for commands.
+        """
+        replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
+        links = {*self._opened, *self.links}
+        waiting = (doubt_about(link, since=self._opened.get(link), replicated=replicated) for link in links)
+        return [doubt for doubt in await asyncio.gather(*waiting) if doubt]
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail with StoreUnavailable."""

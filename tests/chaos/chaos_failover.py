@@ -36,15 +36,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SixNodes]:
         yield nodes
 
 
-async def drilled(topology: Topology, folder, *, rounds: int, replay: bool = True) -> dict[str, int]:
+async def drilled(
+    topology: Topology, folder, *, rounds: int, replay: bool = True, restarts: bool = False
+) -> dict[str, int]:
     drill = Drill(topology.url, folder)
-    off = await drill.run(topology, rounds=rounds, replay=replay)
+    off = await drill.run(topology, rounds=rounds, replay=replay, restarts=restarts)
     holds = f"{drill.left_holding} nano still held, which was not waited for"
     if replay:
         holds = f"all holds ended {drill.released_within:.1f} s after it ({drill.left_holding} nano by their lease)"
     print(
-        f"\n{type(topology).__name__}: {rounds} failovers, {drill.delivered} calls delivered, {drill.replays} replays, "
-        f"{drill.unavailable} refused with 503, off by {sum(off.values())} nano in {len(off)} accounts; replayed "
+        f"\n{type(topology).__name__}: {rounds} failovers, {drill.replays} replays, {drill.restarts} restarts of workers, "
+        f"{drill.delivered} calls delivered, {drill.unavailable} refused with 503, off by {sum(off.values())} nano in "
+        f"{len(off)} accounts; replayed "
         f"{drill.replayed_within:.1f} s after the last call; {holds}"
     )
     return off
@@ -60,6 +63,13 @@ async def test_twenty_failovers_of_a_cluster_lose_nothing_and_charge_nothing_twi
     async with open_world(cluster.url):
         pass  # emptied
     assert await drilled(cluster, tmp_path, rounds=ROUNDS) == {}
+
+
+@pytest.mark.gen_test(timeout=LONG)
+async def test_workers_restarted_within_failovers_leave_everything_to_their_heir(trio, tmp_path):
+    async with open_world(trio.url):
+        pass
+    assert await drilled(trio, tmp_path, rounds=ROUNDS // 4, restarts=True) == {}
 
 
 @pytest.mark.gen_test(timeout=120)

@@ -115,7 +115,7 @@ def test_rate_limit_that_passes_is_never_seen_by_the_caller(
     scripted.enqueue(Reply.error(429, "slow down", headers={"retry-after": "1"}))
     answer = client.chat.completions.create(model="scripted", messages=HELLO)
     assert answer.choices[0].message.content == "Hello "
-    assert len(tries) == 2
+    assert len(tries) == 1  # the gateway waited itself
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
 
 import pytest
 
+from gateway.caller_headers import carry, trace_headers
 from gateway.server import Gateway
 from gateway.testing import FakeUpstream
 from tests.handlers.conftest import Client
+from tests.polling import until
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -64,3 +68,31 @@ async def test_what_a_caller_says_of_itself_is_in_the_access_line(
     gateway.access_log.flush()
     line = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert (line["organization"], line["project"], line["sdk"]) == ("org-1", "proj-2", "python 3.52.0 retry 1")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_one_request_carries_is_gone_with_the_next_on_its_connection(
+    client: Client, upstream: FakeUpstream, stream: bool
+) -> None:
+    """Sent in one piece, the second request begins where the first one ends: in the middle of its task."""
+    body = json.dumps({"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
+    host = client.base_url.removeprefix("http://")
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: {client.headers['Authorization']}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    carrying = f"{head}traceparent: {TRACE}\r\nOpenAI-Beta: assistants=v2\r\n\r\n".encode() + body
+    bare = f"{head}\r\n".encode() + body
+    _, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(carrying + bare + carrying + bare)
+    await until(lambda: len(upstream.seen) == 4)
+    writer.close()
+    assert ["traceparent" in seen.headers for seen in upstream.seen] == [True, False, True, False]
+    assert ["openai-beta" in seen.headers for seen in upstream.seen] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("state", ["a=1\r\nX-Evil: 1", "a=1\nX-Evil: 1", "a=1\x00", "a=ü", "x" * 513])
+def test_a_trace_state_of_another_form_goes_nowhere(state: str) -> None:
+    def carried() -> dict[str, str]:
+        carry({"Traceparent": TRACE, "Tracestate": state})
+        return dict(trace_headers())
+
+    assert contextvars.Context().run(carried) == {"traceparent": TRACE}

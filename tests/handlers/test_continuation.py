@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.ledger import Ledger
+from gateway.server import Gateway
 from gateway.settings import Settings, parse
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.handlers.conftest import Client
+from tests.polling import until
 
 
 @pytest.fixture
@@ -116,3 +120,86 @@ async def test_it_happens_once_and_a_second_cut_is_told(client: Client, upstream
     assert said(text) == "Once twice "
     assert "upstream_stream_truncated" in text
     assert "[DONE]" not in text
+
+
+async def test_a_counted_part_is_no_count_of_the_whole(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
+    """Some upstreams count with every chunk; what the first one counted up to its cut covers half an answer."""
+    so_far = {"prompt_tokens": 900, "completion_tokens": 1, "total_tokens": 901}
+    first = Reply.stream([{**chunk({"role": "assistant", "content": "Once upon "}), "usage": so_far}], done=False)
+    first.end = "cut"
+    upstream.enqueue(first, rest("a time there was an end."))
+    _, text, _ = await client.stream(model="going", stream_options={"include_usage": True})
+    assert said(text) == "Once upon a time there was an end."
+    [usage] = [msgspec.json.decode(row[6:])["usage"] for row in text.splitlines() if '"choices":[]' in row]
+    assert usage["prompt_tokens"] < 50
+    assert usage["completion_tokens"] == 9
+    [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
+    assert -line.amount == usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
+
+
+async def test_a_failure_of_the_second_is_held_against_it_and_nothing_stays_in_flight(
+    client: Client, upstream: FakeUpstream, gateway: Gateway
+) -> None:
+    for _ in range(3):
+        upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}))
+        await client.stream(model="going")
+    rows = {str(circuit.place): circuit._row for circuit in gateway.health.all() if circuit.place.model}
+    assert rows == {"one#0/first": 1, "two#0/second": 1}, "each failed once since its last first chunk"
+    assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
+
+
+async def test_when_nobody_goes_on_the_cut_itself_is_told(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(cut({"content": "Once "}), *[Reply.error(400, "messages must alternate")] * 3)
+    _, text, _ = await client.stream(model="going")
+    assert "upstream_stream_truncated" in text
+    assert "alternate" not in text
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_all_attempts_of_a_call_are_no_more_than_its_model_allows(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, settings: Settings, retries: int
+) -> None:
+    going = structs.replace(settings.models["going"], retries=retries)
+    await gateway.reload(structs.replace(settings, models={**settings.models, "going": going}))
+    upstream.enqueue(cut({"content": "Once "}), *[Reply.error(500, "no")] * 5)
+    await client.stream(model="going")
+    assert len(upstream.seen) == 1 + retries
+
+
+async def test_a_rejection_inside_a_stream_is_not_a_cut(client: Client, upstream: FakeUpstream) -> None:
+    refused = {"error": {"message": "Odd request", "type": "invalid_request_error", "code": "bad_request"}}
+    upstream.enqueue(Reply.stream([chunk({"content": "Once "}), refused], done=False), rest("never"))
+    _, text, _ = await client.stream(model="going")
+    assert "invalid_value" in text
+    assert len(upstream.seen) == 1
+
+
+async def test_a_stream_whose_first_chunk_cannot_be_shown_is_closed(
+    gateway: Gateway, client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    async def nonsense(*_: object) -> AsyncIterator[Any]:
+        try:
+            yield object()
+            yield object()
+        finally:
+            closed.append("closed")
+
+    monkeypatch.setattr(type(gateway.providers["one"][0]), "stream_chat", nonsense)
+    response, text, _ = await client.stream(model="going")
+    assert response.status == 502, text
+    assert closed == ["closed"]
+    assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
+
+
+async def test_a_client_that_leaves_at_the_first_chunk_closes_the_upstream(
+    gateway: Gateway, client: Client, upstream: FakeUpstream
+) -> None:
+    upstream.enqueue(Reply.stream([chunk({"content": "x" * 200_000}) for _ in range(50)], interval=0.05))
+    document = {"model": "going", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with client.request("POST", "/v1/chat/completions", json=document) as response:
+        assert response.status == 200
+        response.close()
+    await until(lambda: upstream.seen[0].outcome == "left")
+    await until(lambda: {circuit.in_flight for circuit in gateway.health.all()} == {0})

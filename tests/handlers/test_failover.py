@@ -12,8 +12,9 @@ import pytest
 from msgspec import structs
 from tornado.ioloop import IOLoop
 
-from gateway import server
+import gateway.server as composition
 from gateway.ledger import Ledger
+from gateway.running import OVERDUE
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
 from gateway.store import Store
@@ -285,14 +286,14 @@ async def test_a_secret_that_is_broken_for_a_while_leaves_the_old_one_in_use(
 async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_next_look(
     gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = server.build_providers
+    build = composition.build_providers
 
     async def slowly(*args: Any, **kwargs: Any) -> Any:
         made = await build(*args, **kwargs)
         (tmp_path / "rotated").write_text("sk-upstream-newer-0123456789")
         return made
 
-    monkeypatch.setattr(server, "build_providers", slowly)
+    monkeypatch.setattr(composition, "build_providers", slowly)
     await gateway.renew({"rotating"})
     assert gateway.secrets.look() == {"rotating"}
 
@@ -300,16 +301,57 @@ async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_n
 async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_settings_back(
     gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, delays = server.build_providers, iter([0.1, 0.0])
+    build, delays = composition.build_providers, iter([0.1, 0.0])
 
     async def slowly(*args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(next(delays))
         return await build(*args, **kwargs)
 
-    monkeypatch.setattr(server, "build_providers", slowly)
+    monkeypatch.setattr(composition, "build_providers", slowly)
     models = {name: model for name, model in settings.models.items() if name != "rotating"}
     providers = {name: provider for name, provider in settings.providers.items() if name != "rotating"}
     fewer = structs.replace(settings, models=models, providers=providers)
     await asyncio.gather(gateway.renew({"rotating"}), gateway.reload(fewer))
     assert set(gateway.providers) == set(providers)
     assert gateway.secrets.look() == set()
+
+
+@pytest.mark.parametrize("answer", [None, "text", {"choices": []}], ids=repr)
+async def test_a_plugin_that_answers_with_something_else_is_a_failed_attempt(
+    client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    provider = type(gateway.providers["a"][0])
+    chat = provider.chat
+
+    async def odd(self: Any, request: Any, target: Any) -> Any:
+        return answer if target.provider == "a" else await chat(self, request, target)
+
+    monkeypatch.setattr(provider, "chat", odd)
+    response, _ = await client.chat()
+    assert (response.status, response.headers["x-gateway-provider"]) == (200, "b")
+    response, document = await client.chat(model="alone")
+    assert (response.status, document["error"]["code"]) == (502, "upstream_error")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
+    client: Client, gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    async def forget(*_: object) -> Any:
+        await asyncio.Future()
+        yield
+
+    async def forget_whole(*_: object) -> Any:
+        await asyncio.Future()
+
+    provider = type(gateway.providers["a"][0])
+    monkeypatch.setattr(provider, "stream_chat", forget)
+    monkeypatch.setattr(provider, "chat", forget_whole)
+    hasty = structs.replace(settings.models["alone"], total_timeout=0.1)
+    await gateway.reload(structs.replace(settings, models={**settings.models, "alone": hasty}))
+    asking = asyncio.create_task(client.chat(model="alone", stream=stream))
+    await asyncio.sleep(OVERDUE + 0.3)
+    await gateway.running.beat()
+    response, document = await asyncio.wait_for(asking, 5)
+    assert (response.status, document["error"]["code"]) == (504, "upstream_timeout")
+    assert {circuit.in_flight for circuit in gateway.health.all()} == {0}

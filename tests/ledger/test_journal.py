@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,17 +10,21 @@ import pytest
 
 from gateway.accounts import Accounts
 from gateway.auth import Authenticator
+from gateway.errors import StoreUnavailable
 from gateway.keys import Keys
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
+from gateway.ledger.call import LineMeta
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
 from gateway.ledger.recovery import Adopted
+from gateway.ledger.tab import Bill, Tab
+from gateway.price import Price
 from gateway.store import EmbeddedServer, Store
 from gateway.transport.redis_link import ServerIdentity
-from tests.ledger.storms import append_only_file, on_disk
+from gateway.usage import Usage
+from tests.ledger.forgetful import PEPPER, Forgetful, Heir
 
 EVERYONE = frozenset({"default"})
-PEPPER = b"0123456789abcdef0123456789abcdef"
 
 
 def entry(rid: str) -> Entry:
@@ -81,11 +83,11 @@ async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tm
         send, sent = recovery._send, []
 
         async def send_and_fail_over(entries):
-            total = await send(entries)
-            sent.append(total)
+            entries = list(entries)
+            await send(entries)
+            sent.append(len(entries))
             if len(sent) == 1:
                 recovery.reconnected(ServerIdentity("b", "y"), ServerIdentity("c", "z"))
-            return total
 
         recovery._send = send_and_fail_over
         recovery.reconnected(ServerIdentity("a", "x"), ServerIdentity("b", "y"))
@@ -153,62 +155,6 @@ async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
         assert (await w.accounts.show("acme")).balance == 10_000 - 50
 
 
-class Forgetful:
-    """A worker's ledger and journal on a store of its own that dies and forgets its last moment.
-
-    While a sync of its file takes long, a server with `appendfsync everysec` answers before it writes, for up to two
-    seconds; a kill -9 then loses what was answered. Here the end of the file is cut off instead.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.server = EmbeddedServer(folder / "store")
-        self.remembered = 0
-
-    async def __aenter__(self) -> "Forgetful":
-        await self.server.start()
-        self.store = await Store.open(self.server.socket, timeout=10.0)
-        self.journal = Journal(self.folder / "journal")
-        self.ledger = Ledger(self.store, {}, journal=self.journal)
-        assert self.ledger.recovery is not None
-        self.recovery = self.ledger.recovery
-        self.store.on_reconnect = self.recovery.reconnected
-        self.accounts = Accounts(self.store, self.ledger)
-        await self.accounts.create("acme", balance=10_000)
-        text = (await Keys(self.store, PEPPER).create("acme")).text
-        self.key = await Authenticator(self.store, PEPPER).authenticate(text)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.recovery.close()
-        self.journal.close()
-        await self.store.close()
-        await self.server.stop()
-
-    async def admit(self, rid: str) -> Hold:
-        return await self.ledger.admit(Ask(rid, self.key, "m", EVERYONE, 100))
-
-    async def remember(self) -> None:
-        """What was until now outlives the server."""
-        await on_disk(self.store)
-        self.remembered = append_only_file(self.folder).stat().st_size
-
-    async def die(self) -> None:
-        assert self.server.pid is not None
-        os.kill(self.server.pid, signal.SIGKILL)
-        await until(lambda: not self.store.whole())
-
-    async def come_back(self) -> None:
-        await self.server.stop()
-        os.truncate(append_only_file(self.folder), self.remembered)
-        await self.server.start()
-
-    async def charged(self, amount: int) -> None:
-        account = await self.accounts.show("acme")
-        assert (account.balance, account.held) == (10_000 - amount, 0)
-        assert (await self.ledger.audit()).mismatches == []
-
-
 async def test_settlement_that_waited_for_the_reconnect_does_not_hide_what_the_dead_server_forgot(tmp_path):
     async with Forgetful(tmp_path) as worker:
         first, second = await worker.admit("first"), await worker.admit("second")
@@ -229,18 +175,138 @@ async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirme
         assert (await worker.ledger.settle(hold, Outcome(7))).status == "settled"
         await worker.die()
         assert worker.journal.unconfirmed == 0
-        await worker.recovery.close()
-        worker.journal.close()
-        worker.store.on_reconnect = None
+        await worker.end()
         await worker.come_back()
         await until(worker.store.whole)
         assert (await worker.accounts.show("acme")).held == 100
-        heir = Journal(tmp_path / "journal")
-        recovery = Ledger(worker.store, {}, journal=heir).recovery
+        async with worker.heir() as heir:
+            assert await heir.recovery.adopt() == Adopted(settlements=1)
+        await worker.charged(7)
+
+
+def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
+    """A stream that has begun, at 1 a token of output."""
+    meta = LineMeta(hold.key.id, hold.model, estimated=True)
+    bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=1_000_000), None, 1.0)
+    worker.journal.board.put(Tab("acme", hold.rid, hold.key.id, bill)).delivered(4 * units)
+
+
+async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_path):
+    async with Forgetful(tmp_path) as worker:
+        settled, running = await worker.admit("settled"), await worker.admit("running")
+        board_of(worker, running, units=8)
+        await worker.remember()
+        assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
+        await worker.end()
+        async with worker.heir() as heir:
+            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=1)
+            await worker.charged(7 + 8)
+            await worker.die()
+            await worker.come_back()
+            await until(worker.store.whole)
+            await until(lambda: heir.sent_again)
+            await until(lambda: not heir.journal.unconfirmed)
+            await worker.charged(7 + 8)
+
+
+async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back(tmp_path):
+    async with Forgetful(tmp_path) as worker:
+        settled, running, silent = [await worker.admit(rid) for rid in ("settled", "running", "silent")]
+        board_of(worker, running, units=8)
+        await worker.remember()
+        assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
+        await worker.end()
+        async with worker.heir() as heir:
+            await worker.die()
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    await heir.recovery.adopt()
+            (lock,) = heir.journal.folder.glob("*.lock")
+            files = set(heir.journal.folder.glob("*.jsonl"))
+            assert files == set(heir.journal.folder.glob(f"{lock.stem}.*.jsonl"))
+            assert sorted(e.rid for path in files for e in read_entries(path)) == ["running", "settled"]
+            await worker.come_back()
+            await until(lambda: heir.sent_again)
+            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=2)
+            await worker.charged(7 + 8)
+            assert (await worker.ledger.line_of("acme", silent.rid)).kind == "reclaim"
+
+
+STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypatch, step):
+    """And the store forgets in the end, so everything has to be in some journal still."""
+    async with Forgetful(tmp_path) as worker:
+        settled, late, running, both = [await worker.admit(rid) for rid in ("settled", "late", "running", "both")]
+        board_of(worker, running, units=8)
+        await worker.remember()
+        await worker.ledger.settle(settled, Outcome(7))
+        worker.journal.rotate()
+        await asyncio.gather(worker.ledger.settle(late, Outcome(6)), worker.ledger.settle(both, Outcome(5)))
+        board_of(worker, both, units=50)  # killed after its settlement was written, before it left the board
+        await worker.end()
+        async with worker.heir() as heir:
+            kill_at(step, heir, monkeypatch)
+            with contextlib.suppress(Killed):
+                await heir.recovery.adopt()
+                assert step == "confirmed"
+            monkeypatch.undo()
+        async with worker.heir() as heir:
+            await heir.recovery.adopt()
+            await worker.charged(7 + 6 + 8 + 5)
+            await worker.die()
+            await worker.come_back()
+            await until(lambda: heir.sent_again)
+            await until(lambda: not heir.journal.unconfirmed)
+            await worker.charged(7 + 6 + 8 + 5)
+
+
+class Killed(Exception):
+    """Nothing of the process runs after this."""
+
+
+def kill_at(step: str, heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the heir die right after that step, or before it for `send`."""
+    seen: list[str] = []
+
+    def dies(name, call):
+        def step_and_die(*args, **options):
+            done = call(*args, **options)
+            seen.append(name)
+            if step in (name, f"{name} {seen.count(name)}"):
+                heir.killed = True
+                raise Killed
+            return done
+
+        return step_and_die
+
+    def kind(path: Path) -> str:
+        return path.suffix[1:]
+
+    unlink = Path.unlink
+    deaths = {suffix: dies(suffix, unlink) for suffix in ("board", "lock")}
+    monkeypatch.setattr(Path, "unlink", lambda path, **options: deaths.get(kind(path), unlink)(path, **options))
+    for name in ("append", "inherit"):
+        monkeypatch.setattr(heir.journal, name, dies(name, getattr(heir.journal, name)))
+    if step == "send":
+        monkeypatch.setattr(heir.recovery, "_pass", dies("send", lambda: None))
+
+
+async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, tmp_path):
+    async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
+        hold = await ledger.admit(w.ask(await w.caller()))
+        await ledger.settle(hold, Outcome(5))
+        journal.close()
+        heir = Journal(tmp_path, keep=0.0)
+        recovery = Ledger(w.store, {}, journal=heir).recovery
         assert recovery is not None
         assert await recovery.adopt() == Adopted(settlements=1)
+        assert [e.rid for path in tmp_path.glob("*.jsonl") for e in read_entries(path)] == [hold.rid]
+        heir.sweep()
+        assert list(tmp_path.glob("*.jsonl")) == []
         heir.close()
-        await worker.charged(7)
 
 
 DYING = """
@@ -271,7 +337,7 @@ async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
         assert await ledger.recovery.adopt() == Adopted(settlements=2)
         assert (await w.accounts.show("acme")).balance == 10_000 - 10
         assert await ledger.recovery.adopt() == Adopted()
-        assert list(tmp_path.glob("*.jsonl")) == []
+        assert len(list(tmp_path.glob("*.lock"))) == 1
 
 
 async def test_entry_without_an_account_is_set_aside_and_not_tried_for_ever(world, tmp_path):

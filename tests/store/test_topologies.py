@@ -3,6 +3,7 @@
 The long runs, and the ledger's own tests on both, are in tests/chaos.
 """
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import redis
 
 from gateway.accounts import CHANGED
 from gateway.errors import StoreUnavailable
+from gateway.ledger.scripts import slot
 from gateway.store import Store
 from gateway.store.cluster import slot_of
 from gateway.transport.redis_link import Script, never_sent
@@ -139,3 +141,21 @@ async def test_nothing_settled_is_missing_after_a_failover_by_sentinels(trio, tm
     assert await drill.run(trio, rounds=1) == {}
     assert drill.replays >= 1
     assert drill.delivered > 200
+
+
+@pytest.mark.parametrize("kind", ["trio", "cluster"])
+async def test_what_no_replica_has_is_in_doubt(kind, request, monkeypatch):
+    topology = request.getfixturevalue(kind)
+    monkeypatch.setattr("gateway.store.durability.WITHIN", 300)
+    async with open_world(topology.url) as w:
+        await w.accounts.create("acme")
+        assert await w.store.doubts() == []
+        link = w.store.link(slot("acme"))
+        replica = topology.replica_of(node_of(topology, link))
+        replica.signal(signal.SIGSTOP)
+        try:
+            await w.accounts.disable("acme")
+            doubts = await w.store.doubts()
+        finally:
+            replica.signal(signal.SIGCONT)
+        assert doubts == [f"no replica of {link.address} said within 0 s that it has it"]

@@ -22,7 +22,7 @@ _UTF8 = 1
 
 
 class _Voice(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012 - the way ctypes has it
+    _fields_ = [
         ("name", ctypes.c_char_p),
         ("languages", ctypes.c_void_p),  # a priority, a text, a zero, and so on to a zero
         ("identifier", ctypes.c_char_p),
@@ -110,7 +110,7 @@ class Library:
             return 0
         try:
             self._take(ctypes.string_at(samples, count * 2))
-        except BaseException as error:  # noqa: BLE001 - raised again by `speak`
+        except BaseException as error:  # whatever it is, `speak` raises it again
             self._error = error
             return 1
         return 0

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,7 +38,9 @@ async def espeak(**options: Any) -> AsyncIterator[EspeakProvider]:
         await provider.close()
 
 
-def asked(text: str = SENTENCE, *, voice: str = "alloy", format: str = "pcm", speed: float | None = None) -> SpeechRequest:
+def asked(
+    text: str = SENTENCE, *, voice: str = "alloy", format: str = "pcm", speed: float | None = None
+) -> SpeechRequest:
     body = {"model": "m", "input": text, "voice": voice, "response_format": format, "speed": speed}
     return msgspec.convert(body, SpeechRequest)
 
@@ -64,7 +67,7 @@ def test_gateway_finds_the_plugin_by_its_entry_point() -> None:
 
 
 def test_every_format_holds_the_same_sound() -> None:
-    assert FORMATS == EspeakProvider.speech_formats
+    assert EspeakProvider.speech_formats == FORMATS
 
     async def lengths(provider: EspeakProvider) -> dict[str, float]:
         found = {}
@@ -105,18 +108,24 @@ def test_every_language_has_a_sound() -> None:
     async def silent(provider: EspeakProvider) -> list[str]:
         languages = sorted(set(provider._voices._hello.voices))
         assert len(languages) > 200
-        sounds = {name: np.frombuffer(await said(provider, asked("hello 1", voice=name)), np.int16) for name in languages}
+        sounds = {
+            name: np.frombuffer(await said(provider, asked("hello 1", voice=name)), np.int16) for name in languages
+        }
         return [name for name, sound in sounds.items() if np.abs(sound).max() < 100]
 
     assert run(silent) == []
 
 
-@pytest.mark.parametrize("voice", ["de", "en-gb", "fr-FR", "DE", "German", "en-us+f3", "English (America)+Annie", "en-us+whisper"])
+@pytest.mark.parametrize(
+    "voice", ["de", "en-gb", "fr-FR", "DE", "German", "en-us+f3", "English (America)+Annie", "en-us+whisper"]
+)
 def test_voices_of_espeak_speak(voice: str) -> None:
     assert run(lambda provider: said(provider, asked(voice=voice)))
 
 
-@pytest.mark.parametrize("voice", ["nobody", "en-us+nobody", "nobody+f3", "../../etc/passwd", "en-us+../f1", "+", "mb/x"])
+@pytest.mark.parametrize(
+    "voice", ["nobody", "en-us+nobody", "nobody+f3", "../../etc/passwd", "en-us+../f1", "+", "mb/x"]
+)
 def test_unknown_voice_is_the_callers_mistake(voice: str) -> None:
     with pytest.raises(UpstreamRejected) as caught:
         run(lambda provider: said(provider, asked(voice=voice)))
@@ -227,8 +236,5 @@ def test_wrong_options_refuse_to_start() -> None:
 
 def children() -> set[int]:
     """Processes that this one has started and that still run."""
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as listed:
-            found |= {int(child) for child in listed.read().split()}
-    return found
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(child) for listed in lists for child in listed.read_text().split()}

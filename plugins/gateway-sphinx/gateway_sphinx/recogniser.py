@@ -15,6 +15,8 @@ from .sound import RATE
 
 LONGEST = 30.0  # seconds of speech without a pause
 PER_SECOND = 100  # frames of the decoder
+LEAD_SECONDS = 0.25  # silence around a stretch, without which its first word is often missed
+LEAD = bytes(2 * int(LEAD_SECONDS * RATE))
 MARKS = ("<", "[", "+")  # begin what is no word: silence, noise, breath
 
 
@@ -23,41 +25,58 @@ class Recogniser:
 
     def __init__(self) -> None:
         self._decoder = Decoder(samprate=RATE, loglevel="FATAL")
+        self._usual = self._decoder.get_cmn()
         self.heard = 0.0  # seconds, of the sound under way
 
     def utterances(self, blocks: Iterable[bytes]) -> Iterator[Utterance]:
         """What is said in them, as soon as each stretch of speech ends."""
-        endpointer = Endpointer(sample_rate=RATE)
-        self.heard, begun = 0.0, None
+        self._decoder.set_cmn(self._usual)  # forgets how the last speaker's room sounded
+        self.heard = 0.0
+        began: float | None = None
+        try:
+            for at, speech, goes_on in self._speech(blocks):
+                if began is None:
+                    began = at
+                    self._decoder.start_utt()
+                    self._decoder.process_raw(LEAD)
+                self._decoder.process_raw(speech)
+                if not goes_on or at - began > LONGEST:
+                    self._decoder.process_raw(LEAD)
+                    self._decoder.end_utt()
+                    yield from self._utterance(began)
+                    began = None
+        finally:
+            if began is not None:
+                self._decoder.end_utt()  # of a file that breaks off
+
+    def _speech(self, blocks: Iterable[bytes]) -> Iterator[tuple[float, bytes, bool]]:
+        """Frames in which somebody speaks: each with its time, and whether the speech goes on after it."""
+        endpointer, at = Endpointer(sample_rate=RATE), 0.0
         for frame, is_last in _frames(blocks, endpointer.frame_bytes):
             self.heard += len(frame) / (2 * RATE)
-            if not is_last:
-                speech = endpointer.process(frame)
-            else:
-                speech = endpointer.end_stream(frame) if endpointer.in_speech else None
+            was_speech = endpointer.in_speech
+            if is_last and not was_speech:
+                return
+            speech = endpointer.end_stream(frame) if is_last else endpointer.process(frame)
             if speech:
-                if begun is None:
-                    begun = max(0.0, self.heard - len(speech) / (2 * RATE))
-                    self._decoder.start_utt()
-                self._decoder.process_raw(speech)
-            if begun is not None and (is_last or not endpointer.in_speech or self.heard - begun > LONGEST):
-                self._decoder.end_utt()
-                yield from self._utterance(begun)
-                begun = None
+                at = at if was_speech else endpointer.speech_start  # which is earlier than now
+                yield at, speech, endpointer.in_speech and not is_last
+                at += len(speech) / (2 * RATE)
 
-    def _utterance(self, begun: float) -> Iterator[Utterance]:
+    def _utterance(self, began: float) -> Iterator[Utterance]:
         """What the decoder made of the last stretch, if there was a word in it."""
         words = [
-            Spoken(segment.word.partition("(")[0], *self._span(segment.start_frame, segment.end_frame, begun))
+            Spoken(segment.word.partition("(")[0], *self._span(segment.start_frame, segment.end_frame, began))
             for segment in self._decoder.seg() or ()
             if not segment.word.startswith(MARKS)
         ]
         if words:
             yield Utterance(words[0].start, words[-1].end, words)
 
-    def _span(self, first: int, last: int, begun: float) -> tuple[float, float]:
-        start, end = (min(begun + frame / PER_SECOND, self.heard) for frame in (first, last + 1))
-        return round(start, 2), round(end, 2)
+    def _span(self, first: int, last: int, began: float) -> tuple[float, float]:
+        start, end = (began + frame / PER_SECOND - LEAD_SECONDS for frame in (first, last + 1))
+        start = min(max(0.0, start), self.heard)
+        return round(start, 2), round(max(start, min(end, self.heard)), 2)
 
 
 def _frames(blocks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:

@@ -25,12 +25,19 @@ class Unreadable(Exception):
 def samples(source: IO[bytes], longest: float) -> Iterator[bytes]:
     """The sound of a file, however long its blocks are; Unreadable when it is none, or plays longer than `longest`."""
     try:
-        with soundfile.SoundFile(source.fileno(), closefd=False) as file:
+        with _Straight(source.fileno(), closefd=False) as file:
             if not LEAST_RATE <= file.samplerate <= MOST_RATE:
                 raise Unreadable(f"The file has {file.samplerate} samples a second.")
             yield from _blocks(file, longest)
     except soundfile.LibsndfileError:
         raise Unreadable("The file is no sound that this model can read: wav, flac, ogg and mp3 are.") from None
+
+
+class _Straight(soundfile.SoundFile):  # type: ignore[misc]
+    """Reads on and on: after each block of a seekable file soundfile seeks, at which MP3's decoder loses its thread."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 def _blocks(file: soundfile.SoundFile, longest: float) -> Iterator[bytes]:

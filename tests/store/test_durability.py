@@ -1,0 +1,192 @@
+"""What a command says it did outlives the store: asked for after every writing command, and seen with a slow disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.store import EmbeddedServer, Store
+from tests.cli.conftest import Terminal, on_store, terminal  # noqa: F401  # a fixture
+from tests.polling import until
+
+
+async def asked(store: Store) -> int:
+    """How often the server was told to wait for its disk."""
+    stats = await store.client.info("commandstats")
+    return stats.get("cmdstat_waitaof", {"calls": 0})["calls"]
+
+
+async def test_what_was_written_is_on_the_disk_before_anybody_is_told(redis_server):
+    store = await Store.open(redis_server)
+    try:
+        before = await asked(store)
+        await store.link("").call("SET", "here", 1)
+        assert await store.doubts() == []
+        assert await asked(store) == before + 1
+    finally:
+        await store.close()
+
+
+async def test_server_without_an_append_only_file_is_taken_at_its_word(redis_server):
+    store = await Store.open(redis_server)
+    try:
+        await store.client.config_set("appendonly", "no")
+        await store.link("").call("SET", "here", 1)
+        assert await store.doubts() == []
+    finally:
+        await store.client.config_set("appendonly", "yes")
+        await store.close()
+
+
+async def test_server_that_died_after_the_write_is_in_doubt_even_if_it_is_back(tmp_path):
+    server = EmbeddedServer(tmp_path)
+    await server.start()
+    store = await Store.open(server.socket, timeout=5.0)
+    try:
+        await store.link("").call("SET", "here", 1)
+        os.kill(server.pid, signal.SIGKILL)
+        await until(lambda: not store.whole())
+        await server.stop()
+        await server.start()
+        await until(store.whole)
+        assert await store.doubts() == [f"the connection to unix://{server.socket} was lost right afterwards"]
+    finally:
+        await store.close()
+        await server.stop()
+
+
+async def test_file_of_the_embedded_server_is_synced_whatever_the_server_says(tmp_path, monkeypatch):
+    server = EmbeddedServer(tmp_path)
+    await server.start()
+    synced: list[str] = []
+    sync = os.fsync
+    try:
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), sync(fd))
+        )
+        server.home.sync()
+        assert synced == [str(path) for path in tmp_path.rglob("*.incr.aof")]
+    finally:
+        await server.stop()
+
+
+WRITING = [
+    "accounts credit acme 5",
+    "accounts credit acme 5 --id invoice-1",
+    "accounts disable acme",
+    "accounts enable acme",
+    "accounts allow acme fake-chat",
+    "accounts deny acme fake-chat",
+    "accounts create umbra",
+    "keys create acme",
+    "keys revoke KEY",
+]
+READING = ["accounts list", "accounts show acme", "keys list", "audit", "usage acme"]
+
+
+def test_every_command_that_writes_waits_for_the_disk_and_no_other(terminal: Terminal, valkey: Path) -> None:  # noqa: F811
+    terminal.ok("accounts", "create", "acme")
+    key = terminal.json("keys", "create", "acme")["id"]
+    for command in WRITING + READING:
+        before = on_store(valkey, asked)
+        result = terminal.run(*command.replace("KEY", key).split())
+        assert (result.exit_code, "done, but" in result.stderr) == (0, False), result.output
+        assert on_store(valkey, asked) - before == (command in WRITING), command
+
+
+def test_doubt_is_a_note_and_no_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    terminal.ok("accounts", "create", "acme")
+
+    async def doubts(_: Any) -> list[str]:
+        return ["the disk is slow"]
+
+    monkeypatch.setattr(Store, "doubts", doubts)
+    result = terminal.run("keys", "create", "acme")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("sk-")
+    assert "gateway: done, but the disk is slow; look whether it holds\n" in result.stderr
+
+
+# A slow disk ---------------------------------------------------------------------------------------------------------
+
+CONFIG = '[store]\ndata_dir = "{folder}"\n'
+
+
+@pytest.fixture
+def slow_disk(tmp_path: Path) -> Callable[[pytest.MonkeyPatch], Path]:
+    """Has a server that is started next sync nothing while the returned file is there."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("a slow disk is made with a C compiler and LD_PRELOAD")
+    library = tmp_path / "slow_sync.so"
+    source = Path(__file__).with_name("slow_sync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+
+    def prepare(monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("LD_PRELOAD", str(library))
+        monkeypatch.setenv("SLOW_SYNC", str(tmp_path / "slow"))
+        return tmp_path / "slow"
+
+    return prepare
+
+
+async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(slow_disk, tmp_path, monkeypatch):
+    config = tmp_path / "gateway.toml"
+    config.write_text(CONFIG.format(folder=tmp_path / "var"))
+
+    async def gateway(*words: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", *words, "--config", config,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+    server = EmbeddedServer(tmp_path / "var")
+    with monkeypatch.context() as patch:
+        slow = slow_disk(patch)
+        await server.start()
+    store = await Store.open(server.socket, timeout=5.0)
+    try:
+        for words in (("accounts", "create", "acme"), ("keys", "create", "acme")):
+            assert await (await gateway(*words)).wait() == 0
+        (kid,) = [name.decode() for name in await store.client.smembers("{a:acme}:ks")]
+        slow.touch()
+
+        async def state() -> bytes:
+            return await store.client.hget(f"{{a:acme}}:k:{kid}", "state")
+
+        async def syncing() -> bool:
+            await store.client.incr("anything")
+            return (await store.client.info("persistence"))["aof_pending_bio_fsync"] > 0
+
+        await until(syncing)
+        await asyncio.sleep(0.1)
+        # The server now keeps what it is told in memory, and answers all the same.
+        revoking = await gateway("keys", "revoke", kid)
+        await until(lambda: store_says(state, b"revoked"))
+        await asyncio.sleep(0.3)
+        assert revoking.returncode is None
+        slow.unlink()
+        out, err = await revoking.communicate()
+        os.kill(server.pid, signal.SIGKILL)
+        assert (revoking.returncode, err) == (0, b"")
+        assert b"revoked" in out
+        await server.stop()
+        await server.start()
+        await until(store.whole)
+        assert await state() == b"revoked"
+    finally:
+        await store.close()
+        await server.stop()
+
+
+async def store_says(ask: Callable[[], Any], wanted: bytes) -> bool:
+    return await ask() == wanted
