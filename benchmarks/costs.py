@@ -1,12 +1,12 @@
-"""What one request, chunk, stream, account and ledger line costs, measured: `python -m benchmarks costs` writes costs.json.
+"""What a request, a chunk, a stream, an account and a ledger line cost, measured and written to costs.json.
 
 ::
 
-    python -m benchmarks costs                      # about two minutes; benchmarks/costs.json, which `scale` reckons with
+    python -m benchmarks costs                      # about a minute; `scale` reckons with what it writes
     python -m benchmarks costs --to mine.json --seconds 10
 
-CPU is that of the processes, commands and bytes are what the store says of itself (INFO), both divided by the calls that
-the ledger has booked meanwhile. Sharp edge: bytes hold anywhere, CPU for this machine alone, and only while it is quiet.
+CPU is that of the processes, commands and bytes are what the store says of itself (INFO), both divided by the calls
+that the ledger has booked meanwhile. Sharp edge: bytes hold anywhere; CPU for this machine alone, while it is quiet.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ from gateway.ledger.carry import ArchivedLine
 from gateway.store import EmbeddedServer
 
 FILE = Path(__file__).with_name("costs.json")
+PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
+BEGIN, END = "<!-- costs: written by `python -m benchmarks costs` -->\n", "<!-- end of costs -->\n"
 CONNECTIONS = 64
 ACCOUNTS = 1000
 LINES = 20_000
 STREAMING = "mock-100x20"
 HELD = "mock-2x1200000"
 HOLDS = 500
+BUSY = 10.0  # percent of a core
 PEPPER = b"benchmark pepper, not a secret"
 
 
@@ -90,7 +93,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     "--to", "file", default=FILE, type=click.Path(path_type=Path), metavar="FILE", help="Default: costs.json."
 )
 def costs(*, seconds: float, file: Path) -> None:
-    """Measure the costs that `scale` reckons with, and write them to FILE."""
+    """Measure the costs that `scale` reckons with, and write them to FILE; costs.json goes into docs/scaling.md, too."""
     messages = Console(stderr=True)
     plan = Plan(rounds=1, seconds=seconds, warmup=2.0, cores=available_cores(), tell=messages.print)
     try:
@@ -101,6 +104,9 @@ def costs(*, seconds: float, file: Path) -> None:
         raise click.ClickException(str(fault)) from None
     text = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
     file.write_bytes(text)
+    if file == FILE:
+        head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(head + BEGIN + table_of(found) + END + rest.partition(END)[2], encoding="utf-8")
     click.echo(text.decode(), nl=False)
 
 
@@ -121,6 +127,41 @@ def take(plan: Plan) -> Costs:
         **one,
         **many,
     )
+
+
+def table_of(costs: Costs) -> str:
+    """The table of docs/scaling.md."""
+    rows = [
+        ("worker: CPU per request, one account", f"{costs.cpu_per_request:.0f} µs"),
+        (f"the same, {ACCOUNTS:,} accounts in turn", f"{costs.cpu_per_request_spread:.0f} µs"),
+        ("worker: CPU per streamed chunk", f"{costs.cpu_per_chunk:.0f} µs"),
+        ("worker: memory when it starts", f"{costs.worker_memory / 2**20:.0f} MiB"),
+        ("worker: memory per open stream", f"{costs.stream_memory / 1024:.1f} KiB"),
+        ("store: CPU per request, one account", f"{costs.store_cpu_per_request:.0f} µs"),
+        (f"the same, {ACCOUNTS:,} accounts in turn", f"{costs.store_cpu_per_request_spread:.0f} µs"),
+        (
+            "scripts per request, commands in them, one account",
+            f"{costs.scripts_per_request:.2f}, {costs.commands_per_request:.1f}",
+        ),
+        (
+            f"the same, {ACCOUNTS:,} accounts in turn",
+            f"{costs.scripts_per_request_spread:.2f}, {costs.commands_per_request_spread:.1f}",
+        ),
+        ("store: memory per account, with its first ledger line", f"{costs.account_memory:,} bytes"),
+        ("store: memory per key", f"{costs.key_memory:,} bytes"),
+        ("store: memory per ledger line, until it is compacted", f"{costs.line_memory:,} bytes"),
+        ("store: memory per settled call, for 24 hours (its marker)", f"{costs.marker_memory:,} bytes"),
+        ("store: memory per call that runs (its hold)", f"{costs.hold_memory:,} bytes"),
+        ("append-only file per request", f"{costs.aof_per_request:,} bytes"),
+        ("a ledger line in it once it was rewritten", f"{costs.line_on_disk:,} bytes"),
+        ("journal per request, for two minutes", f"{costs.journal_per_request:,} bytes"),
+        ("access log per request", f"{costs.log_per_request:,} bytes"),
+        ("archive per ledger line", f"{costs.archive_per_line:,} bytes"),
+    ]
+    told = f"{costs.machine['cpu']}, Python {costs.machine['python']}, {costs.date}"
+    busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
+    lines = ["| what | costs |", "|---|--:|", *(f"| {what} | {amount} |" for what, amount in rows)]
+    return "\n".join(lines) + f"\n\nMeasured on {told}{busy if costs.others_percent > BUSY else ''}.\n"
 
 
 # The store by itself -------------------------------------------------------------------------------------------------
@@ -161,10 +202,9 @@ def store_memory() -> dict[str, Any]:
 
 def archive_bytes() -> int:
     """One line in an archive file."""
-    line = ArchivedLine(
-        "a0000000", "1764000000000-0", 1_000_000, "req_" + 32 * "0", "use", -1000, 10**15, meta_of("key_" + 16 * "a").decode(),
-        hash=64 * "0",
-    )  # fmt: skip
+    meta = meta_of("key_" + 16 * "a").decode()
+    rid = "req_" + 32 * "0"
+    line = ArchivedLine("a0000000", "1764000000000-0", 1_000_000, rid, "use", -1000, 10**15, meta, hash=64 * "0")
     return len(msgspec.json.encode(line)) + 1
 
 

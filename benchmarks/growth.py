@@ -145,8 +145,8 @@ def growth(dimensions: tuple[str, ...], *, rounds: int, seconds: float, warmup: 
     if json_file:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     for line in lines:
-        for fault in line.faults:
-            tables.print(f"! {line.dimension} {line.size}, {fault}", markup=False, highlight=False)
+        for wrong in line.faults:
+            tables.print(f"! {line.dimension} {line.size}, {wrong}", markup=False, highlight=False)
     if any(line.faults for line in lines):
         sys.exit(1)
 

@@ -9,23 +9,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-STYLE = """\
-svg { font: 13px system-ui, sans-serif; background: #ffffff; --ink: #1f2328; --soft: #59636e; --grid: #d8dee4;
-  --a: #2563a8; --b: #c2570c; --rest: #9aa4ae; --page: #ffffff }
-@media (prefers-color-scheme: dark) {
-  svg { background: #0d1117; --ink: #e6edf3; --soft: #9198a1; --grid: #30363d; --a: #58a6ff; --b: #f0883e;
-    --rest: #6e7681; --page: #0d1117 }
-}
-.page { fill: var(--page) } text { fill: var(--ink) } .soft { fill: var(--soft); font-size: 12px }
-.title { font-weight: 600; font-size: 15px } .grid { stroke: var(--grid) } .whisker { stroke: var(--ink) }
-.a { fill: var(--a) } .b { fill: var(--b) } .rest { fill: var(--rest) }
-.line-a { stroke: var(--a); stroke-width: 2; fill: none } .line-b { stroke: var(--b); stroke-width: 2; fill: none }
-.band { opacity: 0.2 }
+SHAPES = """\
+svg { font: 13px system-ui, sans-serif } .soft { font-size: 12px } .title { font-weight: 600; font-size: 15px }
+.line-a, .line-b { stroke-width: 2; fill: none } .band { opacity: 0.2 }
 """
+#: Spelled out twice rather than by variables, which renderers other than browsers do not know.
+COLOURS = """\
+.page {{ fill: {page} }} text, .whisker {{ fill: {ink} }} .whisker {{ stroke: {ink} }} .soft {{ fill: {soft} }}
+.grid {{ stroke: {grid} }} .a {{ fill: {a} }} .b {{ fill: {b} }} .rest {{ fill: {rest} }}
+.line-a {{ stroke: {a} }} .line-b {{ stroke: {b} }}
+"""
+LIGHT = {
+    "page": "#ffffff",
+    "ink": "#1f2328",
+    "soft": "#59636e",
+    "grid": "#d8dee4",
+    "a": "#2563a8",
+    "b": "#c2570c",
+    "rest": "#9aa4ae",
+}
+DARK = {
+    "page": "#0d1117",
+    "ink": "#e6edf3",
+    "soft": "#9198a1",
+    "grid": "#30363d",
+    "a": "#58a6ff",
+    "b": "#f0883e",
+    "rest": "#6e7681",
+}
 
 
 class Drawing:
-    """Shapes in the order they are drawn; `kind` is a class of STYLE."""
+    """Shapes in the order they are drawn; `kind` is a class of SHAPES or COLOURS."""
 
     def __init__(self, width: int, height: int, *, title: str) -> None:
         self._size = width, height
@@ -59,9 +74,11 @@ class Drawing:
     def svg(self) -> str:
         """The file's text."""
         width, height = self._size
+        style = SHAPES + COLOURS.format(**LIGHT)
+        style += "@media (prefers-color-scheme: dark) {\n" + COLOURS.format(**DARK) + "}\n"
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" role="img">\n<title>{escape(self._title)}</title>\n<style>\n{STYLE}</style>\n'
+            f'height="{height}" role="img">\n<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n'
         )
         return head + "\n".join(self._shapes) + "\n</svg>\n"
 

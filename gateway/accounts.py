@@ -1,7 +1,8 @@
 """Accounts: who pays, in which group, and which models they may use beyond their group's.
 
 Everything an operator does to an account goes through here; every change of a balance goes on through the ledger.
-`Refused` carries the one line that tells the operator why not.
+`Refused` carries the one line that tells the operator why not. Sharp edge: what returns is done and answered for, but
+outlives a crash of the store only once `Store.doubts` had none; commands ask it.
 """
 
 from __future__ import annotations

@@ -58,17 +58,14 @@ class Opened(Generic[T]):
             self._left = True
             self.candidate.circuit.leave()
         try:
-            await close_stream(self.rest)
+            aclose = getattr(self.rest, "aclose", None)
+            if aclose is not None:
+                await aclose()
         finally:
             if self._source is not self.rest:  # which, if it never began, has closed nothing
-                await close_stream(self._source)
-
-
-async def close_stream(stream: AsyncIterator[Any]) -> None:
-    """End a stream that may have a way to be ended."""
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
+                aclose = getattr(self._source, "aclose", None)
+                if aclose is not None:
+                    await aclose()
 
 
 class Dispatcher:

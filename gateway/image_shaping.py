@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -61,7 +62,7 @@ def judge(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
         if not isinstance(image, GeneratedImage):
             raise UpstreamInvalidResponse(detail=f"{type(image).__name__} instead of a GeneratedImage")
         if request.wants_urls:
-            if not isinstance(image.url, str) or not image.url.startswith(("https://", "http://")):
+            if not _is_writable(image.url) or not image.url.startswith(("https://", "http://")):
                 raise UpstreamInvalidResponse(detail="an image without an address, which was asked for")
         elif not is_base64(image.b64_json):
             raise UpstreamInvalidResponse(detail="an image that is not base64")
@@ -177,7 +178,7 @@ def _told(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict[str, 
 
 
 def _shown(image: GeneratedImage, request: ImageRequest) -> GeneratedImage:
-    prompt = image.revised_prompt if isinstance(image.revised_prompt, str) else UNSET
+    prompt = image.revised_prompt if _is_writable(image.revised_prompt) else UNSET
     if request.wants_urls:
         return GeneratedImage(url=image.url, revised_prompt=prompt)
     return GeneratedImage(b64_json=image.b64_json, revised_prompt=prompt)
@@ -185,7 +186,18 @@ def _shown(image: GeneratedImage, request: ImageRequest) -> GeneratedImage:
 
 def _text(value: object, *nothing: str) -> str:
     """A provider's word, short; empty for what is no word."""
-    return value if isinstance(value, str) and len(value) <= 64 and value not in nothing else ""
+    return value if _is_writable(value) and len(value) <= 64 and value not in nothing else ""
+
+
+def _is_writable(value: object) -> TypeGuard[str]:
+    """Whether this is a text that JSON can hold: half a surrogate pair is none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _measured(data: object) -> str:

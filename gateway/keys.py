@@ -1,7 +1,8 @@
 """API keys: made once, shown once, kept as a fingerprint, revoked for good.
 
 A key belongs to one account and may carry limits, a budget, a list of models and an expiry of its own. `revoke` holds
-when it returns: the next admission reads the state; running streams hear of it on a channel.
+when it returns: the next admission reads the state; running streams hear of it on a channel. Sharp edge: that it also
+outlives a crash of the store is `Store.doubts`' to say; commands ask it.
 """
 
 from __future__ import annotations

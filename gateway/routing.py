@@ -29,6 +29,8 @@ from gateway.provider import Provider, Target
 
 T = TypeVar("T")
 
+AT_LEAST = 1.0  # seconds that a caller is told to wait, as while a probe runs: SDKs take a millisecond at its word
+
 
 class Candidate(Struct, frozen=True):
     """A target, the provider instance that serves it with one of its credentials, and how that place fares."""
@@ -102,6 +104,8 @@ class Router:
         ]
         if not ordered:
             self._refuse(model)
+        if model.fallbacks:  # which may share a place with the model, or be named twice
+            ordered = _once_each(ordered)
         if len(ordered) == 1 and well:
             self._only[key] = ordered  # nothing to order: the same answer for every call
         if well:
@@ -157,10 +161,17 @@ class Router:
         return Candidate(provider, target, model, self.health.circuit(target.provider, credential, target.model))
 
 
+def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:
+    found: dict[int, Candidate] = {}
+    for candidate in candidates:
+        found.setdefault(id(candidate.circuit), candidate)
+    return list(found.values())
+
+
 def unavailable(candidates: Iterable[Candidate], now: float) -> GatewayError:
     """Why none of them may be called, and when to come back."""
     blocking = [candidate.circuit.blocking() for candidate in candidates]
-    wait = max(0.001, min(circuit.until for circuit in blocking) - now)
+    wait = max(AT_LEAST, min(circuit.until for circuit in blocking) - now)
     causes = {circuit.cause for circuit in blocking}
     if causes == {"limited"}:
         return UpstreamRateLimited(retry_after=wait)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Protocol
 
 import redis.exceptions
@@ -51,6 +52,7 @@ class Running:
         self._ledger = ledger
         self._store = store
         self._walks: dict[str, Walk] = {}
+        self._seen: dict[str, float] = {}  # by request id, when a beat first found it running
         self._empty = asyncio.Event()
         self._empty.set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,11 +118,13 @@ class Running:
     async def beat(self) -> None:
         """Renew every hold, store what each call used, cut those whose key was revoked."""
         holds = []
-        for walk in self._walks.values():
+        now, before, self._seen = time.monotonic(), self._seen, {}
+        for request_id, walk in self._walks.items():
             if walk.call is not None:
                 walk.call.hold.used = walk.cost_so_far()
                 holds.append(walk.call.hold)
-                if _is_overdue(walk.call):
+                since = self._seen[request_id] = before.get(request_id, now)
+                if _is_overdue(walk.call, now - since):
                     walk.cut(UpstreamTimeout(detail="its provider forgot it"))
         for request_id, answer in (await self._ledger.beat(holds)).items():
             if answer == "revoked":
@@ -162,7 +166,6 @@ class Running:
                     self.revoked(account, key)
 
 
-def _is_overdue(call: Call) -> bool:
+def _is_overdue(call: Call, age: float) -> bool:
     """Whether nothing of its answer has come in the time its model gives all attempts together."""
-    limit = call.model.targets[0].target.timeouts.total + OVERDUE
-    return call.first_token is None and call.since_start() > limit
+    return call.first_token is None and age > call.model.targets[0].target.timeouts.total + OVERDUE

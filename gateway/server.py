@@ -145,6 +145,8 @@ class Gateway:
         renewed = set(made.instances)
         for name in stale:
             if name in fresh and name in self.providers:
+                if len(made.instances.get(name, {})) < len(self.providers[name]):
+                    gateway_log.warning("provider %s goes on with the secret it had", name)
                 made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
         self._replace({**kept, **made.instances})
         self.watchdog.packages = _packages(self.providers)

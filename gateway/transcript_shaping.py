@@ -24,8 +24,8 @@ class TranscriptShaper:
 
     @property
     def content_started(self) -> bool:
-        """Whether anything was heard, or the end has come."""
-        return self.delivered_units > 0 or self._segments > 0 or self.transcript is not None
+        """Whether the client was told anything; it learns the end from the handler."""
+        return self.delivered_units > 0 or self._segments > 0
 
     def feed(self, item: TranscriptEvent) -> bytes:
         """The frames of one event."""
@@ -37,10 +37,9 @@ class TranscriptShaper:
         if item.delta:
             self.delivered_units += text_units(item.delta)
             frames = delta_frame(item)
-        if item.segment is not None:
-            number, self._segments = self._segments, self._segments + 1
-            if self._diarized:
-                frames += segment_frame(item.segment, number, self._speakers)
+        if item.segment is not None and self._diarized:
+            frames += segment_frame(item.segment, self._segments, self._speakers)
+            self._segments += 1
         return frames
 
     def close(self) -> bytes:

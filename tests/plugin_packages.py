@@ -1,6 +1,8 @@
-"""Installs every package of plugins/ as a wheel beside the installed gateway, and runs its tests: `tox -e plugins`.
+"""Installs packages of plugins/ as wheels beside the installed gateway, and runs their tests: `tox -e plugins`.
 
-Names on the command line choose some of them. Sharp edge: it installs into the environment it runs in.
+Names on the command line choose some of them; without names it is all but the heavy ones, which `tox -e minilm` names.
+After that come the round trips through the local engines, as far as their packages are among the chosen. Sharp edge: it
+installs into the environment it runs in.
 """
 
 from __future__ import annotations
@@ -8,9 +10,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-PLUGINS = Path(__file__).parent.parent / "plugins"
+TESTS = Path(__file__).parent
+PLUGINS = TESTS.parent / "plugins"
+HEAVY = frozenset({"gateway-minilm"})  # gigabytes of torch
+ROUND_TRIPS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "roundtrip_speech.py": frozenset({"gateway-espeak", "gateway-sphinx"}),
+        "roundtrip_embedding.py": frozenset({"gateway-espeak", "gateway-sphinx", "gateway-minilm"}),
+    }
+)
 
 
 def run(*command: str) -> None:
@@ -19,36 +31,43 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True)
 
 
-def check(package: Path) -> None:
-    """Build the package's wheel, install just that, and run the tests that came with its sources."""
+def install(package: Path) -> None:
+    """Build the package's wheel and install that, whatever is there; then what it requires, as far as it is missing."""
     with tempfile.TemporaryDirectory() as wheels:
         run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, str(package))
-        (wheel,) = Path(wheels).glob("*.whl")
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", str(wheel))
+        (wheel,) = map(str, Path(wheels).glob("*.whl"))
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
+        run(sys.executable, "-m", "pip", "install", "--quiet", wheel)
     run(sys.executable, "-m", "pip", "check")
-    run(
-        sys.executable,
-        "-P",
-        "-m",
-        "pytest",
-        "--rootdir",
-        str(package),
-        "-c",
-        str(package / "pyproject.toml"),
-        str(package),
-    )
+
+
+def check(package: Path) -> None:
+    """Run the tests that came with the package's sources."""
+    settings = str(package / "pyproject.toml")
+    run(sys.executable, "-P", "-m", "pytest", "--rootdir", str(package), "-c", settings, str(package))
+
+
+def travel(trip: str) -> None:
+    """Run a round trip through the gateway's endpoints."""
+    folder = TESTS / "roundtrip"
+    run(sys.executable, "-P", "-m", "pytest", "-o", "python_files=roundtrip_*.py", str(folder / trip))
 
 
 def main(names: list[str]) -> int:
     """Check the packages named, or all of them."""
-    packages = sorted(path.parent for path in PLUGINS.glob("*/setup.py"))
-    chosen = [package for package in packages if not names or package.name in names]
-    unknown = set(names) - {package.name for package in packages}
+    packages = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/setup.py"))}
+    chosen = names or [name for name in packages if name not in HEAVY]
+    unknown = set(chosen) - set(packages)
     if unknown or not chosen:
         print(f"no such package in plugins/: {', '.join(sorted(unknown)) or 'none found'}", file=sys.stderr)
         return 2
-    for package in chosen:
-        check(package)
+    for name in chosen:
+        install(packages[name])
+    for name in chosen:
+        check(packages[name])
+    for trip, needed in ROUND_TRIPS.items():
+        if needed <= set(chosen):
+            travel(trip)
     return 0
 
 

@@ -165,6 +165,12 @@ def test_meter_counts_pcm_and_wav_by_their_rate(step: int) -> None:
     assert (meter.seconds, meter.exact) == (pytest.approx(1.5), True)
 
 
+def test_meter_believes_no_sound_slower_than_any_codec_makes() -> None:
+    page = b"OggS\0\4" + (48_000 * 10**9).to_bytes(8, "little") + bytes(13)  # thirty years
+    meter = measured(page + bytes(973), "opus", step=4096)
+    assert (meter.seconds, meter.exact) == (10, False)
+
+
 @pytest.mark.parametrize("format", ["mp3", "wav", "aac", "opus", "flac"])
 def test_meter_of_nonsense_counts_something_and_says_that_it_guesses(format: str) -> None:
     meter = measured(bytes(range(1, 256)) * 400, format, step=1000)

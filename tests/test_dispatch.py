@@ -455,3 +455,13 @@ async def test_a_plugin_may_ask_for_a_wait_that_is_none(wait: Any) -> None:
     error = UpstreamRateLimited(retry_after=wait)
     assert await stage.call(script(a=error)) == "answer of b0" or "b" in stage.places[-1]
     error.headers()
+
+
+async def test_callers_refused_during_a_probe_are_not_told_to_come_back_within_a_millisecond() -> None:
+    stage = Stage()
+    for option in (options := stage.options()):
+        option.candidate.circuit.open("failures", time.monotonic(), 0.0)
+        option.candidate.circuit.enter(time.monotonic())
+    with pytest.raises(NoHealthyUpstream) as refused:
+        await stage.call(script(), options)
+    assert refused.value.headers()["retry-after-ms"] == "1000"

@@ -91,6 +91,13 @@ def test_names_that_are_no_package_are_refused(author: Author, name: str) -> Non
     assert list(author.folder.iterdir()) == []
 
 
+def test_the_name_of_a_provider_that_is_there_already_is_refused(author: Author) -> None:
+    result = CliRunner().invoke(cli, ["plugins", "new", "openai", "--folder", str(author.folder)])
+    assert result.exit_code == 2
+    assert "'openai' is there already" in result.output
+    assert list(author.folder.iterdir()) == []
+
+
 def test_an_existing_folder_is_never_written_into(author: Author) -> None:
     package = author.new("acme")
     (package / "setup.py").write_text("mine")

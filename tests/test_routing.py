@@ -169,3 +169,26 @@ async def test_a_stream_that_yields_nothing_counts_as_truncated(router: Router) 
 
     with pytest.raises(UpstreamTruncated):
         await scene.dispatcher.open(scene.options, nothing, scene.tried)
+
+
+def test_a_place_that_a_fallback_shares_with_its_model_is_offered_once() -> None:
+    settings = parse(
+        {
+            "providers": {"a": {"plugin": "fake"}, "b": {"plugin": "fake"}},
+            "models": {
+                "m": {"provider": "a", "model": "theirs", "fallbacks": ["n", "o", "n"], "free": True},
+                "o": {"provider": "a", "model": "others", "free": True},
+                "n": {
+                    "targets": [{"provider": "a", "model": "theirs"}, {"provider": "b", "model": "theirs"}],
+                    "strategy": "in_order",
+                    "free": True,
+                },
+            },
+        },
+        demo=True,
+    )
+    named = {0: Named(None, None)}  # type: ignore[arg-type]
+    router = Router(Catalog.build(settings), {"a": named, "b": named})
+    found = router.resolve(router.catalog.models["m"], Chat)
+    assert places(found) == [("a", "theirs"), ("b", "theirs"), ("a", "others")]
+    assert found[0].model.name == "m"

@@ -17,6 +17,7 @@ from gateway.errors import GatewayError
 from gateway.health_sharing import News, read_news
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins import PluginReport, load_plugins
+from gateway.settings import PluginSettings
 from gateway.store import StoreFault
 
 if TYPE_CHECKING:
@@ -84,5 +85,7 @@ def new(name: str, folder: Path) -> None:
         template = PluginTemplate(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
+    if name in load_plugins(PluginSettings()).providers:
+        raise click.BadParameter(f"a provider called {name!r} is there already", param_hint="NAME")
     place = template.write(folder)
     click.echo(f"{place}: next, pip install -e '{place}[test]' && pytest {place}")

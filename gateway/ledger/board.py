@@ -7,7 +7,7 @@
     place.delivered(units)                          # with each chunk: one store into a mapped page, 0.07 µs
     board.clear(rid)                                # once its settlement is in the journal
 
-The kernel keeps the pages of a killed process, and whoever adopts its journal reads its board after it. Sharp edge:
+The kernel keeps the pages of a killed process, and whoever adopts its journal settles what is on its board. Sharp edge:
 they reach the disk when the kernel likes. After a crash of the machine the beats' checkpoints are newer, so a board of
 another boot only tells which calls there were.
 """

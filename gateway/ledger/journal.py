@@ -4,10 +4,10 @@
     segment = journal.append(entries)     # one write, before Redis
     journal.confirm(segment)              # Redis has it; the segment's file goes `keep` seconds later
 
-Each process owns its files and holds a lock on `<owner>.lock`; the files of an owner whose lock is free belong to the
-dead and are for whoever replays them (`recovery.py`), and so does its board (`board.py`). Files are closed in segments
-rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut may lose the last
-seconds, as the store's everysec does.
+Each process owns its files and holds a lock on `<owner>.lock`; those of an owner whose lock is free belong to the dead,
+as does its board (`board.py`), and become segments of whoever inherits them (`recovery.py`). Files are closed in
+segments rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut may lose the
+last seconds, as the store's everysec does.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ class Recovery:
         self._booking = booking
         self._lapse = lapse
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._failovers = 0
         self._adopted = Adopted()  # taken over and not told of yet
         self._unheard: dict[str, list[str]] = {}  # calls of the dead without a bill, by account
@@ -53,7 +54,7 @@ class Recovery:
 
     def nudge(self) -> None:
         """Something did not reach the store: go on trying until it has."""
-        if self._task is None or self._task.done():
+        if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send_unconfirmed())
 
     def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
@@ -95,7 +96,8 @@ class Recovery:
         self._adopted = Adopted(self._adopted.settlements + settlements, self._adopted.calls + calls)
 
     async def close(self) -> None:
-        """One last try, then stop; what is left stays in the journal."""
+        """One last try, then stop; what is left stays in the journal, which may be somebody else's soon."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -4,9 +4,9 @@
 replicas, one of them has it too. A server without WAITAOF (before Redis 7.2) or without an append-only file is taken at
 its word.
 
-Sharp edge: WAITAOF is to wait for the disk, but Valkey (seen with 9.1.2) and Redis 7.4.0 to 7.4.2 may answer when the
-data is written, up to a second before it is synced. So it outlives the server, and the machine only where the file is
-ours to sync (`ServerHome.sync`).
+Sharp edge: WAITAOF is to wait for the disk, but Valkey (seen with 9.1.2) and Redis 7.4 before redis/redis#13793 may
+answer when the data is written, up to a second before it is synced. So it outlives the server, and the machine only
+where the file is ours to sync (`ServerHome.sync`).
 """
 
 from __future__ import annotations

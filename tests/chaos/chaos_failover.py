@@ -45,10 +45,9 @@ async def drilled(
     if replay:
         holds = f"all holds ended {drill.released_within:.1f} s after it ({drill.left_holding} nano by their lease)"
     print(
-        f"\n{type(topology).__name__}: {rounds} failovers, {drill.replays} replays, {drill.restarts} restarts of workers, "
+        f"\n{type(topology).__name__}: {rounds} failovers, {drill.replays} replays, {drill.restarts} restarts, "
         f"{drill.delivered} calls delivered, {drill.unavailable} refused with 503, off by {sum(off.values())} nano in "
-        f"{len(off)} accounts; replayed "
-        f"{drill.replayed_within:.1f} s after the last call; {holds}"
+        f"{len(off)} accounts; replayed {drill.replayed_within:.1f} s after the last call; {holds}"
     )
     return off
 

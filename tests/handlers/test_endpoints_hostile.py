@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import io
 import json
-import os
 import wave
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from msgspec import structs
 
 from gateway.accounts import Accounts
 from gateway.keys import Keys, NewKey
-from gateway.ledger import Ledger
 from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
@@ -108,20 +106,16 @@ def head_of(path: str, headers: dict[str, str], length: int | None, **more: str)
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def spool_files(folder: Path) -> list[str]:
     """Open descriptors of unlinked files in that folder."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if str(folder / "tmp") in path:
-            found.append(path)
-    return found
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
+            found.append(str(link.readlink()))
+    return [path for path in found if path.startswith(str(folder / "tmp"))]
 
 
 class After:
@@ -197,6 +191,31 @@ async def test_caller_who_leaves_while_waiting_pays_for_the_prompt_at_most(
         raw.reset()
     assert (await upstream.wait_ended()).outcome == "left"
     assert await after.charged() <= 20 * UNIT
+
+
+@pytest.mark.parametrize(("policy", "paid"), [("drain", True), ("void", False)])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_operators_policy_for_callers_who_leave_holds_on_every_endpoint(
+    client: Client, address: tuple[str, int], bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream,
+    after: After, endpoint: str, policy: str, paid: bool,
+) -> None:  # fmt: skip
+    path, headers, body = request_of(endpoint, bearer)
+    assert (await post(client, path, headers, body))[0] == 200
+    whole = await after.charged()
+    models = gateway.catalog.models
+    for name, model in list(models.items()):
+        models[name] = structs.replace(model, disconnect=policy)  # type: ignore[index]
+    upstream.tamper = late
+    async with connection(address) as raw:
+        await raw.send(head_of(path, headers, len(body)) + body)
+        await upstream.wait_started(1)
+        raw.reset()
+    assert (await upstream.wait_ended(1)).outcome == ("answered" if paid else "left")
+    assert await after.charged() == (2 * whole if paid else whole)
+
+
+def late(reply: Reply) -> Reply:
+    return structs.replace(reply, delay=0.3)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -312,11 +331,14 @@ async def test_same_answer_again_for_one_charge(
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 async def test_caller_with_a_key_for_it_who_leaves_finds_the_answer(
-    client: Client, address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
+    client: Client,
+    address: tuple[str, int],
+    bearer: dict[str, str],
+    upstream: FakeUpstream,
+    after: After,
+    endpoint: str,
 ) -> None:
-    upstream.tamper = lambda reply: Reply(
-        status=reply.status, headers=reply.headers, body=reply.body, frames=reply.frames, delay=0.3
-    )
+    upstream.tamper = late
     path, headers, body = request_of(endpoint, bearer, seconds=20)
     headers = {**headers, "Idempotency-Key": "once"}
     async with connection(address) as raw:
@@ -360,7 +382,13 @@ async def test_lies_are_a_bad_gateway_or_an_answer_and_never_a_fault_of_ours(
         status, _, text = await post(client, path, headers, body)
         assert status in (200, 502, 503), (lie, status, text)
         assert status != 200 or endpoint == "transcription", (lie, text)
-    for raw in (b"NaN", b'{"data":[{"embedding":[NaN]}]}', b'{"data":[{"embedding":[Infinity]}]}', b"\xff", b"[" * 9999):
+    for raw in (
+        b"NaN",
+        b'{"data":[{"embedding":[NaN]}]}',
+        b'{"data":[{"embedding":[Infinity]}]}',
+        b"\xff",
+        b"[" * 9999,
+    ):
         upstream.answer = lambda _, raw=raw: Reply(headers={"Content-Type": "application/json"}, body=raw)  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
         assert status in (502, 503), (raw, status, text)
@@ -387,7 +415,10 @@ async def test_absurd_usage_costs_no_more_than_was_held_and_never_nothing(
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
-            "transcription": {"text": "x", "usage": {"type": "duration", **usage} if isinstance(usage, dict) else usage},
+            "transcription": {
+                "text": "x",
+                "usage": {"type": "duration", **usage} if isinstance(usage, dict) else usage,
+            },
         }
         upstream.answer = lambda _, answers=answers: Reply.json(answers[endpoint])  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
@@ -401,13 +432,14 @@ async def test_absurd_usage_costs_no_more_than_was_held_and_never_nothing(
 async def test_sound_that_claims_to_play_for_years_is_no_ruin(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, format: str
 ) -> None:
-    page = b"OggS\0\4" + (2**62).to_bytes(8, "little") + bytes(13)
+    many = b"\xff\xff\xff\xff"
+    slow = b"\x10\0\0\0\1\0\1\0\1\0\0\0\1\0\0\0\1\0\x08\0"  # a byte a second
     sounds = {
-        "opus": page + bytes(4000),
-        "wav": b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\1\0\1\0\1\0\0\0\1\0\0\0\1\0\x08\0data\xff\xff\xff\xff" + bytes(4000),
+        "opus": b"OggS\0\4" + (2**62).to_bytes(8, "little") + bytes(4013),
+        "wav": b"RIFF" + many + b"WAVEfmt " + slow + b"data" + many + bytes(4000),
         "aac": b"\xff\xf1\x70\0\0\xff\x03" * 600,
         "mp3": b"\xff\xfb\x10\xc4" * 1000,
-    }  # fmt: skip
+    }
     path, headers, _ = request_of("speech", bearer)
     upstream.answer = lambda _: Reply(headers={"Content-Type": "audio/x"}, frames=[sounds[format]])
     body = {"model": "timed", "input": "heron", "voice": "alloy", "response_format": format}
@@ -428,7 +460,6 @@ async def test_answer_that_is_cut_is_tried_elsewhere_with_the_whole_file(
     status, _, text = await post(client, path, headers, body)
     assert status == 200, text
     assert len(upstream.seen) == 2
-    assert upstream.seen[0].headers["content-type"].partition(";") and len(upstream.seen[1].body) > 30
     if endpoint == "transcription":
         assert f"{len(wav(20))} bytes" in text.decode()
     assert await after.charged() > 0
@@ -498,13 +529,3 @@ async def until_free(accounts: Accounts, name: str) -> None:
         return (await accounts.show(name)).held == 0
 
     await until(free)
-
-
-async def test_metrics_name_endpoint_model_and_outcome_from_bounded_sets(
-    client: Client, bearer: dict[str, str], gateway: Gateway, after: After
-) -> None:
-    for endpoint in ENDPOINTS:
-        path, headers, body = request_of(endpoint, bearer)
-        assert (await post(client, path, headers, body))[0] == 200
-        await post(client, path, headers, body.replace(b"vectors", b"x" * 7))
-    await after.charged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,9 +89,12 @@ async def test_three_targets_failing_in_turn_give_one_answer_one_line_and_a_rece
     assert response.headers["x-gateway-provider"] == "c"
     assert response.headers["x-gateway-attempts"] == "3"
     request_id = response.headers["x-request-id"]
-    async with client.request("GET", f"/v1/usage/{request_id}") as receipt:
-        told = await receipt.json()
-    assert told["attempts"] == 3
+
+    async def receipt() -> Any:
+        async with client.request("GET", f"/v1/usage/{request_id}") as found:
+            return await found.json() if found.status == 200 else None  # it is written after the answer
+
+    assert (await until(receipt))["attempts"] == 3
     lines = [line async for line in ledger.lines("acme") if line.kind == "use"]
     assert [line.rid for line in lines] == [request_id]
     usage = document["usage"]
@@ -350,8 +354,30 @@ async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
     hasty = structs.replace(settings.models["alone"], total_timeout=0.1)
     await gateway.reload(structs.replace(settings, models={**settings.models, "alone": hasty}))
     asking = asyncio.create_task(client.chat(model="alone", stream=stream))
-    await asyncio.sleep(OVERDUE + 0.3)
+    await until(lambda: gateway.running._walks)
+    await gateway.running.beat()
+    await asyncio.sleep(OVERDUE + 0.2)
+    assert not asking.done()
     await gateway.running.beat()
     response, document = await asyncio.wait_for(asking, 5)
     assert (response.status, document["error"]["code"]) == (504, "upstream_timeout")
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
+
+
+async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refused_and_holds_nothing(
+    client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], ledger: Ledger
+) -> None:
+    admit = gateway.ledger.admit
+
+    async def meanwhile(ask: Any) -> Any:
+        gateway.health.circuit("a", 0, "alone").open("failures", time.monotonic(), 30.0)
+        return await admit(ask)
+
+    gateway.ledger.admit = meanwhile  # type: ignore[method-assign]
+    for stream in (False, True):
+        gateway.health.circuit("a", 0, "alone").recovered()
+        response, document = await client.chat(model="alone", stream=stream)
+        assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
+    assert upstreams["a"].seen == []
+    assert [line async for line in ledger.lines("acme") if line.kind == "use"] == []
+    await until(lambda: not gateway.running._walks)

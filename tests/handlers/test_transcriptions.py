@@ -521,6 +521,17 @@ async def test_stream_that_breaks_off_ends_in_the_error_frame(
     assert (line.amount, line.meta["estimated"]) == (-2 * SECOND, True)  # what the header says
 
 
+async def test_stream_that_breaks_off_before_the_caller_was_told_anything_costs_nothing(
+    client: Client, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    """Segments are only told to callers who asked for speakers."""
+    segment = {"type": "transcript.text.segment", "start": 0, "end": 1, "text": "I", "speaker": "A", "id": "s"}
+    upstream.answer = lambda _: Reply.stream([segment], done=False)
+    response, _, _ = await send(client, encode(("model", "t1"), ("stream", "true")))
+    account = await accounts.show("acme")
+    assert (response.status, account.balance, account.held) == (502, 10 * NANO, 0)
+
+
 async def test_caller_who_leaves_closes_the_upstream_and_pays_for_the_sound(
     client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path
 ) -> None:

@@ -294,6 +294,24 @@ def kill_at(step: str, heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heir.recovery, "_pass", dies("send", lambda: None))
 
 
+async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_same(tmp_path, monkeypatch):
+    async with Forgetful(tmp_path) as worker:
+        settled, running = await worker.admit("settled"), await worker.admit("running")
+        board_of(worker, running, units=8)
+        await worker.ledger.settle(settled, Outcome(7))
+        await worker.end()
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        async with worker.heir() as heir:
+            monkeypatch.setattr("gateway.ledger.journal.os.write", full)
+            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=1)
+            monkeypatch.undo()
+            await worker.charged(7 + 8)
+            assert list(heir.journal.folder.glob("*.board")) == []
+
+
 async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(w.ask(await w.caller()))

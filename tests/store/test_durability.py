@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from gateway.store import EmbeddedServer, Store
 from tests.cli.conftest import Terminal, on_store, terminal  # noqa: F401  # a fixture
 from tests.polling import until
+from tests.slow_disk import slow_disk
 
 
 async def asked(store: Store) -> int:
@@ -121,25 +120,7 @@ def test_doubt_is_a_note_and_no_failure(terminal: Terminal, monkeypatch: pytest.
 CONFIG = '[store]\ndata_dir = "{folder}"\n'
 
 
-@pytest.fixture
-def slow_disk(tmp_path: Path) -> Callable[[pytest.MonkeyPatch], Path]:
-    """Has a server that is started next sync nothing while the returned file is there."""
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("a slow disk is made with a C compiler and LD_PRELOAD")
-    library = tmp_path / "slow_sync.so"
-    source = Path(__file__).with_name("slow_sync.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-
-    def prepare(monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setenv("LD_PRELOAD", str(library))
-        monkeypatch.setenv("SLOW_SYNC", str(tmp_path / "slow"))
-        return tmp_path / "slow"
-
-    return prepare
-
-
-async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(slow_disk, tmp_path, monkeypatch):
+async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(tmp_path, monkeypatch):
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(folder=tmp_path / "var"))
 
@@ -151,7 +132,7 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
 
     server = EmbeddedServer(tmp_path / "var")
     with monkeypatch.context() as patch:
-        slow = slow_disk(patch)
+        slow = slow_disk(tmp_path, patch)
         await server.start()
     store = await Store.open(server.socket, timeout=5.0)
     try:

@@ -45,7 +45,7 @@ class Engine:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", *command),
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is the gateway's, which drains first
             )

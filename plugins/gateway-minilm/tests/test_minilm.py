@@ -76,9 +76,7 @@ def test_dimensions_shorten_vectors_to_length_one(run: Run) -> None:
 
 def test_usage_counts_the_models_tokens(run: Run) -> None:
     answer = run(lambda provider: provider.embed(asked(["hello world", "heron"]), TARGET))
-    assert (
-        answer.usage.prompt_tokens == answer.usage.total_tokens == 4 + 4
-    )  # "heron" is two pieces; two more frame each
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 4 + 3  # two of each frame the text
     assert answer.usage.completion_tokens == 0
 
 

@@ -15,8 +15,6 @@ from .sound import RATE
 
 LONGEST = 30.0  # seconds of speech without a pause
 PER_SECOND = 100  # frames of the decoder
-LEAD_SECONDS = 0.25  # silence around a stretch, without which its first word is often missed
-LEAD = bytes(2 * int(LEAD_SECONDS * RATE))
 MARKS = ("<", "[", "+")  # begin what is no word: silence, noise, breath
 
 
@@ -38,10 +36,8 @@ class Recogniser:
                 if began is None:
                     began = at
                     self._decoder.start_utt()
-                    self._decoder.process_raw(LEAD)
                 self._decoder.process_raw(speech)
                 if not goes_on or at - began > LONGEST:
-                    self._decoder.process_raw(LEAD)
                     self._decoder.end_utt()
                     yield from self._utterance(began)
                     began = None
@@ -74,8 +70,8 @@ class Recogniser:
             yield Utterance(words[0].start, words[-1].end, words)
 
     def _span(self, first: int, last: int, began: float) -> tuple[float, float]:
-        start, end = (began + frame / PER_SECOND - LEAD_SECONDS for frame in (first, last + 1))
-        start = min(max(0.0, start), self.heard)
+        start, end = (began + frame / PER_SECOND for frame in (first, last + 1))
+        start = min(start, self.heard)
         return round(start, 2), round(max(start, min(end, self.heard)), 2)
 
 

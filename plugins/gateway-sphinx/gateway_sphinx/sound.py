@@ -51,7 +51,8 @@ def _blocks(file: soundfile.SoundFile, longest: float) -> Iterator[bytes]:
 
 
 def _sixteen_bits(block: np.ndarray) -> bytes:
-    return (np.nan_to_num(block).clip(-1.0, 1.0) * 32_767).astype(np.int16).tobytes()
+    samples: bytes = (np.nan_to_num(block).clip(-1.0, 1.0) * 32_767).astype(np.int16).tobytes()
+    return samples
 
 
 def _check(seconds: float, longest: float) -> None:

@@ -1,4 +1,4 @@
-/* For LD_PRELOAD: a disk that syncs nothing as long as the file named by SLOW_SYNC is there. */
+/* For LD_PRELOAD: a disk that syncs nothing as long as the file named by SLOW_DISK is there. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 extern long syscall(long number, ...);
 
 static void wait_for_the_disk(void) {
-    const char *path = getenv("SLOW_SYNC");
+    const char *path = getenv("SLOW_DISK");
     while (path && access(path, F_OK) == 0) usleep(5000);
 }
 
