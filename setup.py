@@ -30,7 +30,13 @@ setup(
     ],
     package_dir={"gateway_providers": "providers"},
     package_data={
-        "gateway": ["py.typed", "ledger/lua/*.lua", "prices/*.toml", "plugin_template/*.txt", "plugin_template/*/*.txt"],
+        "gateway": [
+            "py.typed",
+            "ledger/lua/*.lua",
+            "prices/*.toml",
+            "plugin_template/*.txt",
+            "plugin_template/*/*.txt",
+        ],
         "gateway_providers": ["py.typed"],
     },
     install_requires=[

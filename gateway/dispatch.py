@@ -128,7 +128,10 @@ class Dispatcher:
                 told = failure  # what only a fallback finds wrong is no mistake of the caller's
             option = await walk.after(failure, self.metrics)
         assert told is not None
-        raise told
+        try:
+            raise told
+        finally:
+            del told, failure  # as in `contain`
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, whole: bool) -> T:
         """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors."""

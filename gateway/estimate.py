@@ -147,7 +147,7 @@ def speech_seconds(text: str, *, speed: float = 1.0) -> float:
 def made_image_tokens(size: str, quality: str) -> int:
     """Output tokens that one made image has at most; empty texts are the model's choice.
 
-    Published for 1024x1024 are 272, 1056 and 4160 (low, medium, high) of one generation and 7024 (high) of the next, and
+    Published for 1024x1024 are 272, 1056 and 4160 (low, medium, high) of one generation, 7024 (high) of the next, and
     less than in proportion for larger images. What lies above "high" is a guess: nobody has published it.
     """
     width, height = map(int, size.split("x")) if size else LARGEST_USUAL_IMAGE

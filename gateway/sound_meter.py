@@ -29,7 +29,13 @@ class SoundMeter:
         self._counted = 0  # bytes that the rate holds for
         self._rest = b""  # the start of a header that is not whole
         self._skip = 0  # bytes of the frame under way that are still to come
-        self._feed = {"wav": self._wav, "mp3": self._frames, "aac": self._frames, "opus": self._pages}.get(format)
+        # Functions rather than bound methods, which would make a cycle.
+        self._feed = {
+            "wav": SoundMeter._wav,
+            "mp3": SoundMeter._frames,
+            "aac": SoundMeter._frames,
+            "opus": SoundMeter._pages,
+        }.get(format)
         self._frame = _adts_frame if format == "aac" else _mp3_frame
 
     @property
@@ -52,7 +58,7 @@ class SoundMeter:
         if self._feed is None:
             self._counted += len(data)
         else:
-            self._feed(data)
+            self._feed(self, data)
 
     def _give_up(self, data: bytes) -> None:
         """It is not what it should be: count by the usual rate from here on."""

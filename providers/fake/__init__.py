@@ -9,8 +9,8 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     error = "UpstreamOverloaded"
 
 Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour, speech a tone, transcripts
-words about the file; a script's waits and failures hold for them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass;
-that is their purpose.
+words about the file; a script's waits and failures hold for them too. Sharp edge: `usage = "text"` and its like yield
+values that no type checker would let pass; that is their purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests leave nothing to the garbage collector, which rarely looks at what lived as long as a stream.
 
-Where an upstream failed, the exception and its traceback are a cycle by nature; there the collector has to do.
+Where an upstream's answer was cut, the transport keeps the exception and that its traceback: there the collector has to do.
 """
 
 from __future__ import annotations
@@ -37,6 +37,16 @@ async def test_answers_whole_and_streamed_leave_no_cycle(client: Client, no_coll
     for _ in range(3):
         assert (await client.chat())[0].status == 200
         assert (await client.stream())[2] is None
+    await until(lambda: handlers() == 0)
+
+
+async def test_refusals_of_the_upstream_leave_no_cycle(
+    client: Client, upstream: FakeUpstream, no_collector: None
+) -> None:
+    for _ in range(3):
+        upstream.enqueue(Reply.error(500, "no"), Reply.error(400, "no"))
+        assert (await client.stream())[0].status == 502
+        assert (await client.chat())[0].status == 400
     await until(lambda: handlers() == 0)
 
 
