@@ -93,7 +93,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     "--to", "file", default=FILE, type=click.Path(path_type=Path), metavar="FILE", help="Default: costs.json."
 )
 def costs(*, seconds: float, file: Path) -> None:
-    """Measure the costs that `scale` reckons with, and write them to FILE; costs.json goes into docs/scaling.md, too."""
+    """Measure what `scale` reckons with and write it to FILE; of costs.json, docs/scaling.md gets a table."""
     messages = Console(stderr=True)
     plan = Plan(rounds=1, seconds=seconds, warmup=2.0, cores=available_cores(), tell=messages.print)
     try:

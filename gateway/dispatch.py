@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from gateway.catalog import Model
-from gateway.errors import GatewayError, InternalError, UpstreamError, UpstreamTruncated
+from gateway.errors import GatewayError, InternalError, ProviderFailed, UpstreamError, UpstreamTruncated
 from gateway.foreign import check_stream, is_theirs
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
@@ -225,7 +225,7 @@ class Dispatcher:
                     error
                 )  # its traceback holds this frame: a cycle, and with it the request of every client that leaves
         self.log.provider_failed(candidate.target.provider, error)
-        told = UpstreamError(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
+        told = ProviderFailed(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
         candidate.circuit.failed(told, time.monotonic(), of_plugin=True)
         self.metrics.upstream_error(candidate.model.name, candidate.target.provider, "upstream_error")
         return told

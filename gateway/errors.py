@@ -20,6 +20,7 @@
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
+                                   ProviderFailed
 
 Raise them anywhere; the handler's edge turns them into the one error body. Messages go to callers: never put a key,
 an upstream address or a stack trace into one. `detail` is for the operator's log and never leaves the process.
@@ -539,3 +540,7 @@ class UpstreamTruncated(UpstreamError):
 
     default_code = "upstream_stream_truncated"
     default_message = "The model provider's stream ended before it was complete"
+
+
+class ProviderFailed(UpstreamError):
+    """The provider plugin's own code broke, and would again: another target may be tried, this one not twice."""

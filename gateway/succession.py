@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from gateway.errors import (
     ContextLengthExceeded,
     GatewayError,
+    ProviderFailed,
     UpstreamAuthError,
     UpstreamError,
     UpstreamInvalidResponse,
@@ -152,7 +153,7 @@ class Succession(Generic[F]):
 
     def _again(self, failure: GatewayError) -> F | None:
         """The same place once more, where the failure says nothing about the next try and cost nothing."""
-        if isinstance(failure, UpstreamAuthError | UpstreamTimeout | UpstreamInvalidResponse):
+        if isinstance(failure, UpstreamAuthError | UpstreamTimeout | UpstreamInvalidResponse | ProviderFailed):
             return None
         if (failure.retry_after or 0.0) > LONGEST_PAUSE:
             return None

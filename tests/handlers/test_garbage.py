@@ -1,6 +1,6 @@
 """Requests leave nothing to the garbage collector, which rarely looks at what lived as long as a stream.
 
-Where an upstream's answer was cut, the transport keeps the exception and that its traceback: there the collector has to do.
+Where an upstream cuts its answer, the transport's exception and its traceback hold each other: there it has to do.
 """
 
 from __future__ import annotations
