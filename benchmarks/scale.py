@@ -41,6 +41,7 @@ class Site(Struct, frozen=True, kw_only=True):
     days: int  # that ledger lines stay in the store
     load: float  # share of a core that may be used
     cores: int  # of a gateway's machine
+    memory: float  # GiB that a store server may hold
 
 
 class Need(Struct, frozen=True):
@@ -78,29 +79,33 @@ def _gateway(site: Site, costs: Costs) -> Iterator[Need]:
 
 
 def _store(site: Site, costs: Costs) -> Iterator[Need]:
-    each = costs.store_cpu_per_request_spread
-    ceiling = site.load * 1e6 / each
-    masters = max(1, math.ceil(site.requests / ceiling))
-    kind = "one server" if masters == 1 else "masters of a cluster, accounts spread over them by their slots"
-    yield Need("store servers", f"{masters:,}", f"{kind}; one carries {ceiling:,.0f} requests/s at {site.load:.0%}")
-    own = site.load * 1e6 / costs.store_cpu_per_request
-    one = site.requests * site.largest
-    verdict = "fits" if one <= own else "does NOT fit: one account is one slot; split it into several accounts"
-    yield Need(
-        "the largest account", f"{one:,.0f}/s", f"{verdict}; a slot carries {own:,.0f}/s when its calls come together"
-    )
     people = site.accounts * (costs.account_memory + site.keys * costs.key_memory)
     lines = site.requests * DAY * site.days * costs.line_memory
     markers = site.requests * DAY * MARKER_DAYS * costs.marker_memory
-    holds = site.streams * costs.hold_memory
-    memory = costs.empty_store_memory * masters + people + lines + markers + holds
+    holds = (site.streams + site.requests) * costs.hold_memory
+    memory = people + lines + markers + holds
+    ceiling = site.load * 1e6 / costs.store_cpu_per_request_spread
+    by_cpu, by_memory = math.ceil(site.requests / ceiling), math.ceil(memory / site.memory / 2**30)
+    yield Need(
+        "store servers",
+        f"{max(1, by_cpu, by_memory):,}",
+        f"{by_cpu} by CPU: one carries {ceiling:,.0f} requests/s; {by_memory} by memory: {site.memory:g} GiB in each; "
+        "more than one are a cluster's masters",
+    )
+    slot, one = site.load * 1e6 / costs.store_cpu_per_request, site.requests * site.largest
+    verdict = "fits" if one <= slot else "does NOT fit, make several accounts of it"
+    yield Need(
+        "largest account",
+        f"{one:,.0f}/s",
+        f"{verdict}: a slot is on one server, which carries {slot:,.0f}/s of one account",
+    )
     yield Need(
         "store memory",
         size(memory),
-        f"{size(people)} accounts and keys, {size(lines)} ledger lines of {site.days} days, {size(markers)} markers of "
-        f"{MARKER_DAYS} day, {size(holds)} holds",
+        f"{size(lines)} ledger lines of {site.days} days, {size(markers)} markers of {MARKER_DAYS} day, {size(people)} "
+        f"accounts and keys, {size(holds)} holds",
     )
-    yield Need("… while it rewrites its file", size(DOUBLED * memory), "at worst, when everything changes meanwhile")
+    yield Need("… while files are rewritten", size(DOUBLED * memory), "at worst, when everything changes meanwhile")
 
 
 def _disk(site: Site, costs: Costs) -> Iterator[Need]:
@@ -131,9 +136,10 @@ def size(amount: float) -> str:
 @click.option("--accounts", default=1000, show_default=True, type=click.IntRange(1))
 @click.option("--keys", default=3, show_default=True, type=click.IntRange(1), help="Of each account.")
 @click.option("--largest", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Account's share of all.")
-@click.option("--days", default=30, show_default=True, type=click.IntRange(2), help="Ledger lines stay in the store.")
+@click.option("--days", default=3, show_default=True, type=click.IntRange(2), help="Ledger lines stay in the store.")
 @click.option("--load", default=0.5, show_default=True, type=click.FloatRange(0.05, 1), help="Of a core, at most.")
 @click.option("--cores", default=4, show_default=True, type=click.IntRange(1), help="Of a gateway's machine.")
+@click.option("--memory", default=32.0, show_default=True, type=click.FloatRange(1), help="GiB in a store server.")
 @click.option("--costs", "file", default=FILE, type=click.Path(path_type=Path, exists=True), help="Measured costs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def scale(
@@ -147,6 +153,7 @@ def scale(
     days: int,
     load: float,
     cores: int,
+    memory: float,
     file: Path,
     as_json: bool,
 ) -> None:
@@ -162,6 +169,7 @@ def scale(
         days=days,
         load=load,
         cores=cores,
+        memory=memory,
     )
     found = list(needs(site, costs))
     if as_json:

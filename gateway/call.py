@@ -13,7 +13,7 @@ from gateway.auth import ApiKey
 from gateway.catalog import Model
 from gateway.ledger import Hold
 from gateway.price import Price
-from gateway.routing import Candidate
+from gateway.routing.router import Candidate
 from gateway.usage import Usage
 
 

@@ -183,7 +183,26 @@ def _complete(amounts: Mapping[str, int]) -> Price:
 
 
 def _dearest(price: Price) -> Price:
-    """Prompt text may be cached, written to a cache or neither, and output may be reasoning: nobody knows before."""
+    """Prompt text may be cached, written to a cache or neither, and output may be reasoning: nobody knows before.
+
+    Nor whether the prompt is as long as its upper estimate: a tier is held at no less than those below it.
+    """
+    dearest = _dearest_kind(price)
+    tiers, below = [], dearest
+    for tier in price.tiers:
+        below = _at_least(_dearest_kind(tier.price), below)
+        tiers.append(Tier(tier.above_input_tokens, below))
+    return structs.replace(dearest, tiers=tuple(tiers))
+
+
+def _at_least(price: Price, floor: Price) -> Price:
+    """`price` with every amount no lower than that of `floor`."""
+    names = (field.name for field in structs.fields(Price) if field.type is int and field.name != "effective_from")
+    return structs.replace(price, **{name: max(getattr(price, name), getattr(floor, name)) for name in names})
+
+
+def _dearest_kind(price: Price) -> Price:
+    """One tier's prices, each kind of token at the dearest of its kind."""
     text = max(price.input, price.cached_input, price.cache_write, price.cache_write_long)
     output = max(price.output, price.reasoning)
     return structs.replace(
@@ -194,7 +213,6 @@ def _dearest(price: Price) -> Price:
         output=output,
         audio_output=max(price.audio_output, output),
         image_output=max(price.image_output, output),
-        tiers=tuple(Tier(tier.above_input_tokens, _dearest(tier.price)) for tier in price.tiers),
     )
 
 

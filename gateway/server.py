@@ -13,9 +13,6 @@ from collections.abc import Collection, Mapping
 
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
-from gateway.dispatch import Dispatcher
-from gateway.health import Health
-from gateway.health_sharing import HealthSharing
 from gateway.idempotency import Idempotency
 from gateway.ids import Ids
 from gateway.instances import build_providers
@@ -27,7 +24,10 @@ from gateway.pressure import Pressure
 from gateway.provider import Provider
 from gateway.relay import Pulse
 from gateway.routes import Application
-from gateway.routing import Router
+from gateway.routing.dispatch import Dispatcher
+from gateway.routing.health import Health
+from gateway.routing.health_sharing import HealthSharing
+from gateway.routing.router import Router
 from gateway.running import Running
 from gateway.secret_watch import SecretWatch
 from gateway.settings import Settings

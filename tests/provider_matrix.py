@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.fitting import HONOURED
 from gateway.plugins import load_plugins
 from gateway.provider import CAPABILITIES, Provider, capabilities_of
+from gateway.routing.fitting import HONOURED
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest

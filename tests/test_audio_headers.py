@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audio_headers import MAX_READS, RATES, Sound, examine_sound
-from gateway.sound_meter import SoundMeter
+from gateway.forms.audio_headers import MAX_READS, RATES, Sound, examine_sound
+from gateway.shaping.sound_meter import SoundMeter
 
 SOUNDS = Path(__file__).parent / "sounds"
 FILES = ["vbr.mp3", "cbr.mp3", "tone.flac", "opus.ogg", "vorbis.ogg", "end.m4a", "front.m4a", "tone.webm"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.circuit import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, Place
 from gateway.errors import (
     BadRequest,
     ContextLengthExceeded,
@@ -16,6 +15,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.routing.circuit import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, Place
 
 
 class Chain:

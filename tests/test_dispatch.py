@@ -11,7 +11,6 @@ import pytest
 
 from gateway import Chat, ChatChunk, Provider
 from gateway.catalog import Catalog
-from gateway.dispatch import Dispatcher
 from gateway.errors import (
     ContextLengthExceeded,
     GatewayError,
@@ -24,11 +23,12 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.health import Health
 from gateway.log import PluginLog
 from gateway.metrics import Metrics, Totals
-from gateway.retry_budget import PURSE
-from gateway.routing import Candidate, Router
+from gateway.routing.dispatch import Dispatcher
+from gateway.routing.health import Health
+from gateway.routing.retry_budget import PURSE
+from gateway.routing.router import Candidate, Router
 from gateway.settings import parse
 from tests.polling import until
 

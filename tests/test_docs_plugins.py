@@ -34,7 +34,7 @@ def test_every_field_of_a_call_record_is_documented() -> None:
 
 def test_every_upstream_error_is_documented() -> None:
     raised = {kind.__name__ for kind in errors.UpstreamError.__subclasses__()}
-    assert raised <= set(re.findall(r"Upstream[A-Za-z]+", DOCS))
+    assert raised <= set(re.findall(r"(?:Upstream|Provider)[A-Za-z]+", DOCS))
 
 
 def test_names_the_documentation_imports_exist() -> None:

@@ -10,8 +10,8 @@ from msgspec import UNSET, Struct
 
 from gateway import Chat, Embeddings, Images
 from gateway.errors import BadRequest, InvalidValue, UnknownParameter, UnsupportedParameter
-from gateway.fitting import HONOURED, Fitted, fit
 from gateway.provider import CAPABILITIES
+from gateway.routing.fitting import HONOURED, Fitted, fit
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.embeddings import EmbeddingRequest, decode_embedding_request
 from gateway.schemas.images import ImageRequest, decode_image_request

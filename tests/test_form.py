@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
-from gateway.form import MAX_PARTS, MAX_ROOMY, MAX_TEXT, Form, FormReader
-from gateway.spool import Spool
+from gateway.forms.form import MAX_PARTS, MAX_ROOMY, MAX_TEXT, Form, FormReader
+from gateway.forms.spool import Spool
 
 SOUND = bytes(range(256)) * 8
 HEAD = b'--edge\r\nContent-Disposition: form-data; name="a"'

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.circuit import Circuit, Place
-from gateway.health import Health
-from gateway.health_sharing import CHANNEL, HASH, HealthSharing, News, read_news
 from gateway.metrics import Metrics, Totals
+from gateway.routing.circuit import Circuit, Place
+from gateway.routing.health import Health
+from gateway.routing.health_sharing import CHANNEL, HASH, HealthSharing, News, read_news
 from gateway.store import Store
 from tests.polling import until
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.image_shaping import MAX_PREVIEWS, ImageShaper, is_base64, judge, made
 from gateway.schemas.images import (
     GeneratedImage,
     ImageAnswer,
@@ -17,6 +16,7 @@ from gateway.schemas.images import (
     ImageUsage,
     decode_image_request,
 )
+from gateway.shaping.images import MAX_PREVIEWS, ImageShaper, is_base64, judge, made
 from gateway.testing.openai_dialect import PIXEL
 from gateway.usage import ImageCount
 

@@ -261,3 +261,9 @@ def test_price_changes_at_midnight_utc_of_its_date() -> None:
 def test_prices_are_plain_values() -> None:
     price = price_of(input=1, output=2, tiers=[{"above_input_tokens": 5, "input": 2}])
     assert msgspec.json.decode(msgspec.json.encode(price), type=Price) == price
+
+
+def test_a_hold_covers_a_shorter_prompt_where_a_higher_tier_is_cheaper() -> None:
+    price = price_of(input=10, output=10, tiers=[{"above_input_tokens": 1000, "input": 1, "output": 1}])
+    upper = Usage(in_text=1200, out_text=500)
+    assert price.worst(upper) >= max(price.cost(Usage(in_text=tokens, out_text=500)) for tokens in (900, 1000, 1200))

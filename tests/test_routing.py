@@ -11,7 +11,6 @@ import pytest
 
 from gateway import Chat, ChatChunk, Provider
 from gateway.catalog import Catalog
-from gateway.dispatch import MAX_ATTEMPTS, Dispatcher
 from gateway.errors import (
     NoHealthyUpstream,
     UnsupportedParameter,
@@ -22,7 +21,8 @@ from gateway.errors import (
 )
 from gateway.log import PluginLog
 from gateway.metrics import Metrics, Totals
-from gateway.routing import Candidate, Router
+from gateway.routing.dispatch import MAX_ATTEMPTS, Dispatcher
+from gateway.routing.router import Candidate, Router
 from gateway.settings import parse
 
 

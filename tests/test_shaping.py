@@ -25,7 +25,7 @@ from gateway.schemas.chat_response import (
     ToolCall,
     ToolCallDelta,
 )
-from gateway.shaping import ChatShaper, Shape, complete, delivered_units
+from gateway.shaping.chat import ChatShaper, Shape, complete, delivered_units
 
 SHAPE = Shape("chatcmpl-x", 7, "public")
 

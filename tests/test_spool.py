@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.spool import IN_MEMORY, PIECE, Spool
+from gateway.forms.spool import IN_MEMORY, PIECE, Spool
 
 
 def open_files(folder: Path) -> int:

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Segment, Transcript, TranscriptEvent, TranscriptUsage, Word
+from gateway.shaping.transcript import TranscriptShaper
+from gateway.shaping.transcript_formats import sound_transcript, subtitles, write_transcript
 from gateway.testing.transcription_cases import RecordedSilence, transcription_question
-from gateway.transcript_formats import sound_transcript, subtitles, write_transcript
-from gateway.transcript_shaping import TranscriptShaper
 
 
 def write(transcript: Transcript, format: str, **fields: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.embeddings import EmbeddingAnswer, decode_embedding_request
-from gateway.vectors import judge, write_list
+from gateway.shaping.vectors import judge, write_list
 
 
 def request(given: Any = "a", **fields: Any) -> Any:

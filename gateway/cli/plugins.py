@@ -14,9 +14,9 @@ from gateway.cli.configuration import config_option, demo_option, json_option, r
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.errors import GatewayError
-from gateway.health_sharing import News, read_news
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins import PluginReport, load_plugins
+from gateway.routing.health_sharing import News, read_news
 from gateway.settings import PluginSettings
 from gateway.store import StoreFault
 

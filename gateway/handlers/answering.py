@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 from gateway.allowance import Allowance, SoundAllowance
 from gateway.call import Call
 from gateway.catalog import Model
-from gateway.dispatch import Opened
 from gateway.errors import GatewayError, NoHealthyUpstream, UnsupportedParameter
-from gateway.fitting import Fitted, fit
 from gateway.foreign import TURN, give_way
 from gateway.handlers.inference import InferenceHandler
 from gateway.ledger.board import Place
 from gateway.relay import EventStream
-from gateway.routing import Candidate
+from gateway.routing.dispatch import Opened
+from gateway.routing.fitting import Fitted, fit
+from gateway.routing.router import Candidate
 from gateway.schemas.request_fields import RequestFields
 from gateway.sse import encode_data
 

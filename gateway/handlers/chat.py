@@ -11,19 +11,19 @@ from msgspec import UNSET, Raw, structs
 from gateway.allowance import Allowance
 from gateway.call import Call
 from gateway.catalog import Model
-from gateway.continuation import Continuation
 from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
-from gateway.fitting import Fitted
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.ledger.board import Place
 from gateway.price import Price
 from gateway.provider import Chat
-from gateway.routing import Candidate
+from gateway.routing.continuation import Continuation
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
-from gateway.shaping import ChatShaper, Shape, complete, delivered_units
+from gateway.shaping.chat import ChatShaper, Shape, complete, delivered_units
 from gateway.usage import Usage, is_possible, tokens_of
 
 #: What one media part, or a provider's own frame around the prompt, can add to a true count.

@@ -8,14 +8,14 @@ from gateway.call import Call
 from gateway.catalog import Model
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
 from gateway.estimate import embedding_tokens, with_safety
-from gateway.fitting import Fitted
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.provider import Embeddings
-from gateway.routing import Candidate
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
+from gateway.shaping.vectors import judge, write_list
 from gateway.usage import Usage, is_possible
-from gateway.vectors import judge, write_list
 
 #: Tokens that a model may put around each input; two is usual.
 FRAME_CEILING = 16

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from gateway.errors import BadRequest, GatewayError, RequestTooLarge, UnsupportedContentType
-from gateway.form import Form, FormReader
+from gateway.forms.form import Form, FormReader
+from gateway.forms.spool import Spool
+from gateway.forms.upload import Upload
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.idempotency import request_digest
 from gateway.schemas.request_fields import RequestFields
-from gateway.spool import Spool
-from gateway.upload import Upload
 
 if TYPE_CHECKING:
     from gateway.server import Gateway

@@ -11,13 +11,12 @@ from gateway.call import Call
 from gateway.catalog import Model
 from gateway.errors import GatewayError, UnsupportedValue
 from gateway.estimate import PREVIEW, made_image_tokens, with_safety
-from gateway.fitting import Fitted
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
-from gateway.image_shaping import ImageShaper, error_event, judge, made, write_answer
 from gateway.price import Price
 from gateway.provider import Images
-from gateway.routing import Candidate
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.images import (
     ImageAnswer,
     ImageEvent,
@@ -26,6 +25,7 @@ from gateway.schemas.images import (
     TokenKinds,
     decode_image_request,
 )
+from gateway.shaping.images import ImageShaper, error_event, judge, made, write_answer
 from gateway.usage import ImageCount, Usage, possible_image_usage, text_units, tokens_of
 
 #: Tokens beyond which a count is impossible: a frame around the prompt, and what one image may have.

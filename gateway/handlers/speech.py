@@ -12,15 +12,15 @@ from gateway.call import Call
 from gateway.catalog import Model
 from gateway.errors import UnsupportedValue
 from gateway.estimate import speech_seconds, with_safety
-from gateway.fitting import Fitted
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.price import Price
 from gateway.provider import Speech
 from gateway.relay import ByteStream, EventStream
-from gateway.routing import Candidate
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, SpeechUsage, decode_speech_request
-from gateway.speech_shaping import SpeechEventShaper, SpeechShaper, done_event
+from gateway.shaping.speech import SpeechEventShaper, SpeechShaper, done_event
 from gateway.usage import Usage, text_units, tokens_of
 
 #: Tokens of a second of speech that nobody counted, as published prices per minute and per token imply; and those

@@ -18,12 +18,12 @@ from gateway.errors import (
     UnsupportedValue,
 )
 from gateway.estimate import AUDIO_PER_SECOND, with_safety
-from gateway.fitting import Fitted
 from gateway.handlers.form import FormHandler
 from gateway.handlers.terms import Terms
 from gateway.price import Price
 from gateway.provider import Transcription
-from gateway.routing import Candidate
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.transcription import (
     Transcript,
     TranscriptEvent,
@@ -31,8 +31,8 @@ from gateway.schemas.transcription import (
     TranscriptUsage,
     decode_transcription_request,
 )
-from gateway.transcript_formats import done_frame, sound_transcript, write_transcript
-from gateway.transcript_shaping import TranscriptShaper
+from gateway.shaping.transcript import TranscriptShaper
+from gateway.shaping.transcript_formats import done_frame, sound_transcript, write_transcript
 from gateway.usage import Usage, text_units, tokens_of
 
 if TYPE_CHECKING:

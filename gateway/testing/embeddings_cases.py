@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
+from gateway.shaping.vectors import judge
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject, assert_sane_usage
-from gateway.vectors import judge
 
 TEXTS = ["a harbour at dawn", "five grey herons", "the price of tin"]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.image_shaping import ImageShaper, judge
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
+from gateway.shaping.images import ImageShaper, judge
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error

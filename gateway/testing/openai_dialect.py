@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.form import FormReader
-from gateway.spool import Spool
+from gateway.forms.form import FormReader
+from gateway.forms.spool import Spool
 from gateway.testing.reply import Reply, Seen
 
 

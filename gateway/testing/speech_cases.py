@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.schemas.speech import SpeechChunk, SpeechRequest, decode_speech_request
-from gateway.speech_shaping import SpeechShaper
+from gateway.shaping.speech import SpeechShaper
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
+from gateway.shaping.transcript import TranscriptShaper
+from gateway.shaping.transcript_formats import sound_transcript, write_transcript
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error
 from gateway.testing.upstream_cases import error_of
-from gateway.transcript_formats import sound_transcript, write_transcript
-from gateway.transcript_shaping import TranscriptShaper
 
 RATE = 16_000
 

@@ -6,10 +6,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from gateway.circuit import Circuit, Place
-from gateway.health import Health
-from gateway.health_sharing import HealthSharing, read_news
 from gateway.metrics import Metrics
+from gateway.routing.circuit import Circuit, Place
+from gateway.routing.health import Health
+from gateway.routing.health_sharing import HealthSharing, read_news
 from gateway.store import Store
 from tests.cli.conftest import Terminal
 from tests.polling import until

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from gateway.accounts import Accounts
-from gateway.form import MAX_TEXT
+from gateway.forms.form import MAX_TEXT
 from gateway.keys import Keys
 from gateway.ledger import Ledger
 from gateway.money import NANO

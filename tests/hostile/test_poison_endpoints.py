@@ -33,10 +33,10 @@ from gateway import (
     TranscriptUsage,
 )
 from gateway.accounts import Accounts
-from gateway.circuit import Circuit
 from gateway.ledger import Ledger
 from gateway.money import NANO
 from gateway.plugins import load_plugins
+from gateway.routing.circuit import Circuit
 from gateway.server import Gateway
 from gateway.settings import PluginSettings, Settings, parse
 from gateway.store import Store

@@ -33,8 +33,8 @@ from gateway.errors import (
 )
 from gateway.plugins import load_plugins
 from gateway.settings import PluginSettings
+from gateway.shaping.transcript_formats import write_transcript
 from gateway.testing import FakeUpstream, Reply, Seen, check_provider
-from gateway.transcript_formats import write_transcript
 from gateway_providers.deepgram import DeepgramProvider
 from tests.providers.spoken_word import MP3, Upload, listening, speech, spoken, started
 from tests.providers.vendor_models import faults, unknown

@@ -28,7 +28,7 @@ from gateway.errors import (
 from gateway.fold import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.settings import Settings, parse
-from gateway.shaping import Shape, complete
+from gateway.shaping.chat import Shape, complete
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway.transport.http_server import HTTPServer
 from gateway_providers.openai import OpenAIProvider, Preset

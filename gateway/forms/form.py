@@ -27,7 +27,7 @@ from gateway.errors import BadRequest, InvalidValue, OutOfRange, UnsupportedCont
 from gateway.schemas.forbidden import header_name
 
 if TYPE_CHECKING:
-    from gateway.spool import Spool
+    from gateway.forms.spool import Spool
 
 MEDIA_TYPE = "multipart/form-data"
 MAX_PARTS = 64

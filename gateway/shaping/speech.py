@@ -10,7 +10,7 @@ from base64 import b64encode
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.speech import SpeechChunk, SpeechUsage
-from gateway.sound_meter import SoundMeter
+from gateway.shaping.sound_meter import SoundMeter
 from gateway.sse import encode_data
 from gateway.usage import possible_speech_usage
 

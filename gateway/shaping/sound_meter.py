@@ -7,7 +7,7 @@ lengths in bits that only a decoder finds, so `exact` is false for it, as for an
 
 from __future__ import annotations
 
-from gateway.audio_headers import mp3_frame, seven_bits
+from gateway.forms.audio_headers import mp3_frame, seven_bits
 
 PCM_RATE = 48_000  # bytes a second: 24 kHz, 16 bits, mono
 FLAC_RATE = 28_000  # the same, packed as tightly as speech usually is

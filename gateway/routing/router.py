@@ -15,7 +15,6 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway.catalog import Catalog, Model
-from gateway.circuit import Circuit
 from gateway.errors import (
     GatewayError,
     NoHealthyUpstream,
@@ -23,9 +22,10 @@ from gateway.errors import (
     UpstreamAuthError,
     UpstreamRateLimited,
 )
-from gateway.health import Health
 from gateway.metrics import Metrics
 from gateway.provider import Provider, Target
+from gateway.routing.circuit import Circuit
+from gateway.routing.health import Health
 
 T = TypeVar("T")
 

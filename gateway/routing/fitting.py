@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gateway.errors import BadRequest
 from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Transcription
-from gateway.routing import Candidate
+from gateway.routing.router import Candidate
 from gateway.schemas.forbidden import header_name
 from gateway.schemas.request_fields import RequestFields
 

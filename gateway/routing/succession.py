@@ -27,8 +27,8 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.metrics import Metrics
-from gateway.retry_budget import RetryBudget
-from gateway.routing import Candidate, unavailable
+from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.router import Candidate, unavailable
 
 MAX_ATTEMPTS = 3  # the first one and at most two more
 PAUSE = 0.1  # seconds before the same place is asked again, more or less

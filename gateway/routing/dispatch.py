@@ -20,9 +20,9 @@ from gateway.errors import GatewayError, InternalError, ProviderFailed, Upstream
 from gateway.foreign import check_stream, is_theirs
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
-from gateway.retry_budget import RetryBudget
-from gateway.routing import Candidate
-from gateway.succession import MAX_ATTEMPTS, Succession
+from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.router import Candidate
+from gateway.routing.succession import MAX_ATTEMPTS, Succession
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Fitted")

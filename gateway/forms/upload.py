@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from gateway.audio_headers import examine_sound
 from gateway.errors import InvalidValue
-from gateway.form import Form
-from gateway.spool import Spool
+from gateway.forms.audio_headers import examine_sound
+from gateway.forms.form import Form
+from gateway.forms.spool import Spool
 
 #: Media types by file extension.
 EXTENSIONS: Mapping[str, str] = MappingProxyType(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from gateway.circuit import Circuit, Place
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
+from gateway.routing.circuit import Circuit, Place
 
 News = Callable[[Circuit], None]
 

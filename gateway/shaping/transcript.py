@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
-from gateway.transcript_formats import Speakers, delta_frame, segment_frame, sound_transcript
+from gateway.shaping.transcript_formats import Speakers, delta_frame, segment_frame, sound_transcript
 from gateway.usage import text_units
 
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 from msgspec import UNSET, Raw, structs
 
-from gateway.dispatch import Dispatcher, Opened
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
-from gateway.fitting import Fitted
-from gateway.routing import Candidate
+from gateway.routing.dispatch import Dispatcher, Opened
+from gateway.routing.fitting import Fitted
+from gateway.routing.router import Candidate
 from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta

@@ -18,10 +18,10 @@ import msgspec
 import redis.exceptions
 from msgspec import Struct
 
-from gateway.circuit import Circuit, Place
 from gateway.errors import GatewayError
-from gateway.health import Health
 from gateway.log import gateway_log
+from gateway.routing.circuit import Circuit, Place
+from gateway.routing.health import Health
 from gateway.transport.redis_link import RedisReplyError
 
 if TYPE_CHECKING:
