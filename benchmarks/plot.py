@@ -35,6 +35,7 @@ class Bars(Struct, frozen=True):
     figures: tuple[tuple[str, str], ...]  # key, label
     unit: str
     skip: tuple[str, ...] = ()
+    more: bool = False  # is better
 
 
 BARS = (
@@ -46,6 +47,7 @@ BARS = (
         (("rate", ""),),
         "",
         ("direct",),
+        more=True,
     ),
     Bars(
         "added-latency.svg",
@@ -156,14 +158,16 @@ def draw_bars(bars: Bars, report: Report, mark: str) -> Drawing | None:
 
 
 def sorted_lines(bars: Bars, report: Report) -> list[Line]:
-    """The contenders of a plot, the largest figure first."""
+    """The contenders of a plot, the best first; those without its first figure are not in it."""
+    key, sign = bars.figures[0][0], -1 if bars.more else 1
     mine = [
         line
         for line in report.lines
-        if (line.scenario, line.point) == (bars.scenario, bars.point) and line.contender not in bars.skip
+        if (line.scenario, line.point) == (bars.scenario, bars.point)
+        and line.contender not in bars.skip
+        and key in line.figures
     ]
-    key = bars.figures[0][0]
-    return sorted(mine, key=lambda line: -line.figures[key].median if key in line.figures else 0.0)
+    return sorted(mine, key=lambda line: sign * line.figures[key].median)
 
 
 def _kind(contender: str, label: str) -> str:

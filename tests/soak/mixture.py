@@ -162,7 +162,8 @@ class Mixture:
             try:
                 await self._make(call)
             except (aiohttp.ClientError, OSError) as error:
-                call.left or self.faults.update([f"{kind}: {type(error).__name__}"] if call.status != 200 else [])
+                if call.status != 200:  # an answer that began may be cut, as its upstream's was
+                    self.faults[f"{kind}: {type(error).__name__}"] += 1
             await asyncio.sleep(PAUSE)
 
     async def _make(self, call: Call) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import aiohttp
 import pytest
@@ -70,10 +70,10 @@ class Trouble:
         os.kill(await self._store(), signal.SIGCONT)
         await until(self._ready, within=20.0)
 
-    async def _every(self, seconds: float, what: object) -> None:
+    async def _every(self, seconds: float, what: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await what()  # type: ignore[operator]
+            await what()
 
     async def _store(self) -> int:
         """The store's process, once there is one."""

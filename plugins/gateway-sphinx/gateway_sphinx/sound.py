@@ -34,7 +34,7 @@ def samples(source: IO[bytes], longest: float) -> Iterator[bytes]:
 
 
 class _Straight(soundfile.SoundFile):  # type: ignore[misc]
-    """Reads on and on: after each block of a seekable file soundfile seeks, at which MP3's decoder loses its thread."""
+    """Reads on and on: soundfile seeks after each block of a seekable file, which the decoder of MP3 logs as errors."""
 
     def seekable(self) -> bool:
         return False
