@@ -186,8 +186,17 @@ class Journal:
         return self.folder / f"{self._owner}.{number:08d}.jsonl"
 
     def _open_segment(self) -> Segment:
-        self._sweep_when_full()
+        """The segment to write to; with each new one old ones go, so no timer is needed while nothing is written.
+
+        Also with one that replaces a young one: a store that fails every few seconds closes them all early.
+        """
+        current = self._current
+        if current is not None and (
+            current.size > SEGMENT_BYTES or time.monotonic() - current.opened > self._segment_seconds
+        ):
+            self.rotate()
         if self._current is None:
+            self.sweep()
             self._numbers += 1
             path = self._path(self._numbers)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -195,15 +204,6 @@ class Journal:
             self._current = Segment(self._numbers, path, descriptor, opened=now, touched=now)
             self._segments[self._numbers] = self._current
         return self._current
-
-    def _sweep_when_full(self) -> None:
-        """Sweep when the current segment is full or old: no timer is needed while nothing is written."""
-        current = self._current
-        if current is None:
-            return
-        if current.size > SEGMENT_BYTES or time.monotonic() - current.opened > self._segment_seconds:
-            self.rotate()
-            self.sweep()
 
 
 def _always() -> bool:

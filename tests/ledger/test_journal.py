@@ -388,6 +388,15 @@ def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch)
     journal.close()
 
 
+def test_segments_that_are_closed_early_again_and_again_go_as_well(tmp_path):
+    journal = Journal(tmp_path, keep=0.0)
+    for number in range(20):  # a store that fails every few seconds has each segment closed and sent
+        journal.confirm(journal.append([entry(f"r{number}")]))
+        journal.rotate()
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+    journal.close()
+
+
 def test_segments_rotate_by_size(tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.ledger.journal.SEGMENT_BYTES", 100)
     journal = Journal(tmp_path)
