@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.transport.http_exchange import Exchange
 
 JSON = "application/json"
+ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # as the parser spells names
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _TOLD = re.compile(r"[\x20-\x7e]{1,64}")
@@ -205,16 +206,16 @@ class BaseHandler(HTTPMessageDelegate):
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",
             client_request_id=self.answer_headers.get("X-Client-Request-Id", ""),
-            organization=self.told("OpenAI-Organization"),
-            project=self.told("OpenAI-Project"),
+            organization=self.told(ORGANIZATION),
+            project=self.told(PROJECT),
             sdk=self._sdk(),
             detail=self.detail,
         )
 
     def told(self, name: str) -> str:
         """A short header that the caller sent about itself; empty when it is absent or odd."""
-        value = self.headers.get(name.title())  # as the parser spells names
-        return value if value is not None and _TOLD.fullmatch(value) else ""
+        value = self.headers.get(name)
+        return "" if value is None or not _TOLD.fullmatch(value) else value
 
     def _sdk(self) -> str:
         """The SDK by its telemetry, and which attempt of its own this is: `python 3.52.0 retry 1`."""

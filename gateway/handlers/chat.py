@@ -188,7 +188,8 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
             return self.used
         if self.shaper is not None and self.shaper.usage is not None and not self.continued:
             return self._counted(call, self.shaper.usage)
-        if self.shaper is not None and (self.shaper.content_started or call.outcome == "ok"):
+        told = self.shaper is not None and self.shaper.content_started and self.headers_sent()
+        if self.shaper is not None and (told or call.outcome == "ok"):
             return _estimated(call, self.shaper.delivered_units)
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already reading it

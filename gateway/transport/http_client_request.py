@@ -62,7 +62,7 @@ class RequestHeads:
         key = (method, url, tuple(headers.items()))
         known = self._known.get(key)
         if known is None:
-            known = _build(method, address_of(url), headers)
+            known = new_head(method, address_of(url), headers)
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[key] = known
@@ -89,7 +89,8 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme, host, port or default, authority, path + query)
 
 
-def _build(method: str, address: Address, headers: Mapping[str, str]) -> RequestHead:
+def new_head(method: str, address: Address, headers: Mapping[str, str]) -> RequestHead:
+    """A head that nothing remembers; ValueError for a forbidden header."""
     if not _NAME.fullmatch(method):
         raise ValueError("not a request method")
     given = {name.lower() for name in headers}

@@ -30,7 +30,7 @@ from gateway.transport.http_client_deadlines import Deadlines
 from gateway.transport.http_client_incoming import Incoming
 from gateway.transport.http_client_inflate import Inflater
 from gateway.transport.http_client_pool import Pool
-from gateway.transport.http_client_request import Address, RequestHead, RequestHeads
+from gateway.transport.http_client_request import Address, RequestHead, RequestHeads, address_of, new_head
 from gateway.transport.multipart import Multipart
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ class Upstream:
             if body.length is not None:
                 headers["Content-Length"] = str(body.length)
             body = body.chunks()
+            head = new_head(method, address_of(url), headers)  # its boundary is another one each time
+        else:
+            head = self._heads.head(method, url, headers)
         trace = trace_headers()
-        head = self._heads.head(method, url, headers)
         started = pool.loop.time()
         if self._trust_env and _has_proxy(head.address):
             incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)

@@ -22,7 +22,7 @@ from tests.processes.served import Served, descriptors
 
 STREAMS = 500
 KILLS = 100
-KILL_FOR = 330.0  # seconds
+KILL_FOR = 400.0  # seconds
 INTERVAL = 0.5  # seconds between chunks
 CHUNKS = 30
 RELEASED_WITHIN = 5.0

@@ -283,6 +283,17 @@ async def test_upstream_that_keeps_no_limits_is_stopped_at_the_hold_and_one_chun
     assert await payer.left() > -10 * TOKEN
 
 
+async def test_a_first_chunk_beyond_all_there_is_is_refused_with_a_true_status_and_costs_nothing(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(101 * TOKEN)
+    upstream.enqueue(_boundless(each=400))
+    response, text, _ = await client.stream(model="strict", max_tokens=100)
+    assert response.status == 429
+    assert "insufficient_quota" in text
+    assert await payer.left() == 101 * TOKEN
+
+
 @pytest.mark.parametrize("each", [10, 400])
 async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_all_of_it_is_held(
     client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, each: int
