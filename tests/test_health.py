@@ -42,7 +42,7 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
     async def start() -> None:
         for worker in workers:
             worker.sharing.start()
-        await until(lambda: subscribers(store, 2))
+        await until(lambda: all(worker.sharing.listening for worker in workers))
 
     async def stop() -> None:
         for worker in workers:
@@ -53,14 +53,10 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
     io_loop.run_sync(stop)
 
 
-async def subscribers(store: Store, wanted: int) -> bool:
-    [(_, count)] = await store.client.pubsub_numsub(CHANNEL)
-    return bool(count == wanted)
-
-
 async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[Worker]) -> None:
     heard: list[bytes] = []
     async with store.channel(CHANNEL) as channel:
+        assert await channel.get_message(timeout=5.0)  # that it listens
         one, other = workers
         one.target.open("failures", time.monotonic(), 30.0)
         await until(lambda: other.target.cause == "failures")

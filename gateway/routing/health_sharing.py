@@ -63,6 +63,7 @@ class HealthSharing:
     def __init__(self, health: Health, store: Store) -> None:
         self._health = health
         self._store = store
+        self.listening = False  # whether news of the others arrive
         self._me = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
         health.news = self._tell
@@ -104,15 +105,20 @@ class HealthSharing:
         while True:
             with contextlib.suppress(redis.exceptions.RedisError, OSError, GatewayError, RedisReplyError):
                 await self._listen()
+            self.listening = False
             await asyncio.sleep(LISTEN_AGAIN)
 
     async def _listen(self) -> None:
         async with self._store.channel(CHANNEL) as channel:
-            for news in await read_news(self._store):
-                self._hear(news)
             while True:
-                message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
-                if message is not None:
+                message = await channel.get_message(timeout=5.0)
+                if message is None:
+                    continue
+                if message["type"] == "subscribe":  # from here on nothing is missed
+                    for news in await read_news(self._store):
+                        self._hear(news)
+                    self.listening = True
+                else:
                     for news in _understood([message["data"]]):
                         self._hear(news)
 
