@@ -175,7 +175,7 @@ async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_ne
 
 
 PAUSED = """
-import asyncio, types
+import asyncio, time, types
 from gateway.pressure import Pressure
 from gateway.watchdog import Watchdog
 
@@ -189,11 +189,15 @@ async def main():
     pressure.start()
     watchdog.start()
     print("ready", flush=True)
-    while not stalls:
+    before, now = time.monotonic(), 0.0
+    while now - before < 0.8:  # the pause; the loop may notice it first, and then there is nothing to tell
+        before = time.monotonic()
         theirs.work()
         await asyncio.sleep(0)
+        now = time.monotonic()
+    await asyncio.sleep(0.3)
     watchdog.close()
-    print(stalls[0].package or "nobody", flush=True)
+    print(stalls[0].package if stalls and stalls[0].package else "nobody", flush=True)
 
 asyncio.run(main())
 """
@@ -207,7 +211,7 @@ async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
         assert await process.stdout.readline() == b"ready\n"
         await asyncio.sleep(0.2)
         process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(STALLED + 0.3)
+        await asyncio.sleep(STALLED + 0.8)
         process.send_signal(signal.SIGCONT)
         assert await process.stdout.readline() == b"nobody\n"
     finally:
