@@ -88,17 +88,24 @@ class Authenticator:
         self._size = cache_size
         self._confirm = load_script("confirm")
 
-    def cached(self, credential: str | None) -> ApiKey | None:
-        """The key, if this worker has met it before; says nothing about whether it still holds."""
+    def fingerprint(self, credential: str | None) -> str | None:
+        """The name a credential is stored under; None for what cannot be one."""
         if credential is None or not CREDENTIAL.fullmatch(credential):
             return None
-        return self._known.get(self._fingerprint(credential))
+        return self._fingerprint(credential)
+
+    def cached(self, fingerprint: str | None) -> ApiKey | None:
+        """The key, if this worker has met it before; says nothing about whether it still holds."""
+        return self._known.get(fingerprint) if fingerprint is not None else None
 
     async def authenticate(self, credential: str | None) -> ApiKey:
         """Whose credential it is, or InvalidApiKey; whether it still holds, `confirm` and `admit` say."""
-        if credential is None or not CREDENTIAL.fullmatch(credential):
+        return await self.identify(self.fingerprint(credential))
+
+    async def identify(self, fingerprint: str | None) -> ApiKey:
+        """`authenticate` by the credential's fingerprint."""
+        if fingerprint is None:
             raise InvalidApiKey
-        fingerprint = self._fingerprint(credential)
         known = self._known.get(fingerprint)
         if known is not None:
             return known

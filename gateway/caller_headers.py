@@ -1,8 +1,8 @@
 """The few headers of a caller that travel on to upstreams: the W3C trace context to all, `OpenAI-Beta` to its dialect.
 
-The walk of a call says `carry(headers)` once; whatever its task and the tasks it starts send upstream then carries
-them. A provider whose dialect is OpenAI's own adds `dialect_headers()` to its request. Sharp edge: values come from
-callers, so only what has the exact form of a trace context, or is plain short text, goes anywhere.
+The walk of a call says `carry(travelling(headers))` once; whatever its task and the tasks it starts send upstream then
+carries them. A provider whose dialect is OpenAI's own adds `dialect_headers()` to its request. Sharp edge: values come
+from callers, so only what has the exact form of a trace context, or is plain short text, goes anywhere.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ _NONE = CallerHeaders({}, {})
 _carried: ContextVar[CallerHeaders] = ContextVar("caller_headers", default=_NONE)
 
 
-def carry(headers: Mapping[str, str]) -> None:
-    """Let the calls that this task makes carry what `headers` hold, and nothing else; three look-ups for nothing."""
+def travelling(headers: Mapping[str, str]) -> CallerHeaders:
+    """What of `headers` travels on; two look-ups for nothing."""
     parent, beta = headers.get("Traceparent"), headers.get("Openai-Beta")
     if parent is None and beta is None:
-        if _carried.get() is not _NONE:  # a request that was sent ahead begins in the task of the one before it
-            _carried.set(_NONE)
-        return
+        return _NONE
     everywhere, same_dialect = {}, {}
     if parent is not None and _TRACE_PARENT.fullmatch(parent):
         everywhere["traceparent"] = parent
@@ -44,7 +42,13 @@ def carry(headers: Mapping[str, str]) -> None:
             everywhere["tracestate"] = state
     if beta is not None and _BETA.fullmatch(beta):
         same_dialect["OpenAI-Beta"] = beta
-    _carried.set(CallerHeaders(everywhere, same_dialect))
+    return CallerHeaders(everywhere, same_dialect)
+
+
+def carry(headers: CallerHeaders) -> None:
+    """Let the calls that this task makes carry those headers, and nothing else."""
+    if _carried.get() is not headers:  # a request that was sent ahead begins in the task of the one before it
+        _carried.set(headers)
 
 
 def trace_headers() -> Mapping[str, str]:

@@ -127,9 +127,6 @@ class AccessLog:
             line.path = redact(line.path[:MAX_PATH])
         if line.client_request_id:
             line.client_request_id = redact(line.client_request_id)  # some callers put a key there
-        if line.organization or line.project or line.sdk:
-            line.organization, line.project = redact(line.organization), redact(line.project)
-            line.sdk = redact(line.sdk)
         if line.detail:
             line.detail = redact(line.detail)
         if not self._lines:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from tornado.httputil import (
-    HTTPConnection,
-    HTTPMessageDelegate,
-    HTTPServerConnectionDelegate,
-)
+from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
 
 from gateway.handlers.account import BalanceHandler, ReceiptHandler
 from gateway.handlers.base import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
@@ -46,9 +42,11 @@ PREFIXES: Mapping[str, type[BaseHandler]] = {
 
 def find_handler(path: str) -> tuple[type[BaseHandler], str]:
     """Who answers `path`, and with which argument."""
-    plain = path.rstrip("/") or "/"
-    handler = PATHS.get(plain)
+    handler = PATHS.get(path)
     if handler is not None:
+        return handler, ""
+    plain = path.rstrip("/") or "/"
+    if plain != path and (handler := PATHS.get(plain)) is not None:
         return handler, ""
     for prefix, kind in PREFIXES.items():
         if plain.startswith(prefix):
@@ -62,10 +60,13 @@ class Application(HTTPServerConnectionDelegate):
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
 
-    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+    def start_request(  # type: ignore[override]  # narrower than Tornado's: our own transport calls it
+        self, server_conn: object, exchange: Exchange
+    ) -> HTTPMessageDelegate:
         """The handler that the path names; the head was read by now, unlike under Tornado's own server."""
-        exchange = cast("Exchange", request_conn)
-        path = exchange.head.start_line.path.partition("?")[0]
+        path = exchange.head.start_line.path
+        if "?" in path:
+            path = path.partition("?")[0]
         kind, argument = find_handler(path)
         return kind(self.gateway, exchange, path=path, argument=argument)
 

@@ -51,17 +51,17 @@ async def test_missing_malformed_and_unknown_credentials_are_one_error(world, cr
         with pytest.raises(errors.InvalidApiKey) as refused:
             await w.auth.authenticate(credential)
         assert refused.value.message == "Missing or invalid API key"
-        assert w.auth.cached(credential) is None
+        assert w.auth.cached(w.auth.fingerprint(credential)) is None
 
 
 async def test_key_is_known_by_its_fingerprint_and_then_from_memory(world):
     async with world() as w:
         await w.accounts.create("acme")
         new = await w.keys.create("acme")
-        assert w.auth.cached(new.text) is None
+        assert w.auth.cached(w.auth.fingerprint(new.text)) is None
         key = await w.auth.authenticate(new.text)
         assert key == ApiKey("acme", new.id)
-        assert w.auth.cached(new.text) == key
+        assert w.auth.cached(w.auth.fingerprint(new.text)) == key
         await w.store.close()
         assert await w.auth.authenticate(new.text) == key
 
@@ -73,7 +73,7 @@ async def test_memory_is_bounded_and_holds_no_credential(world):
         texts = [(await w.keys.create("acme")).text for _ in range(3)]
         for text in texts:
             await auth.authenticate(text)
-        assert [auth.cached(text) is not None for text in texts] == [False, True, True]
+        assert [auth.cached(auth.fingerprint(text)) is not None for text in texts] == [False, True, True]
         assert not any(text in repr(vars(auth)) for text in texts)
 
 

@@ -9,28 +9,27 @@ still good; a path that does not end in `ledger.admit` must call `confirm()`.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
+from tornado.httputil import HTTPMessageDelegate
 
 from gateway import errors
-from gateway.auth import ApiKey, KeyView, bearer
+from gateway.auth import ApiKey, KeyView
 from gateway.errors import GatewayError
+from gateway.handlers.caller import JSON, Caller
 from gateway.log import AccessLine, gateway_log, redact
 
 if TYPE_CHECKING:
+    from tornado.httputil import RequestStartLine
+
     from gateway.server import Gateway
     from gateway.transport.http_exchange import Exchange
+    from gateway.transport.http_head import RequestHeaders
 
-JSON = "application/json"
-ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # as the parser spells names
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
-_CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
-_TOLD = re.compile(r"[\x20-\x7e]{1,64}")
 _encoder = msgspec.json.Encoder()
 
 
@@ -48,7 +47,8 @@ class BaseHandler(HTTPMessageDelegate):
     """One request and its answer."""
 
     endpoint = "other"  # the name in metrics
-    headers: HTTPHeaders
+    headers: RequestHeaders
+    caller: Caller
 
     # As a request begins; on the class, so that making a handler sets only what differs.
     method = ""
@@ -70,17 +70,19 @@ class BaseHandler(HTTPMessageDelegate):
 
     # What the transport calls ----------------------------------------------------------------------------------------
 
-    def headers_received(
-        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    def headers_received(  # type: ignore[override]  # narrower than Tornado's: our own transport calls it
+        self, start_line: RequestStartLine, headers: RequestHeaders
     ) -> Awaitable[None] | None:
         """The head is here, the body is not."""
-        assert isinstance(start_line, RequestStartLine)
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
         self.exchange.refusal = self.refused
-        client_id = headers.get("X-Client-Request-Id")
-        if client_id is not None and _CLIENT_REQUEST_ID.fullmatch(client_id):
-            self.answer_headers["X-Client-Request-Id"] = client_id
+        caller = headers.reading
+        if not isinstance(caller, Caller):
+            caller = headers.reading = Caller.of(headers, self.gateway.auth)
+        self.caller = caller
+        if caller.client_request_id:
+            self.answer_headers["X-Client-Request-Id"] = caller.client_request_id
         try:
             pending = self.prepare()
         except Exception as error:
@@ -205,26 +207,12 @@ class BaseHandler(HTTPMessageDelegate):
             outcome=self.outcome,
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",
-            client_request_id=self.answer_headers.get("X-Client-Request-Id", ""),
-            organization=self.told(ORGANIZATION),
-            project=self.told(PROJECT),
-            sdk=self._sdk(),
+            client_request_id=self.caller.client_request_id,
+            organization=self.caller.organization,
+            project=self.caller.project,
+            sdk=self.caller.sdk,
             detail=self.detail,
         )
-
-    def told(self, name: str) -> str:
-        """A short header that the caller sent about itself; empty when it is absent or odd."""
-        value = self.headers.get(name)
-        return "" if value is None or not _TOLD.fullmatch(value) else value
-
-    def _sdk(self) -> str:
-        """The SDK by its telemetry, and which attempt of its own this is: `python 3.52.0 retry 1`."""
-        language = self.told("X-Stainless-Lang")
-        if not language:
-            return ""
-        retry = self.told("X-Stainless-Retry-Count")
-        version = self.told("X-Stainless-Package-Version")
-        return f"{language} {version}" + (f" retry {retry}" if retry not in ("", "0") else "")
 
 
 class KeyedHandler(BaseHandler):
@@ -234,13 +222,11 @@ class KeyedHandler(BaseHandler):
         """Authenticate before anything else is looked at, the body included."""
         if self.gateway.pressure.high:
             raise errors.Overloaded()
-        authorization = self.headers.get("Authorization")
-        credential = bearer(authorization, self.headers.get("Api-Key") if authorization is None else None)
-        key = self.gateway.auth.cached(credential)
-        return self._known(key) if key is not None else self._authenticate(credential)
+        key = self.gateway.auth.cached(self.caller.fingerprint)
+        return self._known(key) if key is not None else self._authenticate()
 
-    async def _authenticate(self, credential: str | None) -> None:
-        pending = self._known(await self.gateway.auth.authenticate(credential))
+    async def _authenticate(self) -> None:
+        pending = self._known(await self.gateway.auth.identify(self.caller.fingerprint))
         if pending is not None:
             await pending
 

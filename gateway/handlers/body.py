@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from gateway.errors import InvalidJSON, RequestTooLarge, UnsupportedContentType
-from gateway.handlers.base import JSON, KeyedHandler
-
-if TYPE_CHECKING:
-    from gateway.server import Gateway
-    from gateway.transport.http_exchange import Exchange
+from gateway.handlers.base import KeyedHandler
 
 #: Bodies up to this size are read before the store was asked: admission then confirms the key in the same round trip.
 SMALL_BODY = 65_536
@@ -20,19 +15,16 @@ SMALL_BODY = 65_536
 class BodyHandler(KeyedHandler):
     """A handler that wants the request's body."""
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
-        super().__init__(gateway, exchange, path=path, argument=argument)
-        self.body: list[bytes] = []
+    body: list[bytes]  # the pieces of it
 
     def prepared(self) -> Awaitable[None] | None:
         """Refuse what its headers already condemn; confirm the key before a large body is read."""
+        self.body = []
         if self.method != "POST":
             return None
         self.exchange.set_max_body_size(self.max_body())
-        length = self.headers.get("Content-Length")
-        if length is not None and int(length) <= SMALL_BODY:
-            return None
-        return self._confirm_before_body(int(length or 0))
+        length = self.exchange.head.content_length
+        return None if 0 < length <= SMALL_BODY else self._confirm_before_body(length)
 
     async def _confirm_before_body(self, length: int) -> None:
         await self.confirm()
@@ -50,16 +42,13 @@ class BodyHandler(KeyedHandler):
 
     def read_body(self) -> bytes:
         """The whole body, decompressed."""
-        headers = self.headers
-        media = headers.get("Content-Type")
-        if media is not None and media.partition(";")[0].strip().lower() != JSON:
+        if not self.caller.sends_json:
             raise UnsupportedContentType("Content-Type must be application/json")
         body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
         self.body = []
-        encoding = headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding == "identity":
+        if self.caller.coding == "identity":
             return body
-        if encoding != "gzip":
+        if self.caller.coding != "gzip":
             raise UnsupportedContentType("Content-Encoding must be gzip or identity")
         return _gunzip(body, self.max_body())
 

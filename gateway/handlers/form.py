@@ -63,10 +63,9 @@ class FormHandler(AnsweringHandler[R]):
     def _open_form(self) -> FormReader:
         content_type = self.headers.get("Content-Type", "")
         self._reader = FormReader(content_type, self.spool, file=self.file_field, roomy=self.roomy)
-        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding == "gzip":
+        if self.caller.coding == "gzip":
             self._inflater = zlib.decompressobj(wbits=31)
-        elif encoding != "identity":
+        elif self.caller.coding != "identity":
             raise UnsupportedContentType("Content-Encoding must be gzip or identity")
         return self._reader
 

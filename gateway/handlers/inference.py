@@ -27,8 +27,8 @@ from gateway.errors import (
     ModelNotFound,
     ModelNotPermitted,
 )
-from gateway.handlers.base import JSON
 from gateway.handlers.body import BodyHandler
+from gateway.handlers.caller import JSON
 from gateway.handlers.terms import Terms
 from gateway.idempotency import Answer, Claim, check_name, request_digest
 from gateway.ledger import Ask
@@ -67,7 +67,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
 
     async def post(self) -> None:
         """Walk once; whatever happens after admission, settle."""
-        carry(self.headers)
+        carry(self.caller.travels)
         terms = await self.terms()
         if self._idempotent is not None and not await self._claim(self._idempotent, terms.model):
             return
@@ -99,7 +99,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
         model: Model | None = None
         try:
             body = self.read_body()
-            name = self.headers.get("Idempotency-Key")
+            name = self.caller.idempotency_key
             if name is not None:
                 self._idempotent = check_name(name), self.digest(body)
             request = self.decode(body)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError
-from gateway.handlers.base import JSON, fixed_headers
+from gateway.handlers.base import fixed_headers
+from gateway.handlers.caller import JSON
 from gateway.ids import request_id
 from gateway.log import AccessLine
 

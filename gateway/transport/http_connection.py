@@ -27,7 +27,7 @@ from gateway.transport.http_exchange import Exchange
 from gateway.transport.http_parser import RequestParser
 
 if TYPE_CHECKING:
-    from gateway.transport.http_parser import RequestHead
+    from gateway.transport.http_head import RequestHead
     from gateway.transport.http_server import HTTPServer
 
 log = logging.getLogger(__name__)

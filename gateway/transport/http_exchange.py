@@ -20,7 +20,7 @@ from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from gateway.transport.http_connection import Connection, PeerContext
-    from gateway.transport.http_parser import RequestHead
+    from gateway.transport.http_head import RequestHead
 
 # Written by this server itself, whatever a handler sets.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
@@ -115,7 +115,7 @@ class Exchange(HTTPConnection):
             self.write_head(code, {**headers, "Content-Length": str(len(body))}, body)
             self.finish()
             return
-        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines = list(map(": ".join, headers.items()))
         lines.append(f"Content-Length: {len(body)}")
         self._add_connection_lines(lines, connection, "")
         block = _block(code, REASONS[code], lines)

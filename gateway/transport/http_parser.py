@@ -12,106 +12,18 @@ came twice is told by counting line ends, and such a head is then read once more
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import httptools
-import msgspec
-from tornado.httputil import HTTPHeaders, RequestStartLine
 
 from gateway.errors import BadRequest
+from gateway.transport.http_head import HeaderNames, RequestHead, RequestHeaders, text_of
+from gateway.transport.http_remembered_head import RememberedHead
 
 EMPTY_LINE: Final = b"\r\n\r\n"
 EMPTY_LINES_PER_TURN: Final = 256  # about 0.6 ms
 FRAMING: Final = (b"content-length", b"transfer-encoding")
-KNOWN_NAMES: Final = 512  # header spellings remembered per server; callers choose names, so the memory has a lid
-
-
-class RequestHead(msgspec.Struct, frozen=True, gc=False):
-    """What a request says before its body."""
-
-    start_line: RequestStartLine
-    headers: HTTPHeaders
-    content_length: int  # 0 when the body is chunked
-    chunked: bool
-    keep_alive: bool
-    expects_continue: bool
-
-
-class RequestHeaders(HTTPHeaders):
-    """Tornado's headers, decoded when asked for: most of what a client sends is never read."""
-
-    def __init__(self, values: dict[str, list[bytes]]) -> None:
-        self._values = values  # by names in Http-Header-Case
-        self._lists: dict[str, list[str]] | None = None
-
-    # The two attributes that every Tornado 6 has; a test compares the result with HTTPHeaders.parse.
-
-    @property
-    def _as_list(self) -> dict[str, list[str]]:  # type: ignore[override]
-        if self._lists is None:
-            self._lists = {name: [_text(value) for value in values] for name, values in self._values.items()}
-        return self._lists
-
-    @cached_property
-    def _combined_cache(self) -> dict[str, str]:  # type: ignore[override]
-        return {}
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of `name`, at once if it begins with a capital, as all do here; several ones joined by commas."""
-        if self._lists is None:
-            raw = self._values.get(name)
-            if raw is None:
-                return default if name < "[" else super().get(name, default)
-            return raw[0].decode("latin-1").rstrip(" \t") if len(raw) == 1 else ",".join(map(_text, raw))
-        values = self._lists.get(name)
-        if values is None:
-            return default if name < "[" else super().get(name, default)
-        return values[0] if len(values) == 1 else ",".join(values)
-
-
-def _text(value: bytes) -> str:
-    return value.decode("latin-1").rstrip(" \t")
-
-
-class HeaderNames:
-    """What heads are made of, remembered: raw header names in Tornado's Http-Header-Case, and request lines."""
-
-    __slots__ = ("_known", "_lines")
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-        self._lines: dict[tuple[bytes, bytes, str], RequestStartLine] = {}
-
-    def read(self, pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
-        """Validated values by name, in the order of arrival."""
-        known = self._known
-        values: dict[str, list[bytes]] = {}
-        for raw, value in pairs:
-            name = known.get(raw) or self._learn(raw)
-            if name in values:
-                values[name].append(value)
-            else:
-                values[name] = [value]
-        return values
-
-    def start_line(self, method: bytes, url: bytes, version: str) -> RequestStartLine:
-        """The request line; 0.1 µs where making it takes 1.0, and it is nearly always one of a few."""
-        key = (method, url, version)
-        line = self._lines.get(key)
-        if line is None:
-            line = RequestStartLine(str(method, "latin-1"), _origin_form(url), "HTTP/" + version)
-            if len(self._lines) < KNOWN_NAMES and len(url) <= 64 and b"?" not in url:  # a query may hold a secret
-                self._lines[key] = line
-        return line
-
-    def _learn(self, raw: bytes) -> str:
-        name = "-".join(word.capitalize() for word in raw.decode("latin-1").split("-"))
-        if len(self._known) < KNOWN_NAMES and len(raw) <= 64:
-            self._known[raw] = name
-        return name
 
 
 class RequestParser:
@@ -132,9 +44,11 @@ class RequestParser:
         "_pieces",
         "_raw",
         "_remaining",
+        "_remembered",
         "_request",
         "_seen_head",
         "_tail",
+        "_unparsed",
         "_url",
         "complete",
         "head",
@@ -145,6 +59,7 @@ class RequestParser:
 
     def __init__(self, names: HeaderNames, *, max_header_bytes: int, max_header_count: int) -> None:
         self._names = names
+        self._remembered = RememberedHead()
         self._max_bytes = max_header_bytes
         self._max_count = max_header_count
         self._pieces: list[bytes] = []
@@ -170,6 +85,7 @@ class RequestParser:
         )
         self._tail = b""  # up to three bytes that may begin an empty line
         self._raw: bytearray | None = None  # the head so far, if it comes in pieces
+        self._unparsed = False  # whether llhttp was spared this request, whose head was that of the one before it
         self._request: tuple[bytes, str] | None = None  # method and version, where llhttp itself has forgotten them
         self._url.clear()
         self._fields.clear()
@@ -199,21 +115,34 @@ class RequestParser:
             if not self._idle_bytes and (found := data.find(EMPTY_LINE, start, stop)) >= 0:
                 # Nearly always: a head in one piece, read without the loop below.
                 end = found + 4
+                head = self._remembered.again(data, start, end)
+                if head is not None and end - start <= self._max_bytes:
+                    self._unparsed = True
+                    self.head, self._remaining = head, head.content_length
+                    self.complete = not self._remaining
+                    return end
                 self._execute(data, start, end)
                 if self._seen_head and end - start <= self._max_bytes:
                     # Header lines, the request line and the empty one end as many times as there are names, or else a
                     # name came twice, or something unusual is about: then the head is read again, name by name.
                     lines = len(self._fields) + 2
                     plain = data.count(b"\n", start, end) == lines and data.count(b"\r", start, end) == lines
-                    self._build_head(None if plain else bytes(data[start:end]))
+                    raw = bytes(data[start:end])
+                    head = self._build_head(None if plain else raw)
+                    if plain and self._request is None:  # no upgrade was ignored
+                        self._remembered.keep(head, raw)
                     return end
                 self._bound(data, start, end)
                 self._raw = data[start:end]
                 start = end
         elif not self._chunked:
             end = min(stop, start + self._remaining)
-            self._execute(data, start, end)
             self._remaining -= end - start
+            if self._unparsed:
+                self._pieces.append(bytes(memoryview(data)[start:end]))
+                self.complete = not self._remaining
+            else:
+                self._execute(data, start, end)
             return end
         by_empty_line = awaits_head or self._chunked
         turns = EMPTY_LINES_PER_TURN
@@ -293,7 +222,7 @@ class RequestParser:
 
     # The head, checked once it is whole.
 
-    def _build_head(self, raw: bytes | None) -> None:
+    def _build_head(self, raw: bytes | None) -> RequestHead:
         """Make `head` of what llhttp has told, or of `raw`, the head's own bytes, where that is not all."""
         llhttp = self._llhttp
         assert llhttp is not None
@@ -308,20 +237,21 @@ class RequestParser:
         if version == "1.1" if hosts is None else len(hosts) > 1:
             raise BadRequest("A request needs exactly one Host header")
         self._chunked = "Transfer-Encoding" in lines
-        if self._chunked and (version == "1.0" or _text(lines["Transfer-Encoding"][0]).lower() != "chunked"):
+        if self._chunked and (version == "1.0" or text_of(lines["Transfer-Encoding"][0]).lower() != "chunked"):
             raise BadRequest("The only transfer encoding is chunked, in HTTP/1.1")
         self._remaining = int(lines["Content-Length"][0]) if "Content-Length" in lines else 0
-        self.head = RequestHead(
+        head = self.head = RequestHead(
             self._names.start_line(method, b"".join(self._url), version),
             RequestHeaders(lines),
             self._remaining,
             self._chunked,
             self._keep_alive,
-            "Expect" in lines and version == "1.1" and _text(lines["Expect"][0]).lower() == "100-continue",
+            "Expect" in lines and version == "1.1" and text_of(lines["Expect"][0]).lower() == "100-continue",
         )
         self._raw = None
         self._tail = b""
         self._idle_bytes = 0
+        return head
 
 
 class _Pairs:
@@ -334,14 +264,3 @@ class _Pairs:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.found.append((name, value))
-
-
-def _origin_form(url: bytes) -> str:
-    """The path and query of a request target; the absolute form of proxies loses its scheme and authority."""
-    target = url.decode("latin-1")
-    if target[:1] == "/" or "://" not in target:
-        return target
-    rest = target.split("://", 1)[1]
-    slash = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
-    path = rest[slash:]
-    return path if path.startswith("/") else "/" + path

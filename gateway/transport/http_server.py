@@ -25,7 +25,7 @@ from tornado.httputil import HTTPServerConnectionDelegate
 from gateway.errors import GatewayError
 from gateway.transport.http_connection import Connection
 from gateway.transport.http_exchange import Refusal
-from gateway.transport.http_parser import HeaderNames
+from gateway.transport.http_head import HeaderNames
 
 WATCH_INTERVAL: Final = 0.1  # seconds between looks at connections that do not read, for a client that left
 

@@ -11,7 +11,8 @@ from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from gateway.errors import BadRequest
-from gateway.transport.http_parser import HeaderNames, RequestHeaders, RequestParser
+from gateway.transport.http_head import HeaderNames, RequestHeaders
+from gateway.transport.http_parser import RequestParser
 
 pytestmark = pytest.mark.gen_test
 
