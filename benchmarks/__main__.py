@@ -1,7 +1,7 @@
 """`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE.
 
-Beside it `growth` measures cost as work grows, `plot` draws both, `costs` and `scale` reckon for larger sites; each
-tells of itself with --help.
+Beside it `growth` measures cost as work grows, `targets` judges and `plot` draws what was measured, `costs` and `scale`
+reckon for larger sites; each tells of itself with --help.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks.rounds import Plan, Sample, run_scenario
 from benchmarks.scale import scale
 from benchmarks.scenarios import Scenario, all_scenarios
 from benchmarks.start import prepare
+from benchmarks.targets import targets
 
 
 @click.command()
@@ -54,7 +55,7 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all).
 
-    Other commands: growth, plot, costs, scale.
+    Other commands: growth, targets, plot, costs, scale.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -136,7 +137,8 @@ class Bench(click.Group):
         return super().parse_args(ctx, args if args and args[0] in self.commands else ["compare", *args])
 
 
-bench = Bench("benchmarks", commands={"compare": main, "growth": growth, "plot": plot, "costs": costs, "scale": scale})
+COMMANDS = {"compare": main, "growth": growth, "targets": targets, "plot": plot, "costs": costs, "scale": scale}
+bench = Bench("benchmarks", commands=COMMANDS)
 
 
 if __name__ == "__main__":
