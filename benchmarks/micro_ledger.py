@@ -19,6 +19,7 @@ from gateway.auth import ApiKey, Authenticator
 from gateway.keys import Keys
 from gateway.ledger import Ask, GroupLimits, Ledger, Outcome
 from gateway.store import EmbeddedServer, Store
+from gateway.usage import Usage
 
 PEPPER = b"benchmark pepper, not a secret"
 CALLS = 640  # of one round
@@ -27,7 +28,7 @@ NO_LIMITS: dict[str, GroupLimits] = {}
 LIMITS = {"default": GroupLimits(rpm=100_000_000, tpm=900_000_000, concurrency=1_000_000)}
 EVERYONE = frozenset({"default"})
 Figures = tuple[float, float]
-OUTCOME = Outcome(1234, provider="openai", model="gpt-5-mini", usage={"in_text": 812, "out_text": 204}, tokens=1016)
+OUTCOME = Outcome(1234, provider="openai", model="gpt-5-mini", usage=Usage(in_text=812, out_text=204), tokens=1016)
 
 
 async def redis_microseconds(store: Store) -> float:

@@ -182,8 +182,8 @@ async def _rewritten(store: Store) -> None:
 
 async def write_lines(store: Store, key: NewKey, count: int) -> None:
     """So many settled calls into the ledger of the key's account."""
-    hold = (resources.files("gateway.ledger") / "lua" / "hold.lua").read_text(encoding="utf-8")
-    script, name = Script(hold + FILL), slot(key.account)
+    line = (resources.files("gateway.ledger") / "lua" / "line.lua").read_text(encoding="utf-8")
+    script, name = Script(line + FILL), slot(key.account)
     for start in range(0, count, LINES_AT_ONCE):
         most = min(LINES_AT_ONCE, count - start)
         await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])

@@ -64,13 +64,18 @@ def _turn(scenario: Scenario, contender: Contender, number: int, plan: Plan) -> 
         try:
             with _started(scenario, contender, batch[0].workers, plan) as (server, place):
                 while left:
-                    taken = measure(left[0].load, server, place, plan)
+                    taken = measure(left[0].load, server, place, _settled(plan, left[0]))
                     yield _sample(scenario, left.pop(0), contender, number, taken)
         except BenchFault as fault:  # the other contenders go on
             for point in left:
                 yield Sample(
                     scenario=scenario.name, point=point.name, contender=contender.name, round=number, faults=str(fault)
                 )
+
+
+def _settled(plan: Plan, point: Point) -> Plan:
+    """The plan with as much warm-up as the point needs."""
+    return msgspec.structs.replace(plan, warmup=max(plan.warmup, point.settles))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     load: Load
     workers: int = 1
+    settles: float = 0  # seconds of warm-up that it needs at least
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,9 @@ STREAMS = Scenario(
         Point(
             name=f"{streams} × {interval} ms",
             load=Load(mode="streams", connections=streams, model=f"mock-100x{interval}", chunks=100),
+            # Streams begin at random within half of the warm-up. In less than their own length they would stay a herd,
+            # each thousand starting in the same second; this way as many start in any second.
+            settles=2 * 100 * interval / 1000,
         )
         for streams, interval in ((100, 20), (1000, 50))
     ),

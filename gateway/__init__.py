@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from gateway.secret import Secret
     from gateway.sse import Event, EventParser
+    from gateway.text_lane import LanedStream, TextLane
     from gateway.transport.multipart import Multipart
     from gateway.transport.upstream import Answer, Upstream
     from gateway.usage import Usage, completion_usage
@@ -84,6 +85,7 @@ __all__ = [
     "ImageRequest",
     "ImageUsage",
     "Images",
+    "LanedStream",
     "Multipart",
     "PromptTokensDetails",
     "Provider",
@@ -94,6 +96,7 @@ __all__ = [
     "SpeechRequest",
     "SpeechUsage",
     "Target",
+    "TextLane",
     "Timeouts",
     "ToolCall",
     "ToolCallDelta",
@@ -139,6 +142,7 @@ _HOME = {
     "ImageRequest": "gateway.schemas.images",
     "ImageUsage": "gateway.schemas.images",
     "Images": "gateway.provider",
+    "LanedStream": "gateway.text_lane",
     "Multipart": "gateway.transport.multipart",
     "PromptTokensDetails": "gateway.schemas.chat_response",
     "Provider": "gateway.provider",
@@ -149,6 +153,7 @@ _HOME = {
     "SpeechRequest": "gateway.schemas.speech",
     "SpeechUsage": "gateway.schemas.speech",
     "Target": "gateway.provider",
+    "TextLane": "gateway.text_lane",
     "Timeouts": "gateway.provider",
     "ToolCall": "gateway.schemas.chat_response",
     "ToolCallDelta": "gateway.schemas.chat_response",

@@ -2,11 +2,15 @@
 
 `EventParser.feed` takes bytes as they arrive and returns the events they complete; `flush` returns what the end of the
 body leaves. It accepts LF, CRLF and CR, comments, a BOM, `data:` with or without a space, and data over several lines.
+`Mould` cuts the texts out of events that differ in nothing else.
 Sharp edge: events without data are dropped, though the standard would dispatch some of them; no JSON dialect means one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
 from msgspec import Struct
 
 from gateway.errors import UpstreamInvalidResponse
@@ -18,6 +22,10 @@ DONE = b"data: [DONE]\n\n"
 MAX_EVENT_BYTES = 8 * 1024 * 1024  # of one line, and of all data lines of one event
 
 _BOM = b"\xef\xbb\xbf"
+_PROBE = "\0probe\0"  # never the text of an event
+
+_encode = msgspec.json.Encoder().encode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def encode_data(payload: bytes) -> bytes:
@@ -61,6 +69,11 @@ class EventParser:
             if events is not None:
                 return events
         return self._feed_lines(chunk)
+
+    @property
+    def between_events(self) -> bool:
+        """Whether the next byte begins a new event."""
+        return self._started and not (self._rest or self._lines or self._name or self._after_cr)
 
     def flush(self) -> list[Event]:
         """The event that the end of the body completes, if any; half a line counts only when it is the done marker."""
@@ -134,3 +147,34 @@ def _usual_events(chunk: bytes) -> list[Event] | None:
     if chunk.count(b"\n") != 2 * len(parts):
         return None  # a comment, another field, or data over several lines hides in between
     return [Event(part) for part in parts if part and not part.isspace()]
+
+
+class Mould:
+    """Events whose data is one JSON document over and over, but for one string in it: before that, and after.
+
+    What stands between the two is one whole JSON string, or the event is of another mould; and a document in which one
+    string takes another's place stays the same in the rest, which so needs no reading. 0.7 µs an event of 300 bytes,
+    where the parser and a typed decode take 2.
+    """
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self._before = b'data: %b"' % before
+        self._after = b'"%b\n\n' % after
+        self._between = self._after + self._before
+
+    @classmethod
+    def of(cls, data: bytes, text: str, read: Callable[[bytes], str | None]) -> Mould | None:
+        """The mould of an event in which `read` finds `text`, or None if it stands there in an unusual spelling."""
+        before, _, after = data.partition(_encode(text))
+        return cls(before, after) if read(before + _encode(_PROBE) + after) == _PROBE else None
+
+    def texts(self, chunk: bytes) -> list[str] | None:
+        """The strings of a chunk that holds whole events of this mould and nothing else; else None."""
+        before, after = self._before, self._after
+        if not (chunk.startswith(before) and chunk.endswith(after)):
+            return None
+        inner = chunk[len(before) : -len(after)]
+        try:
+            return [_decode_text(b'"%b"' % text) for text in inner.split(self._between)]
+        except (msgspec.MsgspecError, ValueError):
+            return None

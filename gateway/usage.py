@@ -75,6 +75,27 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         """All completion tokens."""
         return self.out_text + self.out_reasoning + self.out_audio + self.out_image
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing in it but requests and plain text."""
+        return not (
+            self.in_cached
+            or self.in_cache_write_short
+            or self.in_cache_write_long
+            or self.in_audio
+            or self.in_audio_cached
+            or self.in_image
+            or self.out_reasoning
+            or self.out_audio
+            or self.out_image
+            or self.images is not None
+            or self.characters
+            or self.audio_seconds_in
+            or self.audio_seconds_out
+            or self.search_units
+            or self.web_searches
+        )
+
     @classmethod
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object, whose details are parts of its totals."""

@@ -35,7 +35,7 @@ LAYERS = [
     {"provider", "secret_watch", "settings", "price", "receipt", "estimate"},
     {"shaping"},
     {"forms"},
-    {"usage", "fold", "relay", "settings_check", "price_table"},
+    {"usage", "fold", "relay", "text_lane", "settings_check", "price_table"},
     {"sse", "schemas", "toml_reader", "upstream_errors"},
     {
         "caller_headers",

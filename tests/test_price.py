@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.money import NANO
 from gateway.price import Price, price_on
@@ -38,6 +39,13 @@ UNITS = {
     "audio_seconds_in": "per_second_in",
     "audio_seconds_out": "per_second_out",
 }
+PLAIN = (
+    "requests",
+    "in_text",
+    "out_text",
+    "estimated",
+    "provider_cost",
+)  # what a price of text alone looks at, or none
 AMOUNTS = sorted({key for keys in TOKENS.values() for key in keys} | set(UNITS.values()))
 
 
@@ -130,6 +138,22 @@ USAGES = st.builds(
 @given(PRICES, USAGES, st.sampled_from([None, "flex", "priority", "default"]))
 def test_cost_is_the_fraction_rounded_up_once(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
     assert price_of(**document).cost(usage, service_tier=tier) == reference(document, usage, tier)
+
+
+SPARSE = st.fixed_dictionaries({}, optional=dict.fromkeys(TOKENS, COUNTS)).map(lambda counts: Usage(**counts))  # type: ignore[arg-type]
+
+
+@settings(max_examples=500, deadline=None)
+@given(PRICES, SPARSE, st.sampled_from([None, "flex", "priority", "default"]))
+def test_cost_of_a_few_kinds_is_the_same_sum(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
+    assert price_of(**document).cost(usage, service_tier=tier) == reference(document, usage, tier)
+
+
+@pytest.mark.parametrize("field", [field for field in structs.fields(Usage) if field.name not in PLAIN])
+def test_usage_of_anything_beside_plain_text_is_not_plain(field: structs.FieldInfo) -> None:
+    assert Usage(requests=0, in_text=1, out_text=2, estimated=True, provider_cost=3).is_plain
+    counted = ImageCount(1) if field.name == "images" else 1
+    assert not Usage(**{field.name: counted}).is_plain  # type: ignore[arg-type]
 
 
 @settings(max_examples=200, deadline=None)

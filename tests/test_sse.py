@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, encode_data
+from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, Mould, encode_data
 
 
 def events_of(*pieces: bytes) -> list[Event]:
@@ -96,3 +99,90 @@ def test_no_bytes_make_the_parser_fail(pieces: list[bytes]) -> None:
 def test_empty_piece_between_the_halves_of_a_crlf_makes_no_third_line_end() -> None:
     """What aiohttp never sends, but hypothesis did."""
     assert data_of(b"data: 1\r", b"", b"\ndata: 2\r\n\r\n") == [b"1\n2"]
+
+
+BEFORE, AFTER = b'{"id":"x","delta":{"content":', b'},"n":null}'
+
+
+def content_of(data: bytes) -> str | None:
+    try:
+        text = msgspec.json.decode(data)["delta"]["content"]
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError):
+        return None
+    return text if isinstance(text, str) else None
+
+
+def shaped(*tokens: bytes) -> bytes:
+    """Events of one mould, with `tokens` where its string stands."""
+    return b"".join(encode_data(BEFORE + token + AFTER) for token in tokens)
+
+
+def mould() -> Mould:
+    made = Mould.of(BEFORE + b'"Hi"' + AFTER, "Hi", content_of)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [
+        (shaped(b'"a"'), ["a"]),
+        (shaped(b'"a"', b'""', b'" b"'), ["a", "", " b"]),
+        (shaped(rb'"\"\n\u00e9\ud83d\ude00\/"'), ['"\n\u00e9\U0001f600/']),
+        (shaped('"é\U0001f600"'.encode()), ["é\U0001f600"]),
+        (shaped(rb'"data: {\"id\"\n\n"'), ['data: {"id"\n\n']),
+        (shaped(b"null"), None),
+        (shaped(b"7"), None),
+        (shaped(b' "a"'), None),
+        (shaped(b'"a"\n'), None),
+        (shaped(b'"a\nb"'), None),
+        (shaped(b'"a\rb"'), None),
+        (shaped(b'"a","role":"b"'), None),
+        (shaped(b'"a\\"'), None),
+        (shaped(b'"\xff"'), None),
+        (shaped(b'"\xed\xa0\x80"'), None),
+        (shaped(rb'"\ud800"'), None),
+        (shaped(b'"a"')[:-1], None),
+        (shaped(b'"a"')[1:], None),
+        (shaped(b'"a"') + b": ping\n\n", None),
+        (shaped(b'"a"') + b": ping\n\n" + shaped(b'"b"'), None),
+        (shaped(b'"a"') + DONE, None),
+        (shaped(b'"a"').replace(b'"x"', b'"y"'), None),
+        (shaped(b'"a"').replace(b"null", b"1"), None),
+        (b"", None),
+    ],
+)
+def test_mould_cuts_out_strings_and_nothing_else(chunk: bytes, expected: list[str] | None) -> None:
+    assert mould().texts(chunk) == expected
+
+
+@given(st.lists(st.binary(max_size=12) | st.text(max_size=12).map(lambda text: json.dumps(text)[1:-1].encode())))
+def test_what_a_mould_reads_is_what_the_parser_and_the_decoder_read(inner: list[bytes]) -> None:
+    chunk = shaped(*(b'"%b"' % text for text in inner))
+    texts = mould().texts(chunk)
+    if texts is not None:
+        documents = [msgspec.json.decode(event.data) for event in events_of(chunk)]
+        assert documents == [{"id": "x", "delta": {"content": text}, "n": None} for text in texts]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"delta":{"content":"H\\u0069"}}',  # spelled otherwise
+        b'{"id":"Hi","delta":{"content":"Hi"}}',  # found elsewhere first
+        b'{"id":"\\"Hi","delta":{"content":"\\u0048i"}}',  # inside of another string
+        b'{"delta":{"content":"Hi"},"delta":{"content":"Hi"}}',  # said twice
+    ],
+)
+def test_mould_is_not_made_where_its_string_is_not_certain(data: bytes) -> None:
+    assert content_of(data) == "Hi"
+    assert Mould.of(data, "Hi", content_of) is None
+
+
+def test_parser_knows_when_the_next_byte_begins_an_event() -> None:
+    parser = EventParser()
+    known = []
+    for piece in (b"data: 1\n\n", b"da", b"ta: 2\n", b"\n", b"event: x\n", b"data: 3\n\n", b"data: 4\n\n\r"):
+        parser.feed(piece)
+        known.append(parser.between_events)
+    assert known == [True, False, False, True, False, True, False]

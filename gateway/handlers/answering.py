@@ -17,6 +17,7 @@ from gateway.catalog import Model
 from gateway.errors import GatewayError, NoHealthyUpstream, UnsupportedParameter
 from gateway.foreign import TURN, give_way
 from gateway.handlers.inference import InferenceHandler
+from gateway.handlers.text_relay import TextRelay, open_lane
 from gateway.ledger.board import Place
 from gateway.relay import EventStream
 from gateway.routing.dispatch import Opened
@@ -84,15 +85,8 @@ class AnsweringHandler(InferenceHandler[R]):
     async def call_whole(self, call: Call, attempt: Callable[[Fitted[R]], Awaitable[T]]) -> T:
         """The first whole answer that `attempt` gets from a candidate; the headers then say who served."""
         started = time.monotonic()
-
-        async def checked(fitted: Fitted[R]) -> T:
-            answer = await attempt(fitted)
-            if not isinstance(answer, self.answers):  # here, where another target can still be tried
-                raise TypeError(f"a whole answer is a {self.answers.__name__}, not a {type(answer).__name__}")
-            return answer
-
         try:
-            answer = await self.gateway.dispatcher.call(self.fitted, checked, call.attempts)
+            answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts, kind=self.answers)
         finally:
             call.upstream_waited = time.monotonic() - started
         self.describe(call)
@@ -117,6 +111,7 @@ class AnsweringHandler(InferenceHandler[R]):
         rest, stream = opened.rest, self.stream
         assert stream is not None
         place: Place | None = None  # where it is noted what was delivered, in case this worker is killed
+        beside: TextRelay | None = None  # once there is a shorter way for text
         taken, started = 0, time.monotonic()
         try:
             while item is not None:
@@ -128,6 +123,7 @@ class AnsweringHandler(InferenceHandler[R]):
                     if call.first_token is None and shaper.content_started:
                         call.first_token = call.since_start()
                         place = self.note_delivery(call)
+                        beside = open_lane(rest, call, shaper=shaper, stream=stream, place=place, allowance=allowance)
                     if place is not None:
                         place.delivered(shaper.delivered_units)
                     slow = stream.send(frames)
@@ -137,6 +133,9 @@ class AnsweringHandler(InferenceHandler[R]):
                 if not taken % TURN or self.told_to_end():
                     await give_way()
                 item = await anext(rest, None)
+                if beside is not None and beside.slow is not None:
+                    slow, beside.slow = beside.slow, None
+                    await slow
             return shaper.close()
         except GatewayError as error:
             self.gateway.dispatcher.failed(opened.candidate, error)
@@ -146,6 +145,8 @@ class AnsweringHandler(InferenceHandler[R]):
             raise self.gateway.dispatcher.contain(opened.candidate, error) from error
         finally:
             call.upstream_waited += time.monotonic() - started  # before the settlement, which tells the metrics
+            if beside is not None:
+                beside.close()
             await self._close(opened)
 
     def end_stream(self, call: Call, last: bytes) -> None:

@@ -16,7 +16,6 @@ from gateway.estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with
 from gateway.handlers.answering import AnsweringHandler
 from gateway.handlers.terms import Terms
 from gateway.ledger.board import Place
-from gateway.price import Price
 from gateway.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.fitting import Fitted
@@ -59,11 +58,12 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         return bool(request.stream)
 
     def price(self, request: ChatRequest, model: Model) -> Terms[ChatRequest]:
+        wanted, choices = request.max_output, request.n or 1
         prompt = chat_prompt(request, factor=model.token_factor)
-        _check_output_limit(request, model)
-        _check_window(request, model, prompt.tokens)
+        tokens = prompt.tokens
+        _check_output_limit(request, model, wanted)
+        _check_window(model, tokens, wanted or 0)
         self.fit(request, model)
-        wanted = request.max_output
         self.bounded = wanted is not None
         reserve = longest = model.reserve_output(wanted)
         if not (self.bounded or request.stream):
@@ -78,14 +78,18 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
                 in_text=prompt.text,
                 in_image=prompt.image,
                 in_audio=prompt.audio,
-                audio_seconds_in=_seconds(prompt.audio, model.price),
+                audio_seconds_in=_seconds(prompt.audio, model),
                 estimated=True,
             ),
-            _worst(request, prompt, longest, price=model.price),
-            self._ceiling(request, model, media=prompt.media),
+            _worst(request, prompt, longest * choices, model=model),
+            # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
+            (
+                self.body_size + MEDIA_CEILING * (1 + prompt.media),
+                max(wanted or 0, model.max_output_tokens or 0) * choices + REASONING_CEILING,
+            ),
             service_tier=request.service_tier,
             # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
-            tokens=with_safety(prompt.tokens) + reserve * request.choices,
+            tokens=with_safety(tokens) + reserve * choices,
         )
 
     def lower(self, terms: Terms[ChatRequest], amount: int) -> Terms[ChatRequest] | None:
@@ -105,11 +109,6 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         self.bounded = True
         self.fitted = [_with_output_limit(fitted, tokens) for fitted in self.fitted]
         self.set_header("x-gateway-max-tokens", str(tokens))
-
-    def _ceiling(self, request: ChatRequest, model: Model, *, media: int) -> tuple[int, int]:
-        # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
-        output = max(request.max_output or 0, model.max_output_tokens or 0) * request.choices
-        return self.body_size + MEDIA_CEILING * (1 + media), output + REASONING_CEILING
 
     # The answer ------------------------------------------------------------------------------------------------------
 
@@ -219,8 +218,8 @@ def _with_output_limit(fitted: Fitted[ChatRequest], tokens: int) -> Fitted[ChatR
     return structs.replace(fitted, request=structs.replace(request, fields=fields, **limits))
 
 
-def _check_output_limit(request: ChatRequest, model: Model) -> None:
-    limit, wanted = model.max_output_tokens, request.max_output
+def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) -> None:
+    limit = model.max_output_tokens
     if limit is not None and wanted is not None and wanted > limit:
         raise OutOfRange(
             f"max_tokens is too large: {wanted}. This model supports at most {limit} completion tokens.",
@@ -229,24 +228,23 @@ def _check_output_limit(request: ChatRequest, model: Model) -> None:
         )
 
 
-def _check_window(request: ChatRequest, model: Model, estimate: int) -> None:
+def _check_window(model: Model, estimate: int, output: int) -> None:
     """Refuse what cannot fit; within a factor of two an estimate proves nothing, and the upstream decides."""
     window = model.context_window
-    if window is not None and estimate // 2 + (request.max_output or 0) > window:
+    if window is not None and estimate // 2 + output > window:
         raise ContextLengthExceeded(
             f"The messages and the requested output exceed this model's context length of {window} tokens.",
             param="messages",
         )
 
 
-def _seconds(audio: int, price: Price) -> float:
+def _seconds(audio: int, model: Model) -> float:
     """Seconds of sound in a prompt, where they are what is paid for."""
-    return audio / AUDIO_PER_SECOND if price.per_second_in else 0.0
+    return audio / AUDIO_PER_SECOND if audio and model.price.per_second_in else 0.0
 
 
-def _worst(request: ChatRequest, prompt: PromptEstimate, output: int, *, price: Price) -> Usage:
-    """What may be used at most: the prompt's estimate with its margin, and `output` tokens for each choice."""
-    tokens = output * request.choices
+def _worst(request: ChatRequest, prompt: PromptEstimate, tokens: int, *, model: Model) -> Usage:
+    """What may be used at most: the prompt's estimate with its margin, and `tokens` of output."""
     if not (prompt.media or request.modalities):  # text in and out
         return Usage(in_text=with_safety(prompt.text), out_text=tokens, estimated=True)
     speaks = "audio" in (request.modalities or ())
@@ -255,7 +253,7 @@ def _worst(request: ChatRequest, prompt: PromptEstimate, output: int, *, price: 
         in_text=with_safety(prompt.text),
         in_image=with_safety(prompt.image),
         in_audio=audio,
-        audio_seconds_in=_seconds(audio, price),
+        audio_seconds_in=_seconds(audio, model),
         out_text=0 if speaks else tokens,
         out_audio=tokens if speaks else 0,  # nobody knows how much of it is sound
         estimated=True,

@@ -48,13 +48,13 @@ class Admission:
             links, script, arguments=self._arguments, answered=self._answered, failed=self._failed
         )
 
-    async def admit(self, ask: Ask) -> Hold:
+    def admit(self, ask: Ask) -> asyncio.Future[Hold]:
         """A hold, or the error that says why not; a refusal has used up nothing."""
         if ask.hold < 0 or ask.tokens < 0:
             raise errors.InternalError(detail=f"{ask.rid} asks for {ask.hold} nano and {ask.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
         self._batches.put(ask.key.account, (ask, future))
-        return await future
+        return future
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
         batch.group = group = self._group_of.get(batch.account, "default")

@@ -1,4 +1,4 @@
-"""All asks, and all settlements, of one event-loop tick share one script call per account.
+"""The asks, and the settlements, of one event-loop tick share script calls: one per account and sixteen of them.
 
 Measured on one of two shared cores (benchmarks/micro_ledger.py), µs per call without limits: 64 asks of one account
 cost Redis 8 each and the worker 9, asyncio's task included; 64 asks of 64 accounts 30 and 14; settlements 14 and 11
@@ -21,7 +21,9 @@ from gateway.transport.redis_link import RedisReplyError, Script
 Item = TypeVar("Item")
 Argument = str | bytes | int
 
-MOST = 64  # items of one script call: bounds how long Redis is busy with it, well under a millisecond
+#: Items that leave without waiting for their tick to end, so that the store works on them while the worker goes on with
+#: the rest: 64 connections that ask all at once got 6,400 answers a second with whole ticks, and 8,500 this way.
+ENOUGH = 16
 
 
 class Batch(Generic[Item]):
@@ -37,7 +39,7 @@ class Batch(Generic[Item]):
 
 
 class Batches(Generic[Item]):
-    """Collects items until the tick ends and sends each account's to its script.
+    """Collects items until the tick ends, or there are enough of them, and sends each account's to its script.
 
     `arguments` makes the ARGV of a batch; `answered` gets the reply, `failed` the error; one of them is always called.
     """
@@ -59,10 +61,11 @@ class Batches(Generic[Item]):
         self._failed = failed
         self._before = before
         self._waiting: dict[str, list[Item]] = {}
+        self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, account: str, item: Item) -> None:
-        """Send `item` at the end of this tick."""
+        """Send `item` at the end of this tick, or sooner."""
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -71,17 +74,21 @@ class Batches(Generic[Item]):
             waiting[account] = [item]
         else:
             items.append(item)
+        self._count += 1
+        if self._count == ENOUGH:
+            accounts = list(waiting)
+            self._flush()
+            for name in accounts:
+                self._links.link(slot(name)).flush()
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        if not waiting:  # they were enough before the tick had ended
+            return
         if self._before is not None:
             self._before(waiting)
         for account, items in waiting.items():
-            if len(items) <= MOST:
-                self.send(Batch(account, items))
-            else:
-                for start in range(0, len(items), MOST):
-                    self.send(Batch(account, items[start : start + MOST]))
+            self.send(Batch(account, items))
 
     def send(self, batch: Batch[Item]) -> None:
         """Send a batch now."""

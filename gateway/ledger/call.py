@@ -5,10 +5,12 @@ Amounts are nano currency units (1e-9), never negative here; times are Redis's o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+
+from gateway.usage import Usage
 
 if TYPE_CHECKING:
     from gateway.auth import ApiKey
@@ -48,7 +50,7 @@ class Outcome(Struct, frozen=True):
     amount: int
     provider: str = ""
     model: str = ""  # the upstream's name of it
-    usage: dict[str, Any] = {}
+    usage: Usage | None = None
     tokens: int = 0  # true total, which corrects the token limits
     estimated: bool = False
     attempts: int = 1
@@ -75,7 +77,7 @@ class LineMeta(Struct, omit_defaults=True):
     model: str
     provider: str = ""
     upstream: str = ""
-    usage: dict[str, Any] = {}
+    usage: Usage | None = None  # its counts that are not zero
     estimated: bool = False
     attempts: int = 0
     outcome: str = ""

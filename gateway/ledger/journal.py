@@ -90,7 +90,7 @@ class Journal:
 
     def append(self, entries: list[Entry]) -> int:
         """Write entries and return their segment; NOWHERE when the disk refuses, which is logged."""
-        lines = b"".join(_encoder.encode(entry) + b"\n" for entry in entries)
+        lines = _encoder.encode_lines(entries)
         try:
             segment = self._open_segment()
             written = os.write(segment.descriptor, lines)

@@ -116,6 +116,14 @@ class Ledger:
         """Release everything: nothing was delivered. On its way before this returns."""
         return self._booking.void(hold)
 
+    def book(self, hold: Hold, outcome: Outcome | None) -> None:
+        """Settle, or void without an outcome, for a caller that does not wait: what fails is logged."""
+        self._booking.book(hold, outcome)
+
+    async def drain(self) -> None:
+        """Wait until all that was booked so far is in the store, in the journal, or logged as lost."""
+        await self._booking.drain()
+
     async def extend(self, hold: Hold, amount: int) -> None:
         """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey; Conflict if it is gone."""
         key = slot(hold.key.account)

@@ -61,7 +61,7 @@ EXTRA = ("upstream", "outcome", "price", "clamped", "reclaimed", "note")
 
 
 def read_line(id_: bytes, fields: list[bytes]) -> LedgerLine:
-    """A stream entry as a line; the order of its fields is fixed by hold.lua."""
+    """A stream entry as a line; the order of its fields is fixed by line.lua."""
     values = dict(zip(fields[::2], fields[1::2], strict=True))
     meta = values[b"meta"]
     return LedgerLine(

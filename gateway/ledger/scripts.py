@@ -13,16 +13,17 @@ from msgspec import Struct
 
 from gateway.transport.redis_link import RedisLink, Script
 
-SHARED = {  # parts each script starts with; the others stand alone
-    "admit": ("bucket", "hold", "rules"),
-    "explain": ("bucket", "hold", "rules"),
-    "settle": ("bucket", "hold"),
+# Parts each script starts with; the others stand alone. No more than it needs: every call makes every function anew.
+SHARED = {
+    "admit": ("bucket", "meter", "hold", "line", "expired", "rules"),
+    "explain": ("bucket", "meter", "hold", "rules"),
+    "settle": ("bucket", "line"),
     "beat": ("hold",),
     "extend": ("hold",),
-    "reclaim": ("hold",),
-    "credit": ("hold",),
-    "open": ("hold",),
-    "claim": ("hold",),
+    "reclaim": ("hold", "line", "expired"),
+    "credit": ("line",),
+    "open": ("line",),
+    "claim": ("hold", "line"),
 }
 
 

@@ -43,7 +43,7 @@ class Tab(Struct, array_like=True, frozen=True):
         """The settlement that its worker did not live to write."""
         usage = bill.usage(units)
         amount = min(bill.price.cost(usage, service_tier=bill.service_tier), MAX_AMOUNT)
-        meta = structs.replace(bill.meta, usage=msgspec.to_builtins(usage))
+        meta = structs.replace(bill.meta, usage=usage)
         tokens = usage.tokens_in + usage.tokens_out
         return Entry(
             self.account, self.rid, self.kid, "use", -amount, tokens, bill.at, msgspec.json.encode(meta).decode()

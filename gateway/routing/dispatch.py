@@ -77,9 +77,19 @@ class Dispatcher:
         self._budgets: dict[str, RetryBudget] = {}
         self._losers: set[asyncio.Task[Any]] = set()  # of races, until they have ended
 
-    def call(self, options: Sequence[F], attempt: Callable[[F], Awaitable[T]], tried: list[Candidate]) -> Awaitable[T]:
-        """The first answer that `attempt` yields; appends each candidate to `tried` before trying it."""
-        return self._walk(options, attempt, tried, whole=True)
+    def call(
+        self,
+        options: Sequence[F],
+        attempt: Callable[[F], Awaitable[T]],
+        tried: list[Candidate],
+        *,
+        kind: type = object,
+    ) -> Awaitable[T]:
+        """The first answer that `attempt` yields; appends each candidate to `tried` before trying it.
+
+        A provider whose answer is no `kind` has failed, and another one can still be tried.
+        """
+        return self._walk(options, attempt, tried, kind=kind)
 
     def open(
         self, options: Sequence[F], attempt: Callable[[F], AsyncIterator[T]], tried: list[Candidate]
@@ -95,7 +105,7 @@ class Dispatcher:
                 raise UpstreamTruncated() from None
             return Opened(option.candidate, first, stream)
 
-        return self._walk(options, first_item, tried, whole=False)
+        return self._walk(options, first_item, tried, kind=None)
 
     def may_go_on(self, model: Model, tried: Sequence[Candidate]) -> bool:
         """Whether a cut stream has an attempt left to be continued by; it is then counted."""
@@ -107,25 +117,35 @@ class Dispatcher:
     # Attempts --------------------------------------------------------------------------------------------------------
 
     async def _walk(
-        self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate], *, whole: bool
+        self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate], *, kind: type | None
     ) -> T:
         if not options:
             raise InternalError(detail="no candidates")
-        model = options[0].candidate.model
+        first = options[0].candidate
+        model, started = first.model, time.monotonic()
         budget = self._budget(model.name)
         budget.earn()
-        walk: Succession[F] = Succession(options, tried, budget)
-        option: F | None = walk.now
+        option: F | None = options[0]
+        walk: Succession[F] | None = None
+        if tried or model.hedge_after or not first.circuit.closed():
+            walk = Succession(options, tried, budget, started=started)
+            option = walk.now
+        else:
+            tried.append(first)
         told: GatewayError | None = None
         while option is not None:
             try:
+                if walk is None:  # nearly every call ends here and needs no succession: 0.5 µs
+                    return await self._attempt(option, run, kind=kind)
                 if model.hedge_after and walk.may_hedge():
-                    return await walk.in_time(self._hedged(option, run, walk, whole=whole))
-                return await walk.in_time(self._attempt(option, run, whole=whole))
+                    return await walk.in_time(self._hedged(option, run, walk, kind=kind))
+                return await walk.in_time(self._attempt(option, run, kind=kind))
             except GatewayError as error:
                 failure = error
             if told is None or failure.retryable or option.candidate.model is model:
                 told = failure  # what only a fallback finds wrong is no mistake of the caller's
+            if walk is None:
+                walk = Succession(options, tried, budget, started=started, begun=True)
             option = await walk.after(failure, self.metrics)
         assert told is not None
         try:
@@ -133,14 +153,19 @@ class Dispatcher:
         finally:
             del told, failure  # as in `contain`
 
-    async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, whole: bool) -> T:
-        """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors."""
+    async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
+        """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors.
+
+        `kind` is what a whole answer must be; None for a stream.
+        """
         candidate = option.candidate
         circuit = candidate.circuit
         started = time.monotonic()
         circuit.enter(started)
         try:
             answer = await run(option)
+            if kind is not None and not isinstance(answer, kind):
+                raise TypeError(f"a whole answer is a {kind.__name__}, not a {type(answer).__name__}")
         except GatewayError as error:
             circuit.leave()
             self.failed(candidate, error)
@@ -151,20 +176,22 @@ class Dispatcher:
             raise self.contain(candidate, error) from error
         now = time.monotonic()
         circuit.succeeded(now, now - started)
-        if whole:
+        if kind is not None:
             circuit.leave()
         return answer
 
-    async def _hedged(self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], *, whole: bool) -> T:
+    async def _hedged(
+        self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], *, kind: type | None
+    ) -> T:
         """Race a second target against one that has been silent for too long; the first answer wins."""
-        first = asyncio.create_task(self._attempt(option, run, whole=whole))
+        first = asyncio.create_task(self._attempt(option, run, kind=kind))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         won = False
         try:
             done, _ = await asyncio.wait({first}, timeout=option.candidate.model.hedge_after)
             rival = None if done else walk.hedge(self.metrics)
             if rival is not None:
-                runners[asyncio.create_task(self._attempt(rival, run, whole=whole))] = rival.candidate
+                runners[asyncio.create_task(self._attempt(rival, run, kind=kind))] = rival.candidate
             answer = await self._winner(runners, walk)
             won = True
             return answer

@@ -50,17 +50,21 @@ T = TypeVar("T")
 class Succession(Generic[F]):
     """The attempts of one call; it begins with the first option taken: `now`."""
 
-    def __init__(self, options: Sequence[F], tried: list[Candidate], budget: RetryBudget) -> None:
+    def __init__(
+        self, options: Sequence[F], tried: list[Candidate], budget: RetryBudget, *, started: float, begun: bool = False
+    ) -> None:
         self._tried = tried
         self._budget = budget
-        self._started = time.monotonic()
+        self._started = started
         self._model = options[0].candidate.model
-        self._untried: Sequence[F] = options
+        self._untried: Sequence[F] = options[1:]
         self._count = len(tried)  # more than none where a stream is continued
-        if options[0].candidate.circuit.closed():
-            self._untried = options[1:]
+        if begun:  # the first option is among the tried
+            self.now = options[0]
+        elif options[0].candidate.circuit.closed():
             self.now = self._enter(options[0])
         else:
+            self._untried = options
             self.now = self._take(self._first_ready(options))
 
     async def after(self, failure: GatewayError, metrics: Metrics) -> F | None:

@@ -121,12 +121,12 @@ def _check_history(request: ChatRequest) -> None:
     """Parts that can be served, answers that say something, tool results that answer an earlier call."""
     called: set[str] = set()
     for index, message in enumerate(request.messages):
-        if isinstance(message, UserMessage):
-            if isinstance(message.content, list):
+        if type(message) is UserMessage:
+            if type(message.content) is list:
                 _check_parts(message.content, index)
-        elif isinstance(message, AssistantMessage):
+        elif type(message) is AssistantMessage:
             _check_assistant(message, index, called)
-        elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+        elif type(message) is ToolMessage and message.tool_call_id not in called:
             raise InvalidValue(
                 f"Invalid 'messages[{index}].tool_call_id': no earlier assistant message called a tool with this id.",
                 param=f"messages[{index}].tool_call_id",

@@ -72,6 +72,7 @@ class ChatShaper:
         self._choices: list[_ChoiceShaper] = []
         self._last = ChatChunk()
         self._mould: _Mould | None = None
+        self._plain: ChatChunk | None = None  # the last chunk whose frame came out of the mould
 
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames that `chunk` amounts to; may be empty."""
@@ -133,10 +134,27 @@ class ChatShaper:
         mould = self._mould
         if mould is None or mould.index != index or mould.origin != (chunk.system_fingerprint, chunk.service_tier):
             mould = self._mould = self._cast(chunk, index)
-        self._last = chunk
+        self._last = self._plain = chunk
         choice.spoke = self.content_started = True
         self.delivered_units += len(text) if text.isascii() else text_units(text)
         return b"%b%b%b" % (mould.before, encoded, mould.after)
+
+    def more(self, like: ChatChunk, texts: list[str], *, below: float) -> bytes:
+        """What `feed` would make of chunks that are as `like`, the last one it was fed, but for these texts.
+
+        Nothing, and nothing has happened, where it would be something else or bring the units delivered up to `below`.
+        """
+        mould = self._mould
+        if like is not self._plain or mould is None or self._choices[mould.index].finish_reason is not None:
+            return b""
+        units, frames = self.delivered_units, []
+        for text in texts:
+            units += len(text) if text.isascii() else text_units(text)
+            frames.append(b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after))
+        if units >= below or "" in texts:
+            return b""
+        self._last, self.delivered_units = like, units
+        return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
         frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))

@@ -9,7 +9,7 @@ the upstream; a reader that is slow itself stops the carrier at `HIGH_WATER` ins
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTruncated, UpstreamUnreachable
@@ -19,6 +19,9 @@ from gateway.transport.http_client_deadlines import Deadlines
 HIGH_WATER: Final = 32 * 1024  # unread bytes at which the carrier is paused: one full read is enough
 LINGER: Final = 1.0  # seconds that the transport's trailer may take after the answer's own end marker
 LINGER_BYTES: Final = 64 * 1024  # and what it may consist of
+
+
+Lane = Callable[[bytes], bool]  # deals with a piece of the body at once, or says that it cannot
 
 
 class Carrier(Protocol):
@@ -43,6 +46,7 @@ class Incoming:
         "_deadlines",
         "_failure",
         "_idle",
+        "_lane",
         "_limit",
         "_loop",
         "_patience",
@@ -71,6 +75,7 @@ class Incoming:
         self._limit = -1  # of an answer that is wanted whole; -1 while pieces are wanted
         self._paused = False
         self._released = False
+        self._lane: Lane | None = None  # of the present wait
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._patience = timeouts.first_byte  # until the first byte of the body, then the idle timeout
@@ -101,6 +106,8 @@ class Incoming:
             self._limit -= len(piece)
             if self._limit < 0:
                 self.close()
+            return
+        if self._lane is not None and self._goes_past(self._lane, piece):
             return
         self._pieces.append(piece)
         self._size += len(piece)
@@ -179,13 +186,17 @@ class Incoming:
         if self._failure is not None and not self.status:
             raise self._failure
 
-    async def take(self) -> bytes:
-        """What has arrived since the last call, waiting for some; b"" at the end of the body."""
+    async def take(self, lane: Lane | None = None) -> bytes:
+        """What has arrived since the last call, waiting for some; b"" at the end of the body.
+
+        While it waits, pieces that `lane` takes go past it.
+        """
         pieces = self._pieces
         if not pieces and not self.ended:
             if self._paused:  # not before the last batch is used up: a stalled reader has one in memory, not two
                 self._resume()
             self._waits_from_now()
+            self._lane = lane
             await self._wait()
         if pieces:
             taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -236,6 +247,24 @@ class Incoming:
             if carrier is not None:
                 carrier.abort()
 
+    def _goes_past(self, lane: Lane, piece: bytes) -> bool:
+        """Whether `lane` took a piece that the reader was waiting for."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():  # cancelled, or to read an earlier piece
+            return False
+        try:
+            if not lane(piece):
+                return False
+        except Exception as error:
+            # A provider's code, called from the socket: what it raises is raised where the provider reads.
+            carrier = self._carrier
+            self.fail(error)
+            if carrier is not None:
+                carrier.abort()
+            return True
+        self._waits_from_now()
+        return True
+
     def _waits_from_now(self) -> None:
         self._since = now = self._loop.time()
         if now + self._patience < self._deadlines.next:  # seldom: then the common timer must be set anew
@@ -249,7 +278,7 @@ class Incoming:
             self.close()
             raise
         finally:
-            self._waiter = None
+            self._waiter = self._lane = None
             self._since = 0.0
 
     def _resume(self) -> None:

@@ -116,7 +116,7 @@ class RedisConnection(asyncio.Protocol):
     def _queue(self, command: bytes, future: asyncio.Future[Any], again: bytes) -> None:
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
             if self._deadline is None:
                 self._deadline = self._loop.call_at(self._tick.at + self._timeout, self._check)
         self._outgoing.append(command)
@@ -136,8 +136,8 @@ class RedisConnection(asyncio.Protocol):
                 self._outgoing.append(command)
                 self._waiting.append((future, Tick(called_at), command if may_move else b""))
         if self._waiting:
-            self._tick = Tick(0.0)  # none of theirs: `_flush` must not start their time afresh
-            self._loop.call_soon(self._flush)
+            self._tick = Tick(0.0)  # none of theirs: `flush` must not start their time afresh
+            self._loop.call_soon(self.flush)
             if self._deadline is not None:
                 self._deadline.cancel()
             self._deadline = self._loop.call_at(self._waiting[0][1].at + self._timeout, self._check)
@@ -189,8 +189,11 @@ class RedisConnection(asyncio.Protocol):
         if fate == REFUSED and reply.startswith("READONLY"):
             self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is queued now, rather than at the end of the tick."""
         outgoing, transport = self._outgoing, self._transport
+        if not outgoing:  # written before its tick had ended
+            return
         if self.lost.done() or transport is None or transport.is_closing():
             return  # what stays in _outgoing fails as never sent
         self._outgoing = []

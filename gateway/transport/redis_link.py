@@ -189,6 +189,11 @@ class RedisLink:
             return self._failed("too many commands in flight")
         return connection.send(command)
 
+    def flush(self) -> None:
+        """Write what was called in this tick now; what waits for a connection goes on waiting."""
+        if self._connection is not None:
+            self._connection.flush()
+
     def forward(self, command: bytes, future: asyncio.Future[Any], *, asking: bool = False) -> None:
         """Send a packed command that another server redirected here; `asking` for a slot that is still on its way."""
         if asking:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.request import getproxies, proxy_bypass
@@ -27,7 +27,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.provider import Timeouts
 from gateway.sse import Event, EventParser
 from gateway.transport.http_client_deadlines import Deadlines
-from gateway.transport.http_client_incoming import Incoming
+from gateway.transport.http_client_incoming import Incoming, Lane
 from gateway.transport.http_client_inflate import Inflater
 from gateway.transport.http_client_pool import Pool
 from gateway.transport.http_client_request import Address, RequestHead, RequestHeads, address_of, new_head
@@ -155,16 +155,23 @@ class Answer:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    async def read_events(self) -> list[Event]:
-        """The next events of a stream, all that have arrived and at least one; empty at the end of the body."""
+    async def read_events(self, past: Lane | None = None) -> list[Event]:
+        """The next events of a stream, all that have arrived and at least one; empty at the end of the body.
+
+        Bytes that begin with a new event and find this call waiting are first shown to `past`: what it takes is dealt
+        with, and does not end the wait.
+        """
         parser = self._parser
         if parser is None:
             parser = self._parser = EventParser()
-        take = self._content.take if self._inflater is None else self.read_chunk
-        while chunk := await take():
+        while chunk := await self._read_beside(past if parser.between_events else None):
             if events := parser.feed(chunk):
                 return events
         return parser.flush()
+
+    def _read_beside(self, past: Lane | None) -> Awaitable[bytes]:
+        """`read_chunk`; what is compressed goes past nobody."""
+        return self._content.take(past) if self._inflater is None else self._read_inflated(self._inflater)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they arrive."""

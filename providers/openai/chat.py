@@ -6,9 +6,9 @@ marker of api.openai.com only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 
-from gateway import Answer, Chat, ChatChunk, ChatCompletion, ChatRequest, Target, Upstream
+from gateway import Answer, Chat, ChatChunk, ChatCompletion, ChatRequest, LanedStream, Target, TextLane, Upstream
 from gateway.errors import UpstreamTruncated
 from gateway.sse import DONE_DATA
 
@@ -33,14 +33,18 @@ class OpenAIChat(OpenAIServer, Chat):
         finally:
             answer.close()
 
-    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+    def stream_chat(self, request: ChatRequest, target: Target) -> LanedStream:
         """The chunks of one event stream; usage is always asked for."""
+        lane = TextLane()
+        return LanedStream(self._chunks(request, target, lane), lane)
+
+    async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
-            reader = ChunkReader(self.hidden)
+            reader = ChunkReader(self.hidden, lane)
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
                 return
-            while events := await answer.read_events():
+            while events := await answer.read_events(reader.goes_past):
                 for event in events:
                     if event.data == DONE_DATA:
                         answer.release()

@@ -24,10 +24,12 @@ from gateway import (
     CompletionUsage,
     Delta,
     Event,
+    TextLane,
     ToolCallDelta,
     completion_usage,
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
+from gateway.sse import Mould, encode_data
 from gateway.upstream_errors import error_of_document
 
 from .repair import repaired
@@ -49,6 +51,7 @@ FAILED_REASONS: dict[str, type[UpstreamError]] = {
 }
 
 
+MAX_CASTS = 8  # chunks of a stream that are taken for the likeness of the next ones
 _NULL = Raw(b"null")
 if TYPE_CHECKING:
     Undecoded = Any
@@ -131,8 +134,12 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
 
-    def __init__(self, hidden: Sequence[str] = ()) -> None:
+    def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
+        self._lane = lane
+        self._mould: Mould | None = None  # of the last chunk that could have gone past
+        self._like = ChatChunk()  # that chunk
+        self._casts = MAX_CASTS
         self._open: set[int] = set()
         self._ended: set[int] = set()
         self._newest_call: dict[int, int] = {}  # choice → index of its newest tool call
@@ -159,7 +166,27 @@ class ChunkReader:
             chunk.moderation = UNSET
         if not chunk.choices and chunk.usage is UNSET and chunk.moderation is UNSET:
             return None
+        if self._casts and self._lane is not None and self._lane.take is not None:
+            self._cast(event.data, chunk)
         return chunk
+
+    def goes_past(self, piece: bytes) -> bool:
+        """Whether a piece of the stream says nothing but more text, and the lane took it."""
+        lane, mould = self._lane, self._mould
+        if lane is None or lane.take is None or mould is None:
+            return False
+        texts = mould.texts(piece)
+        return texts is not None and lane.take(self._like, texts)
+
+    def _cast(self, data: bytes, chunk: WireChunk) -> None:
+        """Remember what the chunk looks like, for the next ones to go past; servers that vary it are soon let alone."""
+        text = _text_of(chunk)
+        if not text or chunk.usage is not UNSET:  # counts are for the shaper to see each time
+            return
+        if self._mould is None or self._mould.texts(encode_data(data)) is None:
+            self._casts -= 1
+            self._mould = Mould.of(data, text, _read_text)
+        self._like = chunk
 
     def read_whole(self, body: bytes) -> ChatChunk:
         """A whole completion as a single chunk, from a server that does not stream."""
@@ -200,6 +227,19 @@ class ChunkReader:
         self._newest_call[choice] = newest
 
 
+def _text_of(chunk: WireChunk) -> str | None:
+    """The text of a chunk with one choice."""
+    text = chunk.choices[0].delta.content if len(chunk.choices) == 1 else None
+    return text if isinstance(text, str) else None
+
+
+def _read_text(data: bytes) -> str | None:
+    try:
+        return _text_of(_chunk_decoder.decode(data))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The completion in a JSON body; an error that rides in it is raised."""
     answer: WireCompletion = _decode(_completion_decoder, body, "message")
@@ -219,7 +259,8 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
         if message.reasoning is not UNSET or message.thinking is not UNSET:
             _merge_reasoning(message)
         _drop_nulls(message)
-        choice.finish_reason = read_finish(choice.finish_reason or "")
+        if choice.finish_reason != "stop":
+            choice.finish_reason = read_finish(choice.finish_reason or "")
     return answer
 
 
@@ -236,8 +277,11 @@ def read_usage(document: Any) -> CompletionUsage | None:
     if isinstance(document, Raw):
         if document == _NULL:
             return None
+        usage = completion_usage(document)
+        if usage is not None and usage.completion_tokens and not usage.completion_tokens_details.reasoning_tokens:
+            return usage
         if _REASONED.search(document) is None:
-            return completion_usage(document)
+            return usage
         document = msgspec.json.decode(document)
     if not isinstance(document, dict):
         return None

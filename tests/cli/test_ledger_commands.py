@@ -10,6 +10,7 @@ import pytest
 from gateway.auth import ApiKey
 from gateway.ledger import Ask, Ledger, Outcome
 from gateway.store import Store
+from gateway.usage import Usage
 
 from .conftest import Terminal, on_store
 
@@ -41,7 +42,7 @@ async def _pay(store: Store, key: ApiKey) -> None:
     ledger = Ledger(store, {})
     hold = await ledger.admit(Ask("req_1", key, "fake-chat", frozenset({"default"}), hold=10**9, tokens=5))
     await ledger.settle(
-        hold, Outcome(amount=250_000_000, tokens=5, provider="fake", usage={"in_text": 3, "out_text": 2})
+        hold, Outcome(amount=250_000_000, tokens=5, provider="fake", usage=Usage(in_text=3, out_text=2))
     )
 
 

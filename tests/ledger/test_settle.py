@@ -7,6 +7,7 @@ import pytest
 
 from gateway import errors
 from gateway.ledger import Outcome
+from gateway.usage import Usage
 
 UNIT = 1_000_000_000
 
@@ -19,7 +20,7 @@ async def test_settlement_charges_the_outcome_and_releases_the_rest(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
         hold = await w.admit(key, 5000)
-        outcome = Outcome(1234, provider="openai", model="gpt", usage={"in_text": 7}, tokens=9, attempts=2)
+        outcome = Outcome(1234, provider="openai", model="gpt", usage=Usage(in_text=7), tokens=9, attempts=2)
         settled = await w.ledger.settle(hold, outcome)
         assert (settled.status, settled.amount, settled.balance) == ("settled", 1234, 8766)
         account = await w.accounts.show("acme")
@@ -42,6 +43,27 @@ async def test_repeated_settlement_answers_what_was_stored(world):
         again = await asyncio.gather(*(w.ledger.settle(hold, Outcome(999)) for _ in range(5)))
         assert {(s.status, s.amount, s.balance) for s in again} == {("duplicate", 100, 9900)}
         assert await w.dump() == before
+
+
+async def test_booked_calls_are_settled_without_anybody_waiting(world):
+    async with world() as w:
+        key = await w.caller(balance=10_000)
+        charged, voided = await w.admit(key, 5000), await w.admit(key, 5000)
+        w.ledger.book(charged, Outcome(1234))
+        w.ledger.book(voided, None)
+        await asyncio.gather(w.ledger.drain(), w.ledger.drain())
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (8766, 0)
+        await w.proved()
+
+
+async def test_booking_that_fails_is_logged_and_nobody_waits_for_it_for_ever(world, caplog):
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 5000)
+        await w.store.client.delete("{a:acme}")
+        w.ledger.book(hold, Outcome(1234))
+        await w.ledger.drain()
+        assert f"{hold.rid}: settlement of 1234 nano failed: there is no account acme" in caplog.text
 
 
 async def test_two_settlements_of_one_call_in_one_tick_charge_once(world):

@@ -20,6 +20,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.provider import Timeouts
+from gateway.sse import Event
 from gateway.testing import FakeUpstream, Reply
 from gateway.transport.multipart import Multipart
 from gateway.transport.upstream import Answer, Upstream
@@ -431,3 +432,91 @@ async def test_multipart_whose_files_have_a_size_says_how_long_it_is() -> None:
         assert seen.headers["content-length"] == str(len(seen.body)) == str(form.length)
         assert "transfer-encoding" not in seen.headers
         assert Multipart().file("file", audio(), filename="a.wav").length is None
+
+
+def streamed(*pieces: bytes, pause: float = 0.02, whole: bool = True) -> Peer:
+    """An event stream that arrives in just these pieces, and then ends or is silent."""
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            await writer.drain()
+            await asyncio.sleep(pause)
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        if whole:
+            writer.write(b"0\r\n\r\n")
+        await reader.read()  # until the other side has enough
+
+    return behave
+
+
+async def test_pieces_taken_past_a_reader_do_not_wake_it() -> None:
+    taken = []
+
+    def past(piece: bytes) -> bool:
+        if piece.startswith(b"data: past"):
+            taken.append(piece)
+            return True
+        return False
+
+    pieces = [b"data: 1\n\n", b"data: past 2\n\n", b"data: past 3\n\n", b"data: 4\n\n", b"data: past 5\n\n"]
+    async with raw_peer(streamed(*pieces)) as url, upstream() as link, await link.send("POST", url) as answer:
+        read = [[event.data for event in await answer.read_events(past)] for _ in range(3)]
+    assert read == [[b"1"], [b"4"], []]
+    assert taken == [pieces[1], pieces[2], pieces[4]]
+
+
+async def test_only_what_begins_with_an_event_is_shown_past_a_reader() -> None:
+    shown = []
+
+    def past(piece: bytes) -> bool:
+        shown.append(piece)
+        return False
+
+    pieces = [b"data: 1\n\n", b"data: ", b"2\n", b"\n", b"data: 3\n\n"]
+    async with raw_peer(streamed(*pieces)) as url, upstream() as link, await link.send("POST", url) as answer:
+        read = []
+        while events := await answer.read_events(past):
+            read += [event.data for event in events]
+    assert read == [b"1", b"2", b"3"]
+    assert shown == [b"data: ", b"data: 3\n\n"]
+
+
+async def test_nothing_overtakes_a_reader_that_is_busy() -> None:
+    taken: list[bytes] = []
+
+    def past(piece: bytes) -> bool:
+        taken.append(piece)
+        return True
+
+    pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
+    async with raw_peer(streamed(*pieces)) as url, upstream() as link, await link.send("POST", url) as answer:
+        assert await answer.read_events() == [Event(b"1")]
+        await asyncio.sleep(0.2)
+        assert await answer.read_events(past) == [Event(b"2"), Event(b"3")]
+        assert await answer.read_events(past) == []
+    assert taken == []
+
+
+async def test_failure_past_a_reader_is_raised_where_it_reads() -> None:
+    def past(piece: bytes) -> bool:
+        raise LookupError("mine")
+
+    peer = streamed(b"data: 1\n\n", b"data: 2\n\n", whole=False)
+    async with raw_peer(peer) as url, upstream() as link, await link.send("POST", url) as answer:
+        assert await answer.read_events(past) == [Event(b"1")]
+        with pytest.raises(LookupError, match="mine"):
+            await answer.read_events(past)
+
+
+async def test_silence_counts_from_what_went_past_the_reader() -> None:
+    pieces = [b"data: %d\n\n" % number for number in range(6)]
+    patience = Timeouts(connect=1, first_byte=1, idle=0.5, total=5)
+    peer = streamed(*pieces, pause=0.15, whole=False)
+    async with raw_peer(peer) as url, upstream() as link, await link.send("POST", url, timeouts=patience) as answer:
+        assert await answer.read_events(lambda piece: True) == [Event(b"0")]
+        began = time.monotonic()
+        with pytest.raises(UpstreamTimeout):
+            await answer.read_events(lambda piece: True)
+        assert time.monotonic() - began > 5 * 0.15 + 0.4

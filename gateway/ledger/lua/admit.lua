@@ -2,51 +2,59 @@
 -- KEYS: {a:<account>}   ARGV: see rules.lua
 -- Returns REGROUP group | NOACCT, or per ask eight integers: code, detail, then limit, remaining and reset (µs) of
 -- requests and of tokens, -1 where there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
+-- Holds are written at the end, all at once, and their sums too: exact in doubles, for together they fit into a balance
+-- that is below 2^53.
 
-local expires = now + tonumber(ARGV[5])
+local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
 function sweep()  -- money may be tied up in the holds of a dead worker
   if reclaim(A, now, SWEPT) == 0 then return end
   local fresh = redis.call('HMGET', A, 'bal', 'held')
-  bal, held = tonumber(fresh[1]), tonumber(fresh[2])
+  bal, held = tonumber(fresh[1]), tonumber(fresh[2]) + limits.granted
   for kid, other in pairs(keys) do
     local sums = redis.call('HMGET', A .. ':k:' .. kid, 'spent', 'held')
-    other.spent, other.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0')
+    other.spent, other.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + other.granted
   end
 end
 
-local records, expiries, granted = {}, {}, {}
-local function write_hold(rid, kid, key, amount, tokens, note)
-  local flags = key.cap and '-b' or '-'
-  if amount ~= '0' then
-    held = redis.call('HINCRBY', A, 'held', amount)
-    if key.cap then key.held = redis.call('HINCRBY', A .. ':k:' .. kid, 'held', amount) end
+local records, expiries, admitted = {}, {}, {}
+
+local function grant(owner, rid, hold, tokens)  -- owner: the key, or the account's limits
+  owner.granted = owner.granted + hold
+  pour(owner.requests, 1)
+  pour(owner.tokens, tokens)
+  if owner.conc > 0 then
+    local leases = owner.leases
+    local n = #leases
+    owner.live = owner.live + 1
+    leases[n + 1], leases[n + 2] = expires, rid
   end
-  for flag, owner in pairs({ k = key, a = limits }) do
-    pour(owner.requests, 1)
-    pour(owner.tokens, tokens)
-    if owner.conc > 0 then
-      flags, owner.live = flags .. flag, owner.live + 1
-      owner.leases[#owner.leases + 1], owner.leases[#owner.leases + 2] = expires, rid
-    end
+end
+
+local function write_hold(rid, kid, key, amount, tokens, note)
+  local hold = tonumber(amount)
+  held, key.held = held + hold, key.held + hold
+  grant(limits, rid, hold, tokens)
+  grant(key, rid, hold, tokens)
+  if not key.terms then  -- what all records of the key have in common
+    local flags = (key.cap and '-b' or '-') .. (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
+    key.terms = string.format(' %d %d %s %s %s ', key.tpm, limits.tpm, flags, kid, stamp)
   end
   local n = #records
   records[n + 1], expiries[n + 1] = rid, expires
-  records[n + 2] = string.format('0 %s %d %d %d %s %s %.0f %s',
-                                 amount, tokens, key.tpm, limits.tpm, flags, kid, now, note)
-  expiries[n + 2] = rid
+  records[n + 2], expiries[n + 2] = '0 ' .. amount .. ' ' .. tokens .. key.terms .. note, rid
 end
 
-local answer = {}
+local answer, n = {}, 0
 local function report(bucket, other)  -- the tighter of the key's and the account's bucket
   if not bucket or (other and room(other) < room(bucket)) then bucket = other end
-  local n = #answer
   if not bucket then
     answer[n + 1], answer[n + 2], answer[n + 3] = -1, -1, -1
   else
     answer[n + 1], answer[n + 2] = bucket.limit, room(bucket)
     answer[n + 3] = math.ceil(bucket.level * MINUTE / bucket.limit)
   end
+  n = n + 3
 end
 
 for i = 1, count do
@@ -54,16 +62,17 @@ for i = 1, count do
   local rid, kid, amount, tokens = rids[i], ARGV[at + 2], ARGV[at + 5], tonumber(ARGV[at + 6])
   local key = keys[kid] or open_key(kid)
   local code, detail
-  if granted[rid] then
+  if admitted[rid] then
     code, detail = DUP, now
   else
     code, detail = decide(i, key, ARGV[at + 3], ARGV[at + 4], tonumber(amount), tokens)
   end
   if code == OK then
-    granted[rid] = true
+    admitted[rid] = true
     write_hold(rid, kid, key, amount, tokens, ARGV[at + 7])
   end
-  answer[#answer + 1], answer[#answer + 2] = code, detail
+  answer[n + 1], answer[n + 2] = code, detail
+  n = n + 2
   report(key.requests, limits.requests)
   report(key.tokens, limits.tokens)
 end
@@ -79,6 +88,12 @@ end
 
 if #records > 0 then
   redis.call('HSET', A .. ':rv', unpack(records))
+  if limits.granted > 0 then redis.call('HINCRBY', A, 'held', string.format('%.0f', limits.granted)) end
+  for kid, key in pairs(keys) do
+    if key.cap and key.granted > 0 then
+      redis.call('HINCRBY', A .. ':k:' .. kid, 'held', string.format('%.0f', key.granted))
+    end
+  end
   redis.call('ZADD', A .. ':rx', unpack(expiries))
   save(limits)
   for _, key in pairs(keys) do

@@ -4,7 +4,6 @@
 -- changed the level is rescaled, so that the arrival time stays what it was.
 
 local MINUTE = 60000000  -- µs
-local SLACK = 1e-6       -- units; covers the rounding of one drain, far below one request or token
 
 local function open_bucket(name, limit, stored, now)
   local level = 0
@@ -19,21 +18,6 @@ local function open_bucket(name, limit, stored, now)
   return { name = name, limit = limit, level = level, dirty = false }
 end
 
-local function open_buckets(list, now)  -- list: name, limit, name, limit …; one MGET
-  local names, opened = {}, {}
-  for i = 1, #list, 2 do names[#names + 1] = list[i] end
-  local stored = redis.call('MGET', unpack(names))
-  for i = 1, #names do opened[i] = open_bucket(names[i], list[2 * i], stored[i], now) end
-  return opened
-end
-
-local function wait_for(bucket, units)  -- µs until `units` fit; 0 when they fit now
-  if not bucket then return 0 end
-  local over = bucket.level + units - bucket.limit
-  if over <= SLACK then return 0 end
-  return math.ceil(over * MINUTE / bucket.limit)
-end
-
 local function pour(bucket, units)
   if not bucket then return end
   bucket.level = math.max(0, bucket.level + units)
@@ -44,8 +28,4 @@ local function save_bucket(bucket, now)  -- expires by itself once it is empty
   if not bucket or not bucket.dirty then return end
   local left = math.ceil(bucket.level * 60000 / bucket.limit) + 1
   redis.call('SET', bucket.name, string.format('%.9f %.0f %d', bucket.level, now, bucket.limit), 'PX', left)
-end
-
-local function room(bucket)
-  return math.max(0, math.floor(bucket.limit - bucket.level + SLACK))
 end

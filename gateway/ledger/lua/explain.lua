@@ -5,9 +5,9 @@
 
 local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
 local hold, tokens = tonumber(ARGV[HEAD + 5]), tonumber(ARGV[HEAD + 6])
-local rule = account[HEAD + 1]
+local rule = rules[model]
 local key = open_key(kid)
-if not key.valid then attach_limits(key, ':' .. kid) end
+if not key.valid then attach_key(key, kid) end
 
 local facts = {}
 local function tell(name, value)
@@ -72,7 +72,7 @@ local lifted = {
 
 local refusals = {}
 while true do
-  account[HEAD + 1] = rule
+  rules[model] = rule
   local code, wait = decide(1, key, model, enabled, hold, tokens)
   if code == OK then break end
   refusals[#refusals + 1], refusals[#refusals + 2] = code, wait

@@ -12,35 +12,52 @@ local SWEPT = 10  -- expired holds looked at when money is short
 local A, count = KEYS[1], (#ARGV - HEAD) / WIDTH
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
+local stamp = string.format('%.0f', now)
 
-local fields, rids, marks = { 'state', 'group', 'bal', 'held', 'floor' }, {}, {}
+local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor' }, {}, {}
+local rules = {}  -- what the account's own rule says of each model: + or -, false for none
 for i = 1, count do
   local at = HEAD + (i - 1) * WIDTH
-  rids[i], marks[i] = ARGV[at + 1], A .. ':st:' .. ARGV[at + 1]
-  fields[HEAD + i] = 'm:' .. ARGV[at + 3]
+  local model = ARGV[at + 3]
+  rids[i], names[i] = ARGV[at + 1], A .. ':st:' .. ARGV[at + 1]
+  if not rules[model] then
+    fields[#fields + 1] = 'm:' .. model
+    rules[model] = #fields
+  end
 end
 local account = redis.call('HMGET', A, unpack(fields))
 if not account[1] then return { NOACCT } end
 if account[2] ~= ARGV[1] then return { REGROUP, account[2] } end
+for model, at in pairs(rules) do rules[model] = account[at] end
 local bal, held, floor = tonumber(account[3]), tonumber(account[4]), tonumber(account[5] or '0')
 local holds = redis.call('HMGET', A .. ':rv', unpack(rids))
-local settled = redis.call('MGET', unpack(marks))
-local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]) }
 local swept = false
 local sweep  -- set by the script that follows: what is done about expired holds, once, before money is refused
 
-local function attach_limits(owner, suffix)  -- buckets and leases of a key, or of the account when suffix is ''
-  local wanted = {}
-  if owner.rpm > 0 then wanted[1], wanted[2] = A .. ':rpm' .. suffix, owner.rpm end
-  if owner.tpm > 0 then wanted[#wanted + 1], wanted[#wanted + 2] = A .. ':tpm' .. suffix, owner.tpm end
-  if #wanted > 0 then
-    local opened = open_buckets(wanted, now)
-    if owner.rpm > 0 then owner.requests = opened[1] end
-    if owner.tpm > 0 then owner.tokens = opened[#opened] end
+-- An owner of limits is a key, or the account, whose suffix is ''. The buckets that it has are read in one MGET.
+local function name_buckets(owner, suffix, names)
+  if owner.rpm > 0 then names[#names + 1] = A .. ':rpm' .. suffix end
+  if owner.tpm > 0 then names[#names + 1] = A .. ':tpm' .. suffix end
+  return names
+end
+
+local function attach_limits(owner, suffix, names, stored, at)  -- its names begin after `at`
+  if owner.rpm > 0 then
+    at = at + 1
+    owner.requests = open_bucket(names[at], owner.rpm, stored[at], now)
+  end
+  if owner.tpm > 0 then
+    at = at + 1
+    owner.tokens = open_bucket(names[at], owner.tpm, stored[at], now)
   end
   owner.cc, owner.leases = A .. ':cc' .. suffix, {}
-  if owner.conc > 0 then owner.live = redis.call('ZCOUNT', owner.cc, '(' .. string.format('%.0f', now), '+inf') end
-  return owner
+  if owner.conc > 0 then owner.live = redis.call('ZCOUNT', owner.cc, '(' .. stamp, '+inf') end
+end
+
+local function attach_key(key, kid)
+  local suffix = ':' .. kid
+  local own = name_buckets(key, suffix, {})
+  attach_limits(key, suffix, own, #own > 0 and redis.call('MGET', unpack(own)) or own, 0)
 end
 
 local function expired(key) return key.exp and tonumber(key.exp) * 1000000 <= now end
@@ -51,14 +68,16 @@ local function open_key(kid)
                        'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held')
   local key = { state = k[1], exp = k[2], rpm = tonumber(k[3] or '0'), tpm = tonumber(k[4] or '0'),
                 conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and tonumber(k[7]),
-                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0') }
+                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0 }
   key.valid = key.state == 'active' and not expired(key)
-  if key.valid then attach_limits(key, ':' .. kid) end
+  if key.valid then attach_key(key, kid) end
   keys[kid] = key
   return key
 end
 
-attach_limits(limits, '')
+local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]), granted = 0 }
+local settled = redis.call('MGET', unpack(name_buckets(limits, '', names)))  -- the markers of the asks come first
+attach_limits(limits, '', names, settled, count)
 
 local function listed(key, model)  -- whether the key's own list, if it has one, names the model
   return not key.models or (not string.find(model, '\n', 1, true) and
@@ -76,7 +95,7 @@ local function decide(i, key, model, enabled, hold, tokens)
   if settled[i] then return DONE, 0 end
   if not key.valid then return KEY, 0 end
   if account[1] ~= 'active' then return ACCOUNT, 0 end
-  if not permitted(key, model, account[HEAD + i], enabled) then return MODEL, 0 end
+  if not permitted(key, model, rules[model], enabled) then return MODEL, 0 end
   if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0 end
   if full(key) or full(limits) then return CONC, 0 end
   local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))

@@ -1,0 +1,60 @@
+"""The relay's end of a text lane: sends what comes along it, and counts it as the relay counts a chunk.
+
+Opened with the first words of an answer and closed with its stream. It refuses what the relay would have to wait for:
+more money, or a client that reads slowly. Sharp edge: it runs inside the upstream connection's callback, so it must
+neither wait nor be long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.allowance import Allowance
+from gateway.call import Call
+from gateway.ledger.board import Place
+from gateway.relay import EventStream
+from gateway.schemas.chat_response import ChatChunk
+from gateway.shaping.chat import ChatShaper
+from gateway.text_lane import LanedStream, TextLane
+
+
+def open_lane(
+    rest: object, call: Call, *, shaper: object, stream: EventStream, place: Place | None, allowance: object
+) -> TextRelay | None:
+    """Open the lane of the rest of a stream, if it has one and the answer is a chat's."""
+    if not (isinstance(rest, LanedStream) and isinstance(shaper, ChatShaper) and isinstance(allowance, Allowance)):
+        return None
+    assert place is not None, "chats note what they deliver"
+    return TextRelay(rest.lane, call, shaper=shaper, stream=stream, place=place, allowance=allowance)
+
+
+class TextRelay:
+    """Takes text off one lane; `slow` is what the relay must await before it sends anything more."""
+
+    __slots__ = ("_allowance", "_call", "_lane", "_place", "_shaper", "_stream", "slow")
+
+    def __init__(
+        self, lane: TextLane, call: Call, *, shaper: ChatShaper, stream: EventStream, place: Place, allowance: Allowance
+    ) -> None:
+        self._lane = lane
+        self._call = call
+        self._shaper = shaper
+        self._stream = stream
+        self._place = place
+        self._allowance = allowance
+        self.slow: asyncio.Future[None] | None = None
+        lane.take = self._take
+
+    def close(self) -> None:
+        """Nothing more comes this way; otherwise the stream and its handler would hold each other."""
+        self._lane.take = None
+
+    def _take(self, like: ChatChunk, texts: list[str]) -> bool:
+        shaper = self._shaper
+        frames = b"" if self.slow is not None else shaper.more(like, texts, below=self._allowance.until)
+        if not frames:
+            return False
+        self._call.chunks += len(texts)
+        self._place.delivered(shaper.delivered_units)
+        self.slow = self._stream.send(frames)
+        return True
