@@ -1,8 +1,8 @@
 """The targets, and how far they are reached: `python -m benchmarks targets bench.json` prints a Markdown table.
 
-Reads a document of `--json`. "Per core" is CPU per request turned round, so that a contender which did not fill its
-core is judged by what it used. Each figure is the median of all rounds with the least and the most; ratios are taken
-within a round.
+Reads a document of `--json`; `--write` puts the table into docs/benchmarks.md. "Per core" is CPU per request turned
+round, so that a contender which did not fill its core is judged by what it used. Each figure is the median of all
+rounds with the least and the most; ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from benchmarks.report import Line, Report, Summary
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- targets: written by `python -m benchmarks targets --write` -->\n", "<!-- end of targets -->\n"
 
 
 class Target(Struct, frozen=True):
@@ -61,10 +64,15 @@ TARGETS = (
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def targets(file: Path) -> None:
+@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md as well.")
+def targets(file: Path, *, write: bool) -> None:
     """Judge the document of --json FILE by the targets, as a Markdown table."""
     report = msgspec.json.decode(file.read_bytes(), type=Report)
-    click.echo("\n".join(rows(report)))
+    table = "\n".join(rows(report)) + "\n"
+    click.echo(table, nl=False)
+    if write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
 
 
 def rows(report: Report) -> Iterator[str]:
@@ -80,8 +88,12 @@ def rows(report: Report) -> Iterator[str]:
         values = [value * target.scale for value in (summary.median, summary.least, summary.most)]
         median, least, most = (_text(value, target) for value in values)
         yield f"| {target.text} | {must} | {aim} | {median} ({least}–{most}) | {target.reached(values[0])} |"
+    told = report.machine
+    yield ""
+    kernel = str(told["kernel"]).partition("-")[0]
+    yield f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}."
     for name, reason in report.absent.items():
-        yield f"\nAbsent: {name} ({reason})."
+        yield f"Absent: {name} ({reason})."
 
 
 def _summary(target: Target, lines: list[Line]) -> Summary | None:
