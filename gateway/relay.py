@@ -92,6 +92,8 @@ class EventStream:
         handler.tell_time()
         handler.status = 200
         future = self._exchange.write_head(200, self._answer_headers, frames)
+        if self._claim is None:  # which keeps them for a retry
+            self._answer_headers.clear()
         return None if future.done() else future
 
     def finish(self, frames: bytes) -> None:

@@ -127,6 +127,7 @@ class AnsweringHandler(InferenceHandler[R]):
                     if place is not None:
                         place.delivered(shaper.delivered_units)
                     slow = stream.send(frames)
+                    frames = b""  # not kept while the upstream is silent
                     if slow is not None:
                         await slow
                 taken += 1

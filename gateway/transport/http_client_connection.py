@@ -32,37 +32,36 @@ WRITE_HIGH_WATER: Final = 256 * 1024
 
 
 class AnswerHeaders(Mapping[str, str]):
-    """Headers by name in any case, decoded when the first is asked for: most answers are never asked."""
+    """Headers by name in any case, decoded one by one: of most answers a single one is asked for."""
 
-    __slots__ = ("_by_name", "_raw")
+    __slots__ = ("_raw",)
 
     def __init__(self, raw: dict[bytes, bytes]) -> None:
         self._raw = raw
-        self._by_name: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> str:
-        return self._decoded()[name.lower()]
+        value = self._find(name.lower().encode("latin-1", "replace"))
+        if value is None:
+            raise KeyError(name)
+        return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._decoded())
+        return iter(dict.fromkeys(raw.decode("latin-1").lower() for raw in self._raw))
 
     def __len__(self) -> int:
-        return len(self._decoded())
+        return len(list(iter(self)))
 
     def coding(self) -> str:
-        """The Content-Encoding, without decoding the rest; "" for none."""
-        for name, value in self._raw.items():
-            if len(name) == 16 and name.lower() == b"content-encoding":
-                coding = value.decode("latin-1").strip().lower()
-                return "" if coding == "identity" else coding
-        return ""
+        """The Content-Encoding; "" for none."""
+        coding = (self._find(b"content-encoding") or "").strip().lower()
+        return "" if coding == "identity" else coding
 
-    def _decoded(self) -> dict[str, str]:
-        if self._by_name is None:
-            self._by_name = {}
-            for name, value in self._raw.items():
-                self._by_name.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").rstrip(" \t"))
-        return self._by_name
+    def _find(self, name: bytes) -> str | None:
+        length = len(name)
+        for raw, value in self._raw.items():
+            if len(raw) == length and raw.lower() == name:
+                return value.decode("latin-1").rstrip(" \t")
+        return None
 
 
 class ClientConnection(asyncio.BufferedProtocol):

@@ -62,6 +62,10 @@ class RequestHeaders(HTTPHeaders):
             return default if name < "[" else super().get(name, default)
         return values[0] if len(values) == 1 else ",".join(values)
 
+    def raw(self, name: str) -> list[bytes]:
+        """The values of `name`, spelled as the parser spells it, as they came."""
+        return self._values.get(name, [])
+
     def with_length(self, digits: bytes) -> RequestHeaders:
         """The same with another Content-Length, which no reading of them may rest on."""
         headers = RequestHeaders({**self._values, "Content-Length": [digits]})

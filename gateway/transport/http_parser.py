@@ -251,6 +251,7 @@ class RequestParser:
         self._raw = None
         self._tail = b""
         self._idle_bytes = 0
+        self._fields.clear()  # what is needed has another name now
         return head
 
 

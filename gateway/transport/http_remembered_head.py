@@ -1,9 +1,10 @@
 """The head of a connection's last request, in case the next one says the same: nearly every SDK does, length apart.
 
-`keep` a head that the parser has read and found plain; `again` tells whether bytes that have just come are that head
-once more, with any number of digits in its one Content-Length. Such a head needs no parser: what llhttp has accepted it
-would accept again, for a decimal number more or less changes nothing else. Sharp edge: it holds what the client sent
-last, its key too, for as long as the connection is open, as the read buffer behind it does.
+`keep` heads that the parser has read and found plain; from the second on they are remembered. `again` tells whether
+bytes that have just come are that head once more, with any number of digits in its one Content-Length. Such a head
+needs no parser: what llhttp has accepted it would accept again, for a decimal number more or less changes nothing else.
+Sharp edge: it holds what the client sent last, its key too, for as long as the connection is open, as the read buffer
+behind it does.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", r
 class RememberedHead:
     """One per connection."""
 
-    __slots__ = ("_after", "_before", "_digits", "_head", "_in_vain")
+    __slots__ = ("_after", "_before", "_digits", "_head", "_in_vain", "_met")
 
     def __init__(self) -> None:
+        self._met = False  # whether there was a request: a client that sends only one need not be remembered
         self._head: RequestHead | None = None
         self._before = self._digits = self._after = b""
         self._in_vain = 0
@@ -48,10 +50,13 @@ class RememberedHead:
     def keep(self, head: RequestHead, raw: bytes) -> None:
         """Remember a head, given its own bytes, if all that may differ the next time is its one Content-Length."""
         self._head = None
+        if not self._met:
+            self._met = True
+            return
         if self._in_vain >= IN_VAIN or head.chunked or head.expects_continue or len(raw) > LONGEST:
             return
         length = _LENGTH.search(raw)
-        if length is None or head.headers.get_list("Content-Length") != [length[1].decode()]:
+        if length is None or head.headers.raw("Content-Length") != [length[1]]:
             return
         self._in_vain += 1
         self._head, self._digits = head, length[1]

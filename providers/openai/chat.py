@@ -52,6 +52,7 @@ class OpenAIChat(OpenAIServer, Chat):
                     chunk = reader.read(event)
                     if chunk is not None:
                         yield chunk
+                del events, event, chunk  # nothing is kept while the upstream is silent
             if self._needs_done or not reader.finished:
                 raise UpstreamTruncated()
 

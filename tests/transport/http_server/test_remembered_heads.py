@@ -37,6 +37,7 @@ def told(head: RequestHead | None) -> object:
 
 def test_the_same_head_is_read_once() -> None:
     parser = new_parser()
+    read(parser, PLAIN % 3 + b"abc")  # many a connection has no second request
     first, _ = read(parser, PLAIN % 3 + b"abc")
     second, body = read(parser, PLAIN % 3 + b"xyz")
     assert second is first
@@ -45,6 +46,7 @@ def test_the_same_head_is_read_once() -> None:
 
 def test_a_reading_comes_along_with_another_length() -> None:
     parser = new_parser()
+    read(parser, PLAIN % 3 + b"abc")
     first, _ = read(parser, PLAIN % 3 + b"abc")
     assert first is not None
     first.headers.reading = "theirs"
@@ -89,7 +91,7 @@ def test_what_is_refused_the_first_time_is_refused_the_second(lengths: bytes) ->
     with pytest.raises(BadRequest):
         read(new_parser(), request)
     parser = new_parser()
-    for _ in range(2):
+    for _ in range(3):
         read(parser, PLAIN % 3 + b"abc")
     with pytest.raises(BadRequest):
         read(parser, request)
@@ -97,7 +99,8 @@ def test_what_is_refused_the_first_time_is_refused_the_second(lengths: bytes) ->
 
 def test_a_longer_length_does_not_make_a_head_longer_than_its_limit() -> None:
     parser = RequestParser(HeaderNames(), max_header_bytes=len(PLAIN % 3), max_header_count=10)
-    read(parser, PLAIN % 3 + b"abc")
+    for _ in range(3):
+        read(parser, PLAIN % 3 + b"abc")
     with pytest.raises(BadRequest, match="larger than"):
         read(parser, PLAIN % 10 + b"a" * 10)
 
@@ -128,7 +131,7 @@ request = st.tuples(start, st.lists(line, max_size=4), st.sampled_from([b"", b"a
 
 
 @settings(max_examples=2000, deadline=None)
-@given(st.lists(st.tuples(request, st.integers(1, 3)), min_size=1, max_size=4))
+@given(st.lists(st.tuples(request, st.integers(1, 4)), min_size=1, max_size=4))
 def test_a_connection_with_a_memory_reads_as_one_without(
     requests: list[tuple[tuple[bytes, list[bytes], bytes], int]],
 ) -> None:
