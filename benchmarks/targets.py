@@ -7,7 +7,7 @@ rounds with the least and the most; ratios are taken within a round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -63,24 +63,27 @@ TARGETS = (
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
 @click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md as well.")
-def targets(file: Path, *, write: bool) -> None:
-    """Judge the document of --json FILE by the targets, as a Markdown table."""
-    report = msgspec.json.decode(file.read_bytes(), type=Report)
-    table = "\n".join(rows(report)) + "\n"
+def targets(files: tuple[Path, ...], *, write: bool) -> None:
+    """Judge documents of --json, each of some scenarios, by the targets, as a Markdown table."""
+    table = "\n".join(rows([msgspec.json.decode(file.read_bytes(), type=Report) for file in files])) + "\n"
     click.echo(table, nl=False)
     if write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
 
 
-def rows(report: Report) -> Iterator[str]:
+def rows(reports: Sequence[Report]) -> Iterator[str]:
     """The table's lines."""
-    yield f"| target | must | aim | median of {report.settings['rounds']} (least–most) | reached |"
+    rounds = sorted({str(report.settings["rounds"]) for report in reports})
+    lines = [line for report in reports for line in report.lines]
+    yield f"| target | must | aim | median of {' or '.join(rounds)} (least–most) | reached |"
     yield "|---|--:|--:|--:|---|"
     for target in TARGETS:
-        summary = _summary(target, report.lines)
+        summary = _summary(target, lines)
         must, aim = (_text(bound, target) for bound in (target.must, target.aim))
         if summary is None:
             yield f"| {target.text} | {must} | {aim} | not measured | – |"
@@ -88,11 +91,11 @@ def rows(report: Report) -> Iterator[str]:
         values = [value * target.scale for value in (summary.median, summary.least, summary.most)]
         median, least, most = (_text(value, target) for value in values)
         yield f"| {target.text} | {must} | {aim} | {median} ({least}–{most}) | {target.reached(values[0])} |"
-    told = report.machine
+    told = reports[0].machine
     yield ""
     kernel = str(told["kernel"]).partition("-")[0]
     yield f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}."
-    for name, reason in report.absent.items():
+    for name, reason in {name: reason for report in reports for name, reason in report.absent.items()}.items():
         yield f"Absent: {name} ({reason})."
 
 

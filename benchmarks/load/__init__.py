@@ -100,7 +100,9 @@ def _body(load: Load, prompt: str) -> bytes:
                 {"role": "user", "content": prompt},
             ],
             "temperature": 0.2,
-            "max_tokens": 256,
+            # The mock's streams deliver some 550 tokens. With less than that allowed they would be an upstream that breaks
+            # the limit it was told, and the gateway would ask the store for more money several times in each.
+            "max_tokens": 1024,
             "stream": load.mode in ("streams", "idle"),
         }
     )
