@@ -100,8 +100,8 @@ def _body(load: Load, prompt: str) -> bytes:
                 {"role": "user", "content": prompt},
             ],
             "temperature": 0.2,
-            # The mock's streams deliver some 550 tokens. With fewer allowed it would be an upstream that breaks its limit,
-            # and the gateway would ask the store for more money several times in each.
+            # The mock's streams deliver some 550 tokens. With fewer allowed it would be an upstream that breaks its
+            # limit, and the gateway would ask the store for more money several times in each.
             "max_tokens": 1024,
             "stream": load.mode in ("streams", "idle"),
         }
