@@ -1,6 +1,6 @@
 """What a request's head says of the one who sends it, read once: a head that comes again brings its reading along.
 
-An SDK sends one head with each of its requests, the length of the body apart, so the fifteen headers that matter here
+An SDK sends one head with each of its requests, the length of the body apart, so the fourteen headers that matter here
 are looked up, checked and hashed once per connection. Sharp edge: `fingerprint` says which key this would be, and never
 that the key still holds; nothing here may rest on Content-Length, nor on anything but the head.
 """

@@ -32,7 +32,7 @@ class RememberedHead:
         self._in_vain = 0
 
     def again(self, data: bytearray, start: int, end: int) -> RequestHead | None:
-        """The head in data[start:end] if it is the one that is kept; 0.6 µs, where parsing it takes 5."""
+        """The head in data[start:end] if it is the one that is kept: 1.6 µs a request, and 5.6 by llhttp."""
         head = self._head
         if head is None or not data.startswith(self._before, start, end) or not data.endswith(self._after, start, end):
             return None
