@@ -25,7 +25,9 @@ MORE_SOUND = 30_000  # milliseconds
 
 
 class Allowance:
-    """The units a stream may deliver before it must ask."""
+    """The units a stream may deliver before it must ask: `until`, which changes only when it was reached."""
+
+    __slots__ = ("_ask", "_call", "_ledger", "_per_million", "_prompt", "_step", "until")
 
     def __init__(self, call: Call, ledger: Ledger, *, bounded: bool) -> None:
         self._call = call

@@ -52,7 +52,7 @@ typedef struct {
     Buffer in, out;
     size_t sent; /* of out */
     char model[MODEL_ROOM];
-    int64_t id, due, interval;
+    int64_t id, created, due, interval;
     int chunk, chunks;
     size_t heap_slot;
 } Connection;
@@ -195,7 +195,7 @@ static bool answer_json(Connection *c) {
              "\"usage\":{\"prompt_tokens\":24,\"completion_tokens\":10,\"total_tokens\":34,"
              "\"prompt_tokens_details\":{\"cached_tokens\":0,\"audio_tokens\":0}},\"service_tier\":\"default\","
              "\"system_fingerprint\":\"fp_mock\"}",
-             (long long)c->id, (long long)time(NULL), c->model);
+             (long long)c->id, (long long)c->created, c->model);
     return answer(c, "200 OK", body);
 }
 
@@ -206,7 +206,7 @@ static size_t put_frame(Connection *c, char *out, size_t length, const char *cho
                      "data: {\"id\":\"chatcmpl-mock%012lld\",\"object\":\"chat.completion.chunk\",\"created\":%lld,"
                      "\"model\":\"%s\",\"service_tier\":\"default\",\"system_fingerprint\":\"fp_mock\",\"choices\":[%s],"
                      "\"usage\":%s}\n\n",
-                     (long long)c->id, (long long)time(NULL), c->model, choices, usage);
+                     (long long)c->id, (long long)c->created, c->model, choices, usage);
     return length + (size_t)sprintf(out + length, "%x\r\n%s\r\n", n, frame);
 }
 
@@ -317,6 +317,7 @@ static bool wants_stream(const char *body, size_t length) {
 
 static bool respond(Connection *c, const char *head, const char *body, size_t length) {
     c->id = ++next_id;
+    c->created = time(NULL); /* of all chunks of a stream, as OpenAI's are */
     if (strncmp(head, "GET ", 4) == 0) return answer(c, "200 OK", "{\"object\":\"list\",\"data\":[]}");
     static const char tail[] = "/chat/completions";
     const char *path_end = strncmp(head, "POST ", 5) == 0 ? strchr(head + 5, ' ') : NULL;

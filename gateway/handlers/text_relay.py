@@ -31,7 +31,7 @@ def open_lane(
 class TextRelay:
     """Takes text off one lane; `slow` is what the relay must await before it sends anything more."""
 
-    __slots__ = ("_allowance", "_call", "_lane", "_place", "_shaper", "_stream", "slow")
+    __slots__ = ("_allowance", "_below", "_call", "_chunks", "_lane", "_place", "_shaper", "_stream", "slow")
 
     def __init__(
         self, lane: TextLane, call: Call, *, shaper: ChatShaper, stream: EventStream, place: Place, allowance: Allowance
@@ -42,19 +42,26 @@ class TextRelay:
         self._stream = stream
         self._place = place
         self._allowance = allowance
+        self._below = allowance.until
+        self._chunks = 0  # the call's are counted when the lane closes: it is one object less that a chunk must find
         self.slow: asyncio.Future[None] | None = None
         lane.take = self._take
 
     def close(self) -> None:
         """Nothing more comes this way; otherwise the stream and its handler would hold each other."""
         self._lane.take = None
+        self._call.chunks += self._chunks
+        self._chunks = 0
 
     def _take(self, like: ChatChunk, texts: list[str]) -> bool:
-        shaper = self._shaper
-        frames = b"" if self.slow is not None else shaper.more(like, texts, below=self._allowance.until)
-        if not frames:
+        if self.slow is not None:
             return False
-        self._call.chunks += len(texts)
+        shaper = self._shaper
+        frames = shaper.more(like, texts, self._below)
+        if not frames:
+            self._below = self._allowance.until  # which changes only when it was reached: an old one is merely early
+            return False
+        self._chunks += len(texts)
         self._place.delivered(shaper.delivered_units)
         self.slow = self._stream.send(frames)
         return True

@@ -63,6 +63,18 @@ PLACEHOLDER = "\0text\0"
 class ChatShaper:
     """Turns one provider stream into the frames a client may see."""
 
+    __slots__ = (
+        "_choices",
+        "_estimate",
+        "_last",
+        "_mould",
+        "_plain",
+        "content_started",
+        "delivered_units",
+        "shape",
+        "usage",
+    )
+
     def __init__(self, shape: Shape, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
         self.shape = shape
         self.usage: CompletionUsage | None = None
@@ -72,7 +84,7 @@ class ChatShaper:
         self._choices: list[_ChoiceShaper] = []
         self._last = ChatChunk()
         self._mould: _Mould | None = None
-        self._plain: ChatChunk | None = None  # the last chunk whose frame came out of the mould
+        self._plain: ChatChunk | None = None  # the last chunk that was fed, if its frame came out of the mould
 
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames that `chunk` amounts to; may be empty."""
@@ -83,6 +95,7 @@ class ChatShaper:
             return self._moderation(chunk)
         if len(choices) == 1 and (frame := self._text(chunk, choices[0])):
             return frame
+        self._plain = None  # a choice may have ended
         frames: list[bytes] = []
         for part in choices:
             for shaped in self._choice(part.index, chunk, frames).feed(part):
@@ -139,22 +152,23 @@ class ChatShaper:
         self.delivered_units += len(text) if text.isascii() else text_units(text)
         return b"%b%b%b" % (mould.before, encoded, mould.after)
 
-    def more(self, like: ChatChunk, texts: list[str], *, below: float) -> bytes:
+    def more(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
         """What `feed` would make of chunks that are as `like`, the last one it was fed, but for these texts.
 
         Nothing, and nothing has happened, where it would be something else or bring the units delivered up to `below`.
         """
         mould = self._mould
-        if like is not self._plain or mould is None or self._choices[mould.index].finish_reason is not None:
+        if like is not self._plain or mould is None or "" in texts:
             return b""
-        units, frames = self.delivered_units, []
+        units = self.delivered_units
         for text in texts:
             units += len(text) if text.isascii() else text_units(text)
-            frames.append(b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after))
-        if units >= below or "" in texts:
+        if units >= below:
             return b""
         self._last, self.delivered_units = like, units
-        return frames[0] if len(frames) == 1 else b"".join(frames)
+        if len(texts) == 1:
+            return b"%b%b%b" % (mould.before, _encoder.encode(texts[0]), mould.after)
+        return b"".join([b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after) for text in texts])
 
     def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
         frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))
@@ -224,6 +238,8 @@ class ChatShaper:
 class _ChoiceShaper:
     """One choice of a stream: its role, its tool numbering, its one finish."""
 
+    __slots__ = ("finish_reason", "index", "opened", "shape", "spoke", "tools")
+
     def __init__(self, index: int, shape: Shape) -> None:
         self.index = index
         self.shape = shape
@@ -281,6 +297,8 @@ class _ChoiceShaper:
 
 class _ToolNumbering:
     """Numbers tool calls from 0 by first appearance, and names each only once."""
+
+    __slots__ = ("_open", "count")
 
     def __init__(self) -> None:
         self.count = 0

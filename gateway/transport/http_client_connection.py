@@ -187,14 +187,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._stray = True
             if not self._complete:
-                self._deliver(incoming)
+                if self._pieces:
+                    incoming.push(b"".join(self._pieces))
                 self._malformed(incoming, f"{type(error).__name__}: {error}")
                 return
         if not head_was_done and not self._head_in_bounds(nbytes):
             self._malformed(incoming, f"the headers are over {MAX_HEAD_BYTES} bytes")
             return
-        if self._pieces:
-            self._deliver(incoming)
+        pieces = self._pieces
+        if pieces:
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            incoming.push(piece)
         elif self._head_done and not head_was_done:
             incoming.wake()
         if self._complete:
@@ -273,13 +277,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _ends_with_connection(self) -> bool:
         names = {name.lower() for name in self._headers}
         return b"content-length" not in names and b"transfer-encoding" not in names
-
-    def _deliver(self, incoming: Incoming) -> None:
-        pieces = self._pieces
-        if pieces:
-            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
-            incoming.push(piece)
 
     def _finish(self, incoming: Incoming) -> None:
         """The answer is complete: hand the connection back, or close it."""

@@ -102,12 +102,21 @@ class Incoming:
 
     def push(self, piece: bytes) -> None:
         """A part of the body has arrived."""
-        if self._released:
+        lane = self._lane
+        if lane is not None:  # the reader waits: the shortest way, in one frame
+            try:
+                if lane(piece):
+                    self._since = now = self._loop.time()
+                    if now + self._patience < self._deadlines.next:
+                        self._deadlines.expect(now + self._patience)
+                    return
+            except Exception as error:
+                self._lane_failed(error)
+                return
+        elif self._released:
             self._limit -= len(piece)
             if self._limit < 0:
                 self.close()
-            return
-        if self._lane is not None and self._goes_past(self._lane, piece):
             return
         self._pieces.append(piece)
         self._size += len(piece)
@@ -127,9 +136,7 @@ class Incoming:
         self.ended = True
         self._carrier = None
         self._deadlines.discard(self)
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self.wake()
 
     def fail(self, error: Exception) -> None:
         """Nothing more will arrive, and the reader is to know why once it has read what did."""
@@ -144,6 +151,7 @@ class Incoming:
     def wake(self) -> None:
         """Let the reader see what has arrived."""
         waiter = self._waiter
+        self._lane = None  # what comes from here on has to wait its turn
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -247,23 +255,12 @@ class Incoming:
             if carrier is not None:
                 carrier.abort()
 
-    def _goes_past(self, lane: Lane, piece: bytes) -> bool:
-        """Whether `lane` took a piece that the reader was waiting for."""
-        waiter = self._waiter
-        if waiter is None or waiter.done():  # cancelled, or to read an earlier piece
-            return False
-        try:
-            if not lane(piece):
-                return False
-        except Exception as error:
-            # A provider's code, called from the socket: what it raises is raised where the provider reads.
-            carrier = self._carrier
-            self.fail(error)
-            if carrier is not None:
-                carrier.abort()
-            return True
-        self._waits_from_now()
-        return True
+    def _lane_failed(self, error: Exception) -> None:
+        """A provider's code, called from the socket: what it raises is raised where the provider reads."""
+        carrier = self._carrier
+        self.fail(error)
+        if carrier is not None:
+            carrier.abort()
 
     def _waits_from_now(self) -> None:
         self._since = now = self._loop.time()

@@ -51,7 +51,9 @@ FAILED_REASONS: dict[str, type[UpstreamError]] = {
 }
 
 
-MAX_CASTS = 8  # chunks of a stream that are taken for the likeness of the next ones
+#: Chunks in a row that are taken for the likeness of the next ones, and were not. Some servers write the present second
+#: into each chunk, so that a likeness lasts as long; others vary every chunk.
+MAX_CASTS = 8
 _NULL = Raw(b"null")
 if TYPE_CHECKING:
     Undecoded = Any
@@ -134,11 +136,14 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
 
+    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_mould", "_newest_call", "_open", "_used")
+
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
         self._lane = lane
         self._mould: Mould | None = None  # of the last chunk that could have gone past
         self._like = ChatChunk()  # that chunk
+        self._used = False  # whether anything went past in its likeness
         self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
         self._ended: tuple[int, ...] = ()
@@ -173,10 +178,16 @@ class ChunkReader:
     def goes_past(self, piece: bytes) -> bool:
         """Whether a piece of the stream says nothing but more text, and the lane took it."""
         lane, mould = self._lane, self._mould
-        if lane is None or lane.take is None or mould is None:
+        if lane is None or mould is None:
+            return False
+        take = lane.take
+        if take is None:
             return False
         texts = mould.texts(piece)
-        return texts is not None and lane.take(self._like, texts)
+        if texts is None or not take(self._like, texts):
+            return False
+        self._used = True
+        return True
 
     def _cast(self, data: bytes, chunk: WireChunk) -> None:
         """Remember what the chunk looks like, for the next ones to go past; servers that vary it are soon let alone."""
@@ -184,7 +195,8 @@ class ChunkReader:
         if not text or chunk.usage is not UNSET:  # counts are for the shaper to see each time
             return
         if self._mould is None or self._mould.texts(encode_data(data)) is None:
-            self._casts -= 1
+            self._casts = MAX_CASTS if self._used else self._casts - 1
+            self._used = False
             self._mould = Mould.of(data, text, _read_text)
         self._like = chunk
 

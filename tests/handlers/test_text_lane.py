@@ -15,6 +15,7 @@ from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.shaping.chat import ChatShaper
 from gateway.testing import FakeUpstream, Reply
+from gateway_providers.openai.chunks import MAX_CASTS
 from tests.polling import until
 
 from .conftest import Client
@@ -141,6 +142,28 @@ async def test_events_that_arrive_together_go_past_together(
     assert failure is None
     assert text_of(text) == "abcdef"
     assert "".join(taken).endswith("def")
+
+
+async def test_stream_whose_chunks_look_anew_every_second_keeps_the_lane(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_CASTS) for text in "abc"]
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, failure = await client.stream()
+    assert failure is None
+    assert text_of(text) == "abc" * 2 * MAX_CASTS
+    assert "".join(taken).endswith("bc" * MAX_CASTS)
+
+
+async def test_stream_whose_every_chunk_looks_different_is_let_alone(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_CASTS)]
+    chunks += words(*"bbbb")
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, _ = await client.stream()
+    assert text_of(text) == "a" * 2 * MAX_CASTS + "bbbb"
+    assert not taken
 
 
 async def test_client_that_does_not_read_holds_the_upstream_back(
