@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import msgspec
@@ -135,8 +135,8 @@ class Journal:
         for segment in self.rotate():
             segment.doubtful = True
 
-    def read(self, segment: Segment) -> Iterator[Entry]:
-        """The entries of one segment."""
+    def read(self, segment: Segment) -> Generator[Entry]:
+        """The entries of one segment; close it, or the file stays open."""
         return read_entries(segment.path)
 
     def inherit(self, path: Path) -> None:
@@ -210,7 +210,7 @@ def _always() -> bool:
     return True
 
 
-def read_entries(path: Path) -> Iterator[Entry]:
+def read_entries(path: Path) -> Generator[Entry]:
     """The entries of a file; a line torn by a crash is skipped and logged."""
     with path.open("rb") as file:
         for line in file:

@@ -37,6 +37,7 @@ from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.tab import Tab
+from gateway.ledger.together import together
 from gateway.ledger.verdict import Verdict, verdict_on
 from gateway.money import MAX_AMOUNT
 
@@ -209,11 +210,7 @@ class Ledger:
 
     async def _reclaim_each(self, accounts: Sequence[str]) -> int:
         """Of all that can be reached; then StoreUnavailable if there were others."""
-        answers = await asyncio.gather(*map(self._reclaim, accounts), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return sum(answer for answer in answers if isinstance(answer, int))
+        return sum(await together(map(self._reclaim, accounts)))
 
     async def _reclaim(self, account: str) -> int:
         key = slot(account)

@@ -22,6 +22,7 @@ from gateway.ledger.board import Left, read_board
 from gateway.ledger.booking import Booking
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal, read_entries
+from gateway.ledger.together import together
 from gateway.transport.redis_link import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
@@ -121,18 +122,15 @@ class Recovery:
         failovers = self._failovers
         for segment in self._journal.rotate():
             if segment.due:
-                await self._send(self._journal.read(segment))
+                with contextlib.closing(self._journal.read(segment)) as entries:
+                    await self._send(entries)
                 if failovers != self._failovers:  # what the server of before confirmed may be lost again
                     raise StoreUnavailable(detail="the store was replaced while the journal was sent")
                 self._journal.settle(segment)
 
     async def _send(self, entries: Iterable[Entry]) -> None:
         for chunk in _chunks(entries):
-            futures = [self._booking.send(entry, segment=ELSEWHERE) for entry in chunk]
-            answers = await asyncio.gather(*futures, return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
+            await together(self._booking.send(entry, segment=ELSEWHERE) for entry in chunk)
 
 
 def _read_estate(board: Path, files: Iterable[Path]) -> tuple[Left, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTruncated, UpstreamUnreachable
 from gateway.provider import Timeouts
@@ -192,7 +192,7 @@ class Incoming:
         if not self.status:
             await self._wait()
         if self._failure is not None and not self.status:
-            raise self._failure
+            self._raise(self._failure)
 
     async def take(self, lane: Lane | None = None) -> bytes:
         """What has arrived since the last call, waiting for some; b"" at the end of the body.
@@ -213,7 +213,7 @@ class Incoming:
             self._patience = self._idle
             return taken
         if self._failure is not None:
-            raise self._failure
+            self._raise(self._failure)
         return b""
 
     async def whole(self, limit: int) -> bytes:
@@ -232,7 +232,7 @@ class Incoming:
             self.close()
             raise UpstreamInvalidResponse(detail=f"the answer is over {limit} bytes")
         if self._failure is not None:
-            raise self._failure
+            self._raise(self._failure)
         pieces, self._pieces, self._size = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -254,6 +254,18 @@ class Incoming:
             self.fail(UpstreamTruncated(detail="the answer was closed"))
             if carrier is not None:
                 carrier.abort()
+
+    def _raise(self, failure: Exception) -> NoReturn:
+        """Raise why nothing more came, and keep another to raise from then on.
+
+        One that stayed here would hold, by its traceback, all who hold this answer, the request's files among them,
+        until the garbage collector came round.
+        """
+        self._failure = UpstreamTruncated(detail="the answer was read on after it had failed")
+        try:
+            raise failure
+        finally:
+            del failure
 
     def _lane_failed(self, error: Exception) -> None:
         """A provider's code, called from the socket: what it raises is raised where the provider reads."""

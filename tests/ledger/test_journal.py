@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -133,6 +135,42 @@ async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
         await store.close()
     finally:
         await server.stop()
+
+
+async def test_tries_while_the_store_is_away_leave_no_file_open_and_nothing_to_the_collector(tmp_path):
+    server = EmbeddedServer(tmp_path / "store")
+    await server.start()
+    store = await Store.open(server.socket)
+    journal = Journal(tmp_path / "journal")
+    ledger = Ledger(store, {}, journal=journal)
+    assert ledger.recovery is not None
+    accounts = Accounts(store, ledger)
+    await accounts.create("acme", balance=10_000)
+    key = await Authenticator(store, PEPPER).authenticate((await Keys(store, PEPPER).create("acme")).text)
+    holds = [await ledger.admit(Ask(f"r{n}", key, "m", EVERYONE, 100)) for n in range(20)]
+    await server.stop()
+    await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await ledger.recovery._pass()
+        assert not [path for path in map(os.readlink, _descriptors()) if path.endswith(".jsonl")]
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [thing for thing in gc.garbage if isinstance(thing, StoreUnavailable | Entry)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    await ledger.recovery.close()
+    journal.close()
+    await store.close()
+
+
+def _descriptors() -> list[Path]:
+    return [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
 async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
