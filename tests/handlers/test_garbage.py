@@ -1,7 +1,7 @@
 """Requests leave nothing to the garbage collector, which rarely looks at what lived as long as a stream.
 
-An exception's traceback holds the frames it went through, and they hold the request, its answer and their files: a cycle as
-soon as one of them holds the exception. Hours of such failures were megabytes, and open files.
+An exception's traceback holds the frames it went through, and they hold the request, its answer and their files: a
+cycle as soon as one of them holds the exception. Hours of such failures were megabytes, and open files.
 """
 
 from __future__ import annotations
