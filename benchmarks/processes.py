@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,16 @@ def running(
         yield process
     finally:
         process.stop()
+
+
+@contextmanager
+def seat_taken(folder: Path, cores: Iterable[int]) -> Iterator[None]:
+    """Leave half of a core to whoever else runs there: a process that always wants to compute has the other half.
+
+    The kernel shares a core evenly among those that want it, and this needs no rights as a quota would.
+    """
+    with running([sys.executable, "-c", "while True: pass"], log=folder / "seat.log", cores=cores):
+        yield
 
 
 def kill(pid: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from benchmarks.contenders import Contender, Place, Running
 from benchmarks.cores import share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load, Result, Spread, http_request, run_load
-from benchmarks.processes import CoreMeter, CpuMeter, rss
+from benchmarks.processes import CoreMeter, CpuMeter, rss, seat_taken
 from benchmarks.scenarios import Point, Scenario
 from benchmarks.upstream import mock_upstream
 
@@ -81,10 +81,11 @@ def _settled(plan: Plan, point: Point) -> Plan:
 @contextmanager
 def _started(scenario: Scenario, contender: Contender, workers: int, plan: Plan) -> Iterator[tuple[Running, Place]]:
     """A mock upstream of its own and the contender, in a folder that goes away."""
-    cores = share_out(plan.cores, workers=workers)
+    cores = share_out(plan.cores, workers=1 if scenario.halves else workers)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as name,
         mock_upstream(Path(name), cores=cores.load) as upstream,
+        seat_taken(Path(name), cores.contender) if scenario.halves and workers == 1 else nullcontext(),
     ):
         place = Place(Path(name), cores=cores, upstream=upstream, models=scenario.models, workers=workers)
         with contender.running(place) as server:

@@ -34,6 +34,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figure, ...]
     fresh: bool = False  # a new process for each point: memory once used is not given back
     scaling: bool = False  # points differ in workers: each is compared with the contender's own first point
+    halves: bool = False  # each worker has half a core, so that two fit beside a load that keeps cores of its own
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -125,7 +126,9 @@ WORKERS = Scenario(
     scaling=True,
 )
 
+HALVES = msgspec.structs.replace(WORKERS, name="halves", title="two workers against one, half a core each", halves=True)
+
 
 def all_scenarios() -> dict[str, Scenario]:
     """By name, in the order they run."""
-    return {scenario.name: scenario for scenario in (JSON, OPEN, STREAMS, IDLE, WORKERS)}
+    return {scenario.name: scenario for scenario in (JSON, OPEN, STREAMS, IDLE, WORKERS, HALVES)}

@@ -59,6 +59,7 @@ TARGETS = (
     Target("… a chunk's added p99", 5, 1.5, "streams", MANY, "added_chunk_p99", unit=" ms"),
     Target("9,900 idle streams, each", 24, 12, "idle", "9900 streams", "each_kib", unit=" KiB"),
     Target("two workers against one", 1.5, 1.9, "workers", "2 workers", "rate", "gateway", unit="×", least=True),
+    Target("… half a core each", 1.5, 1.9, "halves", "2 workers", "rate", "gateway", unit="×", least=True),
 )
 
 

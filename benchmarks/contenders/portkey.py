@@ -1,6 +1,7 @@
 """Portkey's open gateway on Node: routes by request headers; no keys, no limits, no billing.
 
-`npm install @portkey-ai/gateway` in a folder of its own, which --portkey or $BENCH_PORTKEY names.
+It lies in a folder of its own, which --portkey or $BENCH_PORTKEY names; docs/benchmarks.md tells how to install it so
+that it answers streams.
 """
 
 from __future__ import annotations
