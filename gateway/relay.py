@@ -25,6 +25,9 @@ SSE_HEADERS = {
 }
 
 
+BEAT = 1.0  # seconds
+
+
 class Pulse:
     """Looks at every open stream once a second."""
 
@@ -38,7 +41,7 @@ class Pulse:
         """Watch `stream` until it ends."""
         self._streams.add(stream)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(1.0, self._beat)
+            self._timer = asyncio.get_running_loop().call_later(BEAT, self._beat)
 
     def discard(self, stream: EventStream) -> None:
         """Stop watching."""
@@ -51,7 +54,7 @@ class Pulse:
         for stream in list(self._streams):
             stream.tick(now, self)
         if self._streams:
-            self._timer = loop.call_later(1.0, self._beat)
+            self._timer = loop.call_later(BEAT, self._beat)
 
 
 class EventStream:
@@ -130,7 +133,8 @@ class EventStream:
         """A second has passed."""
         if self._spoke:
             self._spoke, self._quiet_since = False, now
-        limit = pulse.keep_alive if self.committed else pulse.commit_after
+        # Half a beat less where beats are counted, for they are never exactly one apart.
+        limit = pulse.keep_alive - BEAT / 2 if self.committed else pulse.commit_after
         if now - self._quiet_since >= limit:
             self._quiet_since = now
             if self.committed:

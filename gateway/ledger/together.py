@@ -28,4 +28,4 @@ async def together(awaitables: Iterable[Awaitable[T]]) -> list[T]:
     try:
         raise failure
     finally:
-        del failure, answer
+        del failure, answer, awaitables

@@ -165,10 +165,12 @@ class ChatShaper:
             units += len(text) if text.isascii() else text_units(text)
         if units >= below:
             return b""
-        self._last, self.delivered_units = like, units
         if len(texts) == 1:
-            return b"%b%b%b" % (mould.before, _encoder.encode(texts[0]), mould.after)
-        return b"".join([b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after) for text in texts])
+            frames = b"%b%b%b" % (mould.before, _encoder.encode(texts[0]), mould.after)
+        else:
+            frames = b"".join([b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after) for text in texts])
+        self._last, self.delivered_units = like, units  # only now: not every string can be encoded
+        return frames
 
     def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
         frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))

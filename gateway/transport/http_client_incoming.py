@@ -102,8 +102,10 @@ class Incoming:
 
     def push(self, piece: bytes) -> None:
         """A part of the body has arrived."""
-        lane = self._lane
-        if lane is not None:  # the reader waits: the shortest way, in one frame
+        lane, waiter = self._lane, self._waiter
+        # A reader that was cancelled while it waited, because its client left or its key was revoked, gets nothing more:
+        # text would be counted that nobody is sent.
+        if lane is not None and waiter is not None and not waiter.done():
             try:
                 if lane(piece):
                     self._since = now = self._loop.time()

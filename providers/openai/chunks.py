@@ -136,14 +136,13 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
 
-    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_mould", "_newest_call", "_open", "_used")
+    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_mould", "_newest_call", "_open")
 
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
         self._lane = lane
         self._mould: Mould | None = None  # of the last chunk that could have gone past
         self._like = ChatChunk()  # that chunk
-        self._used = False  # whether anything went past in its likeness
         self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
         self._ended: tuple[int, ...] = ()
@@ -186,7 +185,7 @@ class ChunkReader:
         texts = mould.texts(piece)
         if texts is None or not take(self._like, texts):
             return False
-        self._used = True
+        self._casts = MAX_CASTS
         return True
 
     def _cast(self, data: bytes, chunk: WireChunk) -> None:
@@ -195,8 +194,7 @@ class ChunkReader:
         if not text or chunk.usage is not UNSET:  # counts are for the shaper to see each time
             return
         if self._mould is None or self._mould.texts(encode_data(data)) is None:
-            self._casts = MAX_CASTS if self._used else self._casts - 1
-            self._used = False
+            self._casts -= 1
             self._mould = Mould.of(data, text, _read_text)
         self._like = chunk
 

@@ -7,14 +7,17 @@ import socket
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.handlers import answering
+from gateway.handlers.chat import ChatHandler
 from gateway.handlers.text_relay import TextRelay
 from gateway.ledger import Ledger
 from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.shaping.chat import ChatShaper
 from gateway.testing import FakeUpstream, Reply
+from gateway.transport.http_client_incoming import Incoming
 from gateway_providers.openai.chunks import MAX_CASTS
 from tests.polling import until
 
@@ -153,6 +156,48 @@ async def test_stream_whose_chunks_look_anew_every_second_keeps_the_lane(
     assert failure is None
     assert text_of(text) == "abc" * 2 * MAX_CASTS
     assert "".join(taken).endswith("bc" * MAX_CASTS)
+
+
+async def test_last_look_that_was_tried_may_be_the_one_that_stays(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_CASTS)]
+    chunks += [chunk({"content": text}, created=second) for second in range(100, 103) for text in "bcd"]
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, _ = await client.stream()
+    assert text_of(text) == "a" * MAX_CASTS + "bcd" * 3
+    assert "".join(taken) == "cd" * 3
+
+
+async def test_text_that_comes_after_the_client_left_is_not_charged(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Incoming] = []
+    take, left, settle = Incoming.take, ChatHandler.on_connection_close, gateway.settlement.settle
+    charged: list[Any] = []
+
+    def taking(incoming: Incoming, lane: Any = None) -> Any:
+        answers.append(incoming)
+        return take(incoming, lane)
+
+    def leaving(handler: ChatHandler) -> None:
+        left(handler)
+        answers[-1].push(late[0])  # as if it had been read in the same turn of the loop
+
+    def settled(call: Any, usage: Any) -> Any:
+        charged.append(usage)
+        return settle(call, usage)
+
+    monkeypatch.setattr(Incoming, "take", taking)
+    monkeypatch.setattr(ChatHandler, "on_connection_close", leaving)
+    monkeypatch.setattr(gateway.settlement, "settle", settled)
+    late = Reply.stream(words("x" * 400)).frames or []
+    upstream.enqueue(structs.replace(Reply.stream(words(*"abcd"), interval=PAUSE), end="silence"))
+    reading = asyncio.create_task(client.stream())
+    await upstream.wait_started(frames=4)
+    reading.cancel()
+    await until(lambda: charged)
+    assert charged[0].out_text <= 1
 
 
 async def test_stream_whose_every_chunk_looks_different_is_let_alone(
