@@ -103,7 +103,7 @@ class Incoming:
     def push(self, piece: bytes) -> None:
         """A part of the body has arrived."""
         lane, waiter = self._lane, self._waiter
-        # A reader that was cancelled while it waited, because its client left or its key was revoked, gets nothing more:
+        # A reader that was cancelled while it waited, as its client left or its key was revoked, gets nothing more:
         # text would be counted that nobody is sent.
         if lane is not None and waiter is not None and not waiter.done():
             try:
