@@ -7,6 +7,7 @@ the same name, so that `http_client` and `base_url` reach the gateway through th
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -147,3 +148,12 @@ def bearer(api_key: NewKey) -> dict[str, str]:
 def encode() -> Callable[[object], bytes]:
     """JSON bytes of anything."""
     return msgspec.json.encode
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing is collected meanwhile; see `tests.leftovers`."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

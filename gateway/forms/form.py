@@ -82,10 +82,14 @@ class FormReader:
 
     def finish(self) -> Form:
         """The form, once its last byte was fed."""
-        self._parser.callbacks = {}  # they lead back here: a cycle for the collector
+        self.close()
         if not self._ended:
             raise BadRequest("The request body is truncated: the form has no end.")
         return Form(self._texts, self._filename, self._content_type, self._hash.hexdigest())
+
+    def close(self) -> None:
+        """Read no more; else the parser and this reader hold each other, and the spool, until the collector comes."""
+        self._parser.callbacks = {}
 
     # What the parser calls -------------------------------------------------------------------------------------------
 

@@ -51,7 +51,8 @@ class FormHandler(AnsweringHandler[R]):
 
     async def _confirm_before_body(self, length: int) -> None:
         await super()._confirm_before_body(length)
-        self._open_form()
+        if not self._ended:  # by a client that left meanwhile: nobody would close the reader
+            self._open_form()
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Read a large form at once, and refuse it where it goes wrong; a small one waits for its end."""
@@ -114,9 +115,13 @@ class FormHandler(AnsweringHandler[R]):
         self.upload = await Upload.of(self.form, self.spool)
 
     def read_body(self) -> bytes:
-        if self._fault is not None:
-            raise self._fault
-        return b""
+        fault, self._fault = self._fault, None
+        try:
+            if fault is not None:
+                raise fault
+            return b""
+        finally:
+            del fault  # its traceback holds this frame and this handler, and by it the upload
 
     def digest(self, body: bytes) -> str:
         assert self.form is not None
@@ -126,3 +131,5 @@ class FormHandler(AnsweringHandler[R]):
         super().ended()
         if self._ended:
             self.spool.close()
+            if self._reader is not None:  # of a form that was cut off, or went wrong
+                self._reader.close()

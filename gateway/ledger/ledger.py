@@ -195,9 +195,9 @@ class Ledger:
             try:
                 total += await self._reclaim_each(names[start : start + SWEEP])
             except errors.StoreUnavailable as error:
-                away = error
+                away = error.detail or ""  # not the error itself: raised from here it would hold this frame
         if away is not None:
-            raise away
+            raise errors.StoreUnavailable(detail=away)
         return total
 
     async def sweep(self) -> int:

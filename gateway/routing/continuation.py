@@ -66,30 +66,37 @@ class Continuation:
             failure: UpstreamError = UpstreamTruncated()
         except UpstreamError as error:
             failure = error
-        async for chunk in self._other(failure):
-            yield chunk
-
-    async def _other(self, failure: UpstreamError) -> AsyncIterator[ChatChunk]:
-        here = self._opened.candidate
-        options = self._successors() if failure.retryable else []
-        if not options or not self._dispatcher.may_go_on(self._options[0].candidate.model, self._tried):
-            raise failure
         try:
-            opened = await self._dispatcher.open(options, self._attempt, self._tried)
-        except GatewayError:
-            # What the others had to say is about a request that the caller never made.
-            self._tried[:] = [*(candidate for candidate in self._tried if candidate is not here), here]
-            raise failure from None
-        self._dispatcher.failed(here, failure)
-        self._opened.go_on_with(opened)
-        self.continued = True
-        self._going_on()
+            opened = await self._other(failure)
+        finally:
+            del failure  # its traceback holds this frame
         try:
             yield _plain(opened.first)
             async for chunk in opened.rest:
                 yield _plain(chunk)
         finally:
             await opened.close()
+
+    async def _other(self, failure: UpstreamError) -> Opened[ChatChunk]:
+        """The stream of whoever goes on; raises `failure` when nobody does."""
+        here = self._opened.candidate
+        try:
+            options = self._successors() if failure.retryable else []
+            if not options or not self._dispatcher.may_go_on(self._options[0].candidate.model, self._tried):
+                raise failure
+            try:
+                opened = await self._dispatcher.open(options, self._attempt, self._tried)
+            except GatewayError:
+                # What the others had to say is about a request that the caller never made.
+                self._tried[:] = [*(candidate for candidate in self._tried if candidate is not here), here]
+                raise failure from None
+            self._dispatcher.failed(here, failure)
+        finally:
+            del failure  # as above
+        self._opened.go_on_with(opened)
+        self.continued = True
+        self._going_on()
+        return opened
 
     def _note(self, chunk: ChatChunk) -> None:
         self._ended = self._ended or any(part.finish_reason for part in chunk.choices)

@@ -133,25 +133,26 @@ class Dispatcher:
         else:
             tried.append(first)
         told: GatewayError | None = None
-        while option is not None:
-            try:
-                if walk is None:  # nearly every call ends here and needs no succession: 0.5 µs
-                    return await self._attempt(option, run, kind=kind)
-                if model.hedge_after and walk.may_hedge():
-                    return await walk.in_time(self._hedged(option, run, walk, kind=kind))
-                return await walk.in_time(self._attempt(option, run, kind=kind))
-            except GatewayError as error:
-                failure = error
-            if told is None or failure.retryable or option.candidate.model is model:
-                told = failure  # what only a fallback finds wrong is no mistake of the caller's
-            if walk is None:
-                walk = Succession(options, tried, budget, started=started, begun=True)
-            option = await walk.after(failure, self.metrics)
-        assert told is not None
+        failure: GatewayError | None = None
         try:
+            while option is not None:
+                try:
+                    if walk is None:  # nearly every call ends here and needs no succession: 0.5 µs
+                        return await self._attempt(option, run, kind=kind)
+                    if model.hedge_after and walk.may_hedge():
+                        return await walk.in_time(self._hedged(option, run, walk, kind=kind))
+                    return await walk.in_time(self._attempt(option, run, kind=kind))
+                except GatewayError as error:
+                    failure = error
+                if told is None or failure.retryable or option.candidate.model is model:
+                    told = failure  # what only a fallback finds wrong is no mistake of the caller's
+                if walk is None:
+                    walk = Succession(options, tried, budget, started=started, begun=True)
+                option = await walk.after(failure, self.metrics)
+            assert told is not None
             raise told
         finally:
-            del told, failure  # as in `contain`
+            del told, failure  # as in `contain`, also where a later attempt had an answer or the client left
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
         """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors.
@@ -188,8 +189,8 @@ class Dispatcher:
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         won = False
         try:
-            done, _ = await asyncio.wait({first}, timeout=option.candidate.model.hedge_after)
-            rival = None if done else walk.hedge(self.metrics)
+            await asyncio.wait(runners, timeout=option.candidate.model.hedge_after)
+            rival = None if first.done() else walk.hedge(self.metrics)
             if rival is not None:
                 runners[asyncio.create_task(self._attempt(rival, run, kind=kind))] = rival.candidate
             answer = await self._winner(runners, walk)
@@ -197,6 +198,9 @@ class Dispatcher:
             return answer
         finally:
             self._drop(runners, raced=won)
+            # The failure that leaves here is its task's, and its traceback holds this frame and the one below.
+            runners.clear()
+            del first
 
     async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: Succession[F]) -> T:
         """The first to succeed; the last failure when none does."""
@@ -248,9 +252,8 @@ class Dispatcher:
             try:
                 raise error
             finally:
-                del (
-                    error
-                )  # its traceback holds this frame: a cycle, and with it the request of every client that leaves
+                # Its traceback holds this frame: a cycle, and with it the request of every client that leaves.
+                del error
         self.log.provider_failed(candidate.target.provider, error)
         told = ProviderFailed(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
         candidate.circuit.failed(told, time.monotonic(), of_plugin=True)

@@ -62,16 +62,19 @@ def fit(
     refusal: BadRequest | None = None
     if unknown_params == "reject":
         request.refuse_unknown()
-    for candidate in candidates:
-        try:
-            if check is not None:
-                check(request, candidate)
-            fitted.append(_fit_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
-        except BadRequest as error:
-            refusal = refusal or error
-    if not fitted and refusal is not None:
-        raise refusal
-    return fitted
+    try:
+        for candidate in candidates:
+            try:
+                if check is not None:
+                    check(request, candidate)
+                fitted.append(_fit_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
+            except BadRequest as error:
+                refusal = refusal or error
+        if not fitted and refusal is not None:
+            raise refusal
+        return fitted
+    finally:
+        del refusal  # its traceback holds this frame, and so the request, until the garbage collector comes
 
 
 def _fit_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Fitted[R]:

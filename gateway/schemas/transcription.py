@@ -183,7 +183,10 @@ def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFi
     for name, value in form.values.items():
         fault = first_fault(value, kinds[name], name)
         if fault is not None:
-            raise fault
+            try:
+                raise fault
+            finally:
+                del fault  # its traceback holds this frame, and so the upload, until the garbage collector comes
     strategy = form.values.get("chunking_strategy")
     if isinstance(strategy, dict):
         form.values["chunking_strategy"] = msgspec.convert(strategy, ServerVad)

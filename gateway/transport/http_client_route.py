@@ -52,26 +52,38 @@ class Route:
 
     async def _race(self, hosts: list[str], make: Make) -> ClientConnection:
         running: set[Attempt] = set()
-        failure: BaseException = OSError("no address")
+        found: ClientConnection | BaseException | None = None
         try:
-            for host in hosts:
-                running.add(asyncio.create_task(self._connect(host, make)))
-                wait = None if host is hosts[-1] else HEAD_START
-                while running:
-                    done, _ = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-                    for attempt in done:
-                        error = attempt.exception()
-                        running.discard(attempt)
-                        if error is None:
-                            return attempt.result()
-                        failure = error
-                    if wait is not None:
-                        break
-            raise failure
+            found = await self._first(hosts, make, running)
+            if isinstance(found, BaseException):
+                raise found
+            return found
         finally:
             for attempt in running:
                 attempt.cancel()
                 attempt.add_done_callback(_close_loser)
+            del found  # a failure's traceback holds this frame
+
+    async def _first(self, hosts: list[str], make: Make, running: set[Attempt]) -> ClientConnection | BaseException:
+        """The first connection, or the last failure: returned, for its traceback would hold the attempts of this frame.
+
+        Attempts that still run are left in `running`.
+        """
+        failure: BaseException = OSError("no address")
+        for host in hosts:
+            running.add(asyncio.create_task(self._connect(host, make)))
+            wait = None if host is hosts[-1] else HEAD_START
+            while running:
+                done, _ = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                for attempt in done:
+                    error = attempt.exception()
+                    running.discard(attempt)
+                    if error is None:
+                        return attempt.result()
+                    failure = error
+                if wait is not None:
+                    break
+        return failure
 
     async def _resolve(self) -> list[str]:
         """The host's addresses, looked up once for all who ask within `NAMES_LAST` seconds."""

@@ -223,6 +223,7 @@ class RedisConnection(asyncio.Protocol):
         waiting, unsent = list(self._waiting), len(self._outgoing)
         self._waiting.clear()
         self._outgoing.clear()
+        self._overdue = None  # its error leads back here where it was awaited by the greeting of this very connection
         for position, (future, _, _) in enumerate(waiting):
             if not future.done():
                 fate = FATE_UNKNOWN if position < len(waiting) - unsent else NEVER_SENT

@@ -292,11 +292,12 @@ class RedisLink:
             asyncio.get_running_loop().call_soon(self.on_reconnect, before, identity)
 
     def _attempted(self, error: StoreUnavailable | None) -> None:
-        if self._attempt is not None and not self._attempt.done():
+        attempt, self._attempt = self._attempt, None  # kept, its error would hold this link by its traceback
+        if attempt is not None and not attempt.done():
             if error is None:
-                self._attempt.set_result(None)
+                attempt.set_result(None)
             else:
-                self._attempt.set_exception(error)
+                attempt.set_exception(error)
 
     async def _open(self) -> tuple[RedisConnection, ServerIdentity]:
         loop = asyncio.get_running_loop()

@@ -7,47 +7,16 @@ cycle as soon as one of them holds the exception. Hours of such failures were me
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from msgspec import structs
 
-from gateway.handlers.base import BaseHandler
 from gateway.testing import FakeUpstream, Reply
+from tests.leftovers import garbage, handlers
 from tests.polling import until
 
 from .conftest import Client
 from .test_chat_stream import HELLO
-
-OURS = ("gateway", "httptools")  # the clients of these tests are aiohttp's
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """Nothing is collected meanwhile."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def handlers() -> int:
-    """How many requests are still in memory."""
-    return sum(isinstance(thing, BaseHandler) for thing in gc.get_objects())
-
-
-def garbage() -> Counter[str]:
-    """What only the collector can free, by type: of the gateway, its providers and its transport."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        kinds = (type(thing) for thing in gc.garbage)
-        return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith(OURS))
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
 
 
 async def test_answers_whole_and_streamed_leave_no_cycle(client: Client, no_collector: None) -> None:

@@ -1,5 +1,6 @@
 """Calls while they run: beats, extensions, and what becomes of holds nobody renews."""
 
+import contextlib
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,7 @@ from gateway.ledger import GroupLimits, Ledger, Outcome
 from gateway.ledger import ledger as ledger_module
 from gateway.running import Running
 from tests.ledger.shards import without
+from tests.leftovers import garbage
 from tests.polling import until
 
 
@@ -141,6 +143,16 @@ async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(wor
             "umbra": 0,
         }
         assert await w.ledger.reclaim() == 1
+
+
+async def test_a_shard_that_is_away_leaves_nothing_to_the_garbage_collector(world, no_collector):
+    async with world() as w:
+        key = await w.caller("beta")
+        torn = Ledger(without(w.store, "beta"), {})
+        for attempt in (torn.reclaim(), torn.sweep(), torn.admit(w.ask(key)), torn.spendable(key)):
+            with contextlib.suppress(errors.StoreUnavailable):
+                await attempt
+        assert not garbage()
 
 
 async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monkeypatch):

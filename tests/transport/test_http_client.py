@@ -31,6 +31,7 @@ from gateway.transport.http_client_deadlines import Deadlines
 from gateway.transport.http_client_pool import Origin, Pool
 from gateway.transport.http_client_route import Route
 from gateway.transport.upstream import Upstream
+from tests.leftovers import garbage
 from tests.polling import until
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -759,6 +760,16 @@ async def test_no_address_that_answers_is_an_os_error() -> None:
     route._known_until = float("inf")
     with pytest.raises(ConnectionRefusedError):
         await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+
+
+async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
+    route = Route("several", 1, None)
+    route._hosts = asyncio.get_running_loop().create_future()
+    route._hosts.set_result(["127.0.0.2", "127.0.0.1"])
+    route._known_until = float("inf")
+    with contextlib.suppress(ConnectionRefusedError):
+        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+    assert not garbage()
 
 
 async def test_cancelled_connect_leaves_nothing_behind() -> None:

@@ -23,6 +23,7 @@ from gateway.transport.redis_link import (
     Script,
     never_sent,
 )
+from tests.leftovers import garbage
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 
@@ -401,6 +402,18 @@ async def test_a_server_that_is_loading_is_not_used(answers):
     async with fake_server(answers) as address, refused(address) as (link, detail):
         assert "loading" in detail.lower()
         assert not link.connected
+
+
+@pytest.mark.parametrize("answer", [b"-NOAUTH no\r\n", b"HTTP/1.1\r\n\r\n", b""], ids=["refused", "foreign", "silent"])
+async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer, no_collector):
+    async with fake_server({b"HELLO": answer}) as address:
+        link = RedisLink(address, timeout=0.05)
+        with contextlib.suppress(StoreUnavailable):
+            await link.connect()
+        await asyncio.sleep(0.2)
+        await link.close()
+        del link
+    assert not garbage()
 
 
 async def test_a_redirected_command_moves_on_once_and_shifts_no_reply():
