@@ -100,7 +100,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         # What httptools calls; it keeps the bound methods, so both containers live as long as the parser does.
         self.on_header = self._headers.setdefault
         self.on_body = self._pieces.append
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        # Not before `connection_made`: uvloop asks for a protocol first, and forgets it when nobody answers.
+        self._parser: httptools.HttpResponseParser | None = None
         self._upload: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._is_head_request = self._head_done = self._complete = self._stray = False
@@ -167,6 +168,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._parser = httptools.HttpResponseParser(self)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         sock = transport.get_extra_info("socket")
         if sock is not None:

@@ -762,6 +762,13 @@ async def test_no_address_that_answers_is_an_os_error() -> None:
         await route.open(asyncio.Protocol)  # type: ignore[arg-type]
 
 
+async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_collector: None) -> None:
+    async with client() as link:
+        with contextlib.suppress(UpstreamUnreachable):
+            await link.send("POST", "http://127.0.0.1:1/")
+        assert not garbage()
+
+
 async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
     route = Route("several", 1, None)
     route._hosts = asyncio.get_running_loop().create_future()
