@@ -116,8 +116,9 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
     try:
         answer = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        error = error_in_answer(data, hidden)  # errors may come as an array of one
-        raise error or UpstreamInvalidResponse(detail=f"{type(fault).__name__}: {fault}"[:300]) from None
+        invalid = f"{type(fault).__name__}: {fault}"[:300]
+        # Errors may come as an array of one. In a local variable it would be held by its own traceback's frame.
+        raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail=invalid) from None
     if answer.error is not UNSET and answer.error:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail="an error without words")
     return answer

@@ -73,6 +73,7 @@ class Call:
         self.name = "call-" + secrets.token_hex(8)
         self.leaves_after = random.randint(0, 8) if kind in LEAVERS and random.random() < LEAVING else -1  # chunks
         self.left = False
+        self.got = 0  # chunks that a caller who left had read
         self.status = 0
         self.request_id = ""
 
@@ -180,11 +181,13 @@ class Mixture:
     async def _leave(self, call: Call, response: aiohttp.ClientResponse) -> None:
         """Read a few chunks, or the first piece of sound, and hang up."""
         read = b""
+        call.got = 0
         while (read.count(CHUNK.encode()) < call.leaves_after) if call.kind == "chat" else not read:
             piece = await response.content.readany()
             if not piece:
                 return
             read += piece
+            call.got = read.count(CHUNK.encode()) if call.kind == "chat" else 0
         call.left = True
         response.close()
 

@@ -37,6 +37,7 @@ RELOAD_EVERY = 30.0
 MOST_DESCRIPTORS = 8  # that a worker may have more at the end than when it was warm: connections that happen to be idle
 LEASE = 70.0  # seconds in which a hold ends whose admission was lost on the way
 OFF = 2  # chunks: the upstream wrote them to a connection that its reader had just given up
+SELDOM = 0.001  # of those who left, with more such chunks: on a loaded machine the reader comes late now and then
 
 
 @pytest.fixture
@@ -135,13 +136,15 @@ def more_descriptors(samples: list[Sample]) -> int:
 async def wrongly_billed(gateway: Served, truth: Truth, mixture: Mixture) -> dict[str, tuple[int, int]]:
     """By request id, what was charged and what was delivered, where they differ."""
     ledger = await charged(gateway)
-    wrong = {}
+    wrong, late = {}, 0
     for call in mixture.calls:
         if call.request_id:
             units, paid = truth.units(call), ledger.pop(call.request_id, 0)
-            off = OFF if call.kind == "chat" else units  # how much of a sound was delivered, nobody can say
-            if not (units - off <= paid <= units if call.left else paid == units):
+            least = call.got if call.left else units  # how much of a sound was delivered, nobody can say
+            late += call.left and call.kind == "chat" and paid < units - OFF
+            if not least <= paid <= units:
                 wrong[f"{call.request_id} {call.kind} {call.status}{' left' * call.left}"] = (paid, units)
+    assert late <= max(1, SELDOM * sum(call.left for call in mixture.calls)), late
     return wrong | {f"{rid}, nobody's call": (paid, 0) for rid, paid in ledger.items() if paid}
 
 
