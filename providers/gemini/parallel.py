@@ -19,9 +19,19 @@ async def in_parallel(calls: Sequence[Callable[[], Awaitable[T]]], *, at_once: i
         async with gate:
             return await call()
 
+    tasks = [asyncio.create_task(run(call)) for call in calls]
+    failure: BaseException | None = None
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(call)) for call in calls]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failure = next((task.exception() for task in done if not task.cancelled() and task.exception()), None)
+        del done
+        if failure is not None:
+            raise failure
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        # No TaskGroup, and nothing left here: a failure's traceback holds this frame, and with it all the requests.
+        tasks.clear()
+        del failure, task
