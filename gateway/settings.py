@@ -22,7 +22,17 @@ from gateway.money import parse_amount
 from gateway.price_table import public_price
 from gateway.secret import Secret
 from gateway.settings_check import check
-from gateway.toml_reader import Fault, FromTables, FromToml, Key, SettingsFault, TomlReader, plain, read_toml
+from gateway.toml_reader import (
+    Fault,
+    FromTables,
+    FromToml,
+    Key,
+    SettingsFault,
+    TomlReader,
+    fields_of,
+    plain,
+    read_toml,
+)
 
 S = TypeVar("S", bound=Struct)
 
@@ -346,7 +356,7 @@ def load(path: Path, *, demo: bool = False) -> Settings:
 def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) -> Settings:
     """The settings a TOML document describes, checked; decimals as `read_toml` gives them."""
     reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
-    kinds = {field.name: field.type for field in structs.fields(Settings)}
+    kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
     for name, table in document.items():
         if name not in SECTIONS:

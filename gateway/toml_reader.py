@@ -9,6 +9,7 @@ Sharp edge: a table with any fault yields None, so look at `reader.faults` befor
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 import tomllib
@@ -101,6 +102,12 @@ def read_file(path: Path) -> bytes:
         raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
 
 
+@functools.cache
+def fields_of(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
+    """The fields of a section by their names in the file; looked up once: each look leaves cycles in msgspec."""
+    return {field.encode_name: field for field in structs.fields(kind)}
+
+
 def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
     """The document that the bytes of `file` hold, with exact decimals for floats."""
     try:
@@ -138,7 +145,7 @@ class TomlReader:
             self.fault(key, f"expected a table, got {_kind_of(table)}")
             return None
         before = len(self.faults)
-        fields = {field.encode_name: field for field in structs.fields(kind)}
+        fields = fields_of(kind)
         for name in table.keys() - fields.keys():
             self.unknown((*key, name), fields)
         values = {

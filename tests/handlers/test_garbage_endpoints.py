@@ -17,6 +17,7 @@ from gateway.accounts import Accounts
 from gateway.errors import Draining
 from gateway.forms.spool import Spool
 from gateway.keys import Keys, NewKey
+from gateway.log import gateway_log
 from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.settings import Settings, parse
@@ -104,6 +105,12 @@ ASKS = {
 }
 EACH = pytest.mark.parametrize("name", ASKS)
 SOME = pytest.mark.parametrize("name", ["chat", "chat, streamed", "transcription of a file on the disk"])
+
+
+@pytest.fixture
+def no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is logged: pytest keeps each record, and with it the traceback, to the end of a test."""
+    monkeypatch.setattr(gateway_log, "error", lambda *args, **kwargs: None)
 
 
 @pytest.fixture
@@ -273,7 +280,7 @@ async def test_race(client: Client, upstream: FakeUpstream, race: str) -> None:
 
 
 @SOME
-async def test_provider_whose_code_fails(client: Client, gateway: Gateway, name: str) -> None:
+async def test_provider_whose_code_fails(client: Client, gateway: Gateway, no_records: None, name: str) -> None:
     async def fail(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -420,7 +427,9 @@ async def test_large_form_that_goes_wrong(client: Client, coding: str) -> None:
     await nothing_left()
 
 
-async def test_upload_that_cannot_be_read_again(client: Client, upstream: FakeUpstream, gateway: Gateway) -> None:
+async def test_upload_that_cannot_be_read_again(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, no_records: None
+) -> None:
     def fail(reply: Reply) -> Reply:
         for thing in gc.get_objects():
             if isinstance(thing, Spool):
