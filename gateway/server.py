@@ -58,6 +58,9 @@ class Gateway:
         self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
         self.idempotency = Idempotency(store)
+        # Looked up once: a path made and forgotten with each request leaves gaps among Python's interned strings, until
+        # their table is copied into one of twice the size.
+        self.spools = settings.data_dir / "tmp"
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.ledger = Ledger(store, self.catalog.groups, journal=journal)

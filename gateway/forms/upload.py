@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from gateway.errors import InvalidValue
@@ -51,7 +50,7 @@ class Upload:
             raise InvalidValue("Invalid 'file': it is empty.", param="file")
         size = spool.size
         sound = await spool.examine(lambda read: examine_sound(read, size))
-        extension = PurePosixPath(form.filename).suffix[1:].lower()
+        extension = _extension(form.filename)
         declared = form.content_type if form.content_type.startswith(("audio/", "video/")) else ""
         if sound is None or not (sound.kind or extension in EXTENSIONS or declared):
             supported = ", ".join(sorted(EXTENSIONS))
@@ -68,6 +67,11 @@ def _name(filename: str, media_type: str) -> str:
     """The caller's name for the file without any folder, and with an extension: upstreams go by it."""
     name = filename.replace("\\", "/").rpartition("/")[2]
     name = "".join(character for character in name if character.isprintable())[-MAX_NAME:] or "audio"
-    if PurePosixPath(name).suffix[1:].lower() in EXTENSIONS or media_type not in _EXTENSION_OF:
+    if _extension(name) in EXTENSIONS or media_type not in _EXTENSION_OF:
         return name
     return f"{name}.{_EXTENSION_OF[media_type]}"
+
+
+def _extension(name: str) -> str:
+    stem, _, extension = name.rpartition("/")[2].rpartition(".")
+    return extension.lower() if stem else ""

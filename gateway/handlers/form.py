@@ -38,7 +38,7 @@ class FormHandler(AnsweringHandler[R]):
 
     def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
         super().__init__(gateway, exchange, path=path, argument=argument)
-        self.spool = Spool(gateway.settings.data_dir / "tmp")
+        self.spool = Spool(gateway.spools)
         self.form: Form | None = None  # once it is whole
         self.upload: Upload | None = None  # the sound in it, if there is one
         self._reader: FormReader | None = None  # once the key was confirmed, or the body is here
