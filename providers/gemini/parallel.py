@@ -32,6 +32,9 @@ async def in_parallel(calls: Sequence[Callable[[], Awaitable[T]]], *, at_once: i
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # looked at, or asyncio would report one that failed on its way out
         # No TaskGroup, and nothing left here: a failure's traceback holds this frame, and with it all the requests.
         tasks.clear()
         del failure, task

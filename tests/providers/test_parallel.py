@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 
 import pytest
@@ -48,6 +49,21 @@ async def test_first_failure_ends_the_others_and_leaves_nothing_to_the_collector
             )
     assert ended == ["cancelled"] * 6
     assert not garbage()
+
+
+async def test_call_that_fails_as_it_is_cancelled_is_not_reported_beside_the_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def stubborn() -> int:
+        try:
+            return await _after(5.0, 1, [])
+        except asyncio.CancelledError:
+            raise UpstreamError(detail="on the way out") from None
+
+    with pytest.raises(UpstreamError):
+        await in_parallel([stubborn, partial(_after, 0.001, -1, [])], at_once=2)
+    gc.collect()
+    assert not caplog.records
 
 
 async def test_caller_that_is_cancelled_ends_them_all() -> None:

@@ -181,7 +181,6 @@ class Mixture:
     async def _leave(self, call: Call, response: aiohttp.ClientResponse) -> None:
         """Read a few chunks, or the first piece of sound, and hang up."""
         read = b""
-        call.got = 0
         while (read.count(CHUNK.encode()) < call.leaves_after) if call.kind == "chat" else not read:
             piece = await response.content.readany()
             if not piece:

@@ -753,11 +753,17 @@ async def test_next_address_is_tried_when_the_first_does_not_answer(first: str) 
         assert origin._open == set()  # the attempt that lost is gone as well
 
 
-async def test_no_address_that_answers_is_an_os_error() -> None:
+def nobody_there() -> Route:
+    """A route to two addresses, neither of which answers."""
     route = Route("several", 1, None)
     route._hosts = asyncio.get_running_loop().create_future()
     route._hosts.set_result(["127.0.0.2", "127.0.0.1"])
     route._known_until = float("inf")
+    return route
+
+
+async def test_no_address_that_answers_is_an_os_error() -> None:
+    route = nobody_there()
     with pytest.raises(ConnectionRefusedError):
         await route.open(asyncio.Protocol)  # type: ignore[arg-type]
 
@@ -770,10 +776,7 @@ async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_c
 
 
 async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
-    route = Route("several", 1, None)
-    route._hosts = asyncio.get_running_loop().create_future()
-    route._hosts.set_result(["127.0.0.2", "127.0.0.1"])
-    route._known_until = float("inf")
+    route = nobody_there()
     with contextlib.suppress(ConnectionRefusedError):
         await route.open(asyncio.Protocol)  # type: ignore[arg-type]
     assert not garbage()
