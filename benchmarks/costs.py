@@ -30,6 +30,7 @@ from benchmarks.contenders import Place
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load
+from benchmarks.page import DOCS, put
 from benchmarks.populated import Population, Site, meta_of, populate, populated
 from benchmarks.processes import rss, tree
 from benchmarks.report import machine
@@ -40,8 +41,6 @@ from gateway.ledger.carry import ArchivedLine
 from gateway.store import EmbeddedServer
 
 FILE = Path(__file__).with_name("costs.json")
-PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
-BEGIN, END = "<!-- costs: written by `python -m benchmarks costs` -->\n", "<!-- end of costs -->\n"
 CONNECTIONS = 64
 ACCOUNTS = 1000
 LINES = 20_000
@@ -106,8 +105,7 @@ def costs(*, seconds: float, file: Path) -> None:
     text = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
     file.write_bytes(text)
     if file == FILE:
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(head + BEGIN + table_of(found) + END + rest.partition(END)[2], encoding="utf-8")
+        put(DOCS / "scaling.md", "costs", table_of(found), by="costs")
     click.echo(text.decode(), nl=False)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -238,6 +239,30 @@ def table_of(dimension: Dimension, lines: list[GrowthLine]) -> Table:
         cells = [_cell(line.figures.get(key), 1 if key in COMPARED else 0) for key in FIGURES]
         table.add_row(f"{line.size:,}", *cells, *(_cell(line.ratios.get(key), 2) for key in COMPARED))
     return table
+
+
+def joined(reports: Sequence[GrowthReport]) -> GrowthReport:
+    """One document of several; of a dimension that more than one has, what the last one says."""
+    whose = {line.dimension: report for report in reports for line in report.lines}
+    return structs.replace(
+        reports[-1],
+        settings={"rounds": " or ".join(sorted({str(report.settings["rounds"]) for report in whose.values()}))},
+        lines=[
+            line for name in all_dimensions() if name in whose for line in whose[name].lines if line.dimension == name
+        ],
+        samples=[],
+    )
+
+
+def growth_rows(report: GrowthReport) -> Iterator[str]:
+    """What was measured as the lines of a Markdown table."""
+    rounds = report.settings["rounds"]
+    yield f"| what grows | to | gateway, µs: median of {rounds} (least–most) | × first | store, µs | × first |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for line in report.lines:
+        told = [(found.get(key), digits) for key in COMPARED for found, digits in ((line.figures, 0), (line.ratios, 2))]
+        cells = " | ".join(_cell(summary, digits).replace("\n", " ") for summary, digits in told)
+        yield f"| {line.title} | {line.size:,} | {cells} |"
 
 
 def _cell(summary: Summary | None, digits: int) -> str:

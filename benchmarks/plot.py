@@ -8,15 +8,16 @@ the least to the most of all rounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
-import msgspec
 from msgspec import Struct
 
 from benchmarks.growth import GrowthLine, GrowthReport
 from benchmarks.report import Line, Report, Summary
 from benchmarks.svg import Drawing
+from benchmarks.targets import read
 
 FOLDER = Path(__file__).parent.parent / "docs" / "img"
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 110, 130, 64, 34
@@ -86,19 +87,16 @@ BARS = (
 def plot(files: tuple[Path, ...], *, folder: Path, mark: str) -> None:
     """Draw the documents of --json: added latency, throughput, cost of a chunk, growth."""
     folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        for name, drawing in drawings(file.read_bytes(), mark).items():
-            (folder / name).write_text(drawing.svg(), encoding="utf-8")
-            click.echo(str(folder / name))
+    for name, drawing in drawings(files, mark).items():
+        (folder / name).write_text(drawing.svg(), encoding="utf-8")
+        click.echo(str(folder / name))
 
 
-def drawings(document: bytes, mark: str = "") -> dict[str, Drawing]:
-    """By file name, every plot that a document of --json is good for."""
-    if msgspec.json.decode(document, type=dict[str, msgspec.Raw]).get("kind"):
-        growth = msgspec.json.decode(document, type=GrowthReport)
-        return {"growth.svg": draw_growth(growth, mark)}
-    report = msgspec.json.decode(document, type=Report)
-    return {bars.file: drawing for bars in BARS if (drawing := draw_bars(bars, report, mark))}
+def drawings(files: Iterable[Path], mark: str = "") -> dict[str, Drawing]:
+    """By file name, every plot that documents of --json are good for."""
+    reports, grown = read(files)
+    found = {bars.file: drawn for report in reports for bars in BARS if (drawn := draw_bars(bars, report, mark))}
+    return found | ({"growth.svg": draw_growth(grown, mark)} if grown is not None else {})
 
 
 def footnote(machine: dict[str, str | int], rounds: object, mark: str) -> str:

@@ -1,23 +1,24 @@
 """The targets, and how far they are reached: `python -m benchmarks targets bench.json` prints a Markdown table.
 
-Reads a document of `--json`; `--write` puts the table into docs/benchmarks.md. "Per core" is CPU per request turned
+Reads documents of `--json`; `--write` puts the table into docs/benchmarks.md. "Per core" is CPU per request turned
 round, so that a contender which did not fill its core is judged by what it used. Each figure is the median of all
-rounds with the least and the most; ratios are taken within a round.
+rounds with the least and the most; ratios are taken within a round. A document of `growth` gets a table of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 from msgspec import Struct
 
+from benchmarks.growth import GrowthReport, growth_rows, joined
+from benchmarks.page import DOCS, put
 from benchmarks.report import Line, Report, Summary
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- targets: written by `python -m benchmarks targets --write` -->\n", "<!-- end of targets -->\n"
+PAGE = DOCS / "benchmarks.md"
 
 
 class Target(Struct, frozen=True):
@@ -67,14 +68,31 @@ TARGETS = (
 @click.argument(
     "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
-@click.option("--write", is_flag=True, help="Put the table into docs/benchmarks.md as well.")
+@click.option("--write", is_flag=True, help="Put the tables into docs/benchmarks.md as well.")
 def targets(files: tuple[Path, ...], *, write: bool) -> None:
-    """Judge documents of --json, each of some scenarios, by the targets, as a Markdown table."""
-    table = "\n".join(rows([msgspec.json.decode(file.read_bytes(), type=Report) for file in files])) + "\n"
-    click.echo(table, nl=False)
-    if write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
+    """Judge documents of --json, each of some scenarios, by the targets; tell growth in a table of its own."""
+    reports, grown = read(files)
+    tables: dict[str, Iterable[str]] = {}
+    if reports:
+        tables["targets"] = rows(reports)
+    if grown is not None:
+        tables["growth"] = [*growth_rows(grown), "", machine_line(grown.machine)]
+    for name, lines in tables.items():
+        table = "\n".join(lines) + "\n"
+        click.echo(table)
+        if write:
+            put(PAGE, name, table, by="targets --write")
+
+
+def read(files: Iterable[Path]) -> tuple[list[Report], GrowthReport | None]:
+    """Documents of --json: those of the bench, and those of growth as one."""
+    reports, grown = [], []
+    for document in (file.read_bytes() for file in files):
+        if "kind" in msgspec.json.decode(document, type=dict[str, msgspec.Raw]):
+            grown.append(msgspec.json.decode(document, type=GrowthReport))
+        else:
+            reports.append(msgspec.json.decode(document, type=Report))
+    return reports, joined(grown) if grown else None
 
 
 def rows(reports: Sequence[Report]) -> Iterator[str]:
@@ -92,12 +110,16 @@ def rows(reports: Sequence[Report]) -> Iterator[str]:
         values = [value * target.scale for value in (summary.median, summary.least, summary.most)]
         median, least, most = (_text(value, target) for value in values)
         yield f"| {target.text} | {must} | {aim} | {median} ({least}–{most}) | {target.reached(values[0])} |"
-    told = reports[0].machine
     yield ""
-    kernel = str(told["kernel"]).partition("-")[0]
-    yield f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}."
+    yield machine_line(reports[0].machine)
     for name, reason in {name: reason for report in reports for name, reason in report.absent.items()}.items():
         yield f"Absent: {name} ({reason})."
+
+
+def machine_line(told: dict[str, str | int]) -> str:
+    """What figures were taken on, in one sentence."""
+    kernel = str(told["kernel"]).partition("-")[0]
+    return f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}."
 
 
 def _summary(target: Target, lines: list[Line]) -> Summary | None:

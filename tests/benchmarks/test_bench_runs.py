@@ -1,0 +1,75 @@
+"""The bench itself, in a hurry: it starts everything, measures something and tells it. No figure means anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HURRY = ("--rounds", "1", "--seconds", "0.5", "--warmup", "0.5")
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the bench pins cores and reads /proc"),
+    pytest.mark.skipif(
+        not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")), reason="no C compiler"
+    ),
+]
+
+
+def bench(*arguments: str) -> str:
+    """What `python -m benchmarks` prints; it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def measured(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(file.read_bytes())
+    return document
+
+
+def test_side_by_side_measures_everyone_and_its_document_is_judged_and_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    printed = bench("json", "--contenders", "direct,gateway,stock", *HURRY, "--json", str(file))
+    assert "saturated JSON, 64 connections" in printed
+    lines = {line["contender"]: line for line in measured(file)["lines"]}
+    assert set(lines) == {"direct", "gateway", "stock"}
+    for name, line in lines.items():
+        assert not line["faults"], (name, line["faults"])
+        assert line["figures"]["rate"]["median"] > 0
+    assert lines["stock"]["ratios"]["cpu_us"]["median"] > 0
+
+    judged = bench("targets", str(file))
+    assert "| … against stock Tornado + aiohttp, passing through without keys | 2× | 3× |" in judged
+    assert "| governed requests per core against LiteLLM | 60× | 100× | not measured | – |" in judged
+    assert str(tmp_path / "throughput.svg") in bench("plot", str(file), "--to", str(tmp_path))
+    assert (tmp_path / "throughput.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_growth_measures_each_step_and_its_document_is_told_and_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "growth.json"
+    bench("growth", "workers", *HURRY, "--json", str(file))
+    assert [(line["size"], line["faults"]) for line in measured(file)["lines"]] == [(1, []), (2, [])]
+    assert "| workers | 2 |" in bench("targets", str(file))
+    assert str(tmp_path / "growth.svg") in bench("plot", str(file), "--to", str(tmp_path))
+
+
+def test_unknown_scenarios_and_contenders_are_refused_with_those_that_exist() -> None:
+    for arguments, known in (
+        (("jsn",), "json, open, streams"),
+        (("json", "--contenders", "nobody"), "direct, gateway"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        assert known in done.stderr

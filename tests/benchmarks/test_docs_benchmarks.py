@@ -1,0 +1,86 @@
+"""docs/benchmarks.md and docs/scaling.md name what the bench has, and nothing that it has not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+SCALING = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+
+
+def section(name: str) -> str:
+    return re.split(r"^## ", PAGE.split(f"## {name}\n", 1)[1], flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> list[str]:
+    """The first cells of the rows that begin with code."""
+    return re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+
+
+def told(code: str) -> list[str]:
+    """What a piece of Python that knows the bench prints, line by line."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def options(command: str) -> set[str]:
+    code = f"from benchmarks.__main__ import COMMANDS\nfor p in COMMANDS[{command!r}].params: print(*p.opts, sep='\\n')"
+    return {line for line in told(code) if line.startswith("--")}
+
+
+def test_each_option_of_the_bench_has_its_place_in_the_first_table() -> None:
+    table = PAGE.split("| option | does |", 1)[1].split("## ", 1)[0]
+    assert set(re.findall(r"--[a-z]+", " ".join(rows(table)))) == options("compare")
+
+
+@pytest.mark.parametrize("command", ["growth", "targets", "plot"])
+def test_options_of_the_other_commands_are_told(command: str) -> None:
+    missing = {option for option in options(command) if f"`{option}" not in PAGE and f" {option}" not in PAGE}
+    assert not missing
+
+
+def test_each_scenario_has_a_row_and_is_named_among_the_options() -> None:
+    names = told("from benchmarks.scenarios import all_scenarios\nprint(*all_scenarios(), sep='\\n')")
+    assert rows(section("Scenarios")) == [f"`{name}`" for name in names]
+    assert ", ".join(f"`{name}`" for name in names) in PAGE
+
+
+def test_each_contender_has_a_row() -> None:
+    code = (
+        "from benchmarks.contenders import all_contenders\n"
+        "print(*(c.name for c in all_contenders(at='', litellm='', portkey='')), sep='\\n')"
+    )
+    assert sorted(rows(section("Contenders"))) == sorted(f"`{name}`" for name in told(code))
+
+
+def test_each_dimension_of_growth_has_a_row() -> None:
+    names = told("from benchmarks.growth import all_dimensions\nprint(*all_dimensions(), sep='\\n')")
+    assert sorted(rows(section("Cost as work grows"))) == sorted(f"`{name}`" for name in names)
+
+
+def test_the_targets_table_is_the_one_that_the_targets_make() -> None:
+    code = "from benchmarks.targets import TARGETS\nfor t in TARGETS: print(t.text)"
+    table = PAGE.split("<!-- targets:", 1)[1].split("<!-- end of targets -->", 1)[0]
+    assert re.findall(r"^\| (.*?) \|", table, re.MULTILINE)[1:] == told(code)
+
+
+def test_the_table_of_costs_is_what_costs_json_says() -> None:
+    code = (
+        "import msgspec\nfrom benchmarks.costs import FILE, Costs, table_of\n"
+        "print(table_of(msgspec.json.decode(FILE.read_bytes(), type=Costs)), end='')"
+    )
+    table = SCALING.split("<!-- costs:", 1)[1].split("-->\n", 1)[1].split("<!-- end of costs -->", 1)[0]
+    assert table.splitlines() == told(code)
+
+
+@pytest.mark.parametrize("page", ["docs/benchmarks.md", "docs/scaling.md", "README.md"])
+def test_plots_that_a_page_shows_are_there(page: str) -> None:
+    for image in re.findall(r"!\[[^]]*]\(([^):]+\.svg)\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert ((ROOT / page).parent / image).is_file(), image
