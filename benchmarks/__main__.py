@@ -53,7 +53,7 @@ def main(
     litellm: str,
     portkey: str,
 ) -> None:
-    """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers (default: all).
+    """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
     Other commands: growth, targets, plot, costs, scale.
     """

@@ -230,11 +230,9 @@ def _panel(drawing: Drawing, lines: list[GrowthLine], x: float, y: float) -> Non
         drawing.area(edge, kind=f"{kind} band")
         drawing.path([at(index, one.median) for index, one in told], kind=f"line-{kind}")
         for index, one in told:
-            drawing.text(*_above(at(index, one.median)), number(one.median), kind="soft", anchor="middle")
+            left, middle = at(index, one.median)
+            # The store's below its line, or where both are near each other their figures cover one another.
+            drawing.text(left, middle + (-7 if kind == "a" else 16), number(one.median), kind="soft", anchor="middle")
     for index, line in enumerate(lines):
-        drawing.text(at(index, 0)[0], base + 16, f"{line.size:,}", kind="soft", anchor="middle")
-    drawing.text(x + PANEL / 2, base + 34, lines[0].title, anchor="middle")
-
-
-def _above(point: tuple[float, float]) -> tuple[float, float]:
-    return point[0], point[1] - 7
+        drawing.text(at(index, 0)[0], base + 28, f"{line.size:,}", kind="soft", anchor="middle")
+    drawing.text(x + PANEL / 2, base + 46, lines[0].title, anchor="middle")
