@@ -15,11 +15,12 @@ import click
 from msgspec import Struct
 
 from benchmarks.growth import GrowthLine, GrowthReport
+from benchmarks.page import DOCS
 from benchmarks.report import Line, Report, Summary
 from benchmarks.svg import Drawing
 from benchmarks.targets import read
 
-FOLDER = Path(__file__).parent.parent / "docs" / "img"
+FOLDER = DOCS / "img"
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 110, 130, 64, 34
 BAR, GAP = 18, 8
 PANEL, PANEL_HEIGHT, PANELS = 300, 170, 2  # growth: a small plot for each dimension, two beside each other

@@ -23,11 +23,15 @@ pytestmark = [
 ]
 
 
-def bench(*arguments: str) -> str:
-    """What `python -m benchmarks` prints; it must succeed."""
-    done = subprocess.run(
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
+
+
+def bench(*arguments: str) -> str:
+    """What `python -m benchmarks` prints; it must succeed."""
+    done = run(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -68,8 +72,6 @@ def test_unknown_scenarios_and_contenders_are_refused_with_those_that_exist() ->
         (("jsn",), "json, open, streams"),
         (("json", "--contenders", "nobody"), "direct, gateway"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
+        done = run(*arguments)
         assert done.returncode == 2
         assert known in done.stderr
