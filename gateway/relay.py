@@ -9,6 +9,7 @@ silent too long and sends comments into idle ones, which also finds out clients 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.sse import COMMENT_KEEPALIVE
@@ -88,14 +89,16 @@ class EventStream:
         self.committed = False
         pulse.add(self)
 
-    def send(self, frames: bytes) -> asyncio.Future[None] | None:
-        """Write `frames`; the future, if any, is what to await before sending more."""
+    def send(self, frames: bytes, noted: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
+        """Write `frames`, right after `noted()`; the future, if any, is what to await before sending more."""
         if self._claim is not None:
             self._claim.keep(frames)
         self._spoke = True
         if not self.committed:
+            if noted is not None:
+                noted()
             return self._commit(frames)
-        future = self._exchange.write(frames)
+        future = self._exchange.write(frames, noted)
         return None if future.done() else future
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:

@@ -8,6 +8,7 @@ neither wait nor be long.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from gateway.allowance import Allowance
 from gateway.call import Call
@@ -62,6 +63,5 @@ class TextRelay:
             self._below = self._allowance.until  # which changes only when it was reached: an old one is merely early
             return False
         self._chunks += len(texts)
-        self._place.delivered(shaper.delivered_units)
-        self.slow = self._stream.send(frames)
+        self.slow = self._stream.send(frames, partial(self._place.delivered, shaper.delivered_units))
         return True

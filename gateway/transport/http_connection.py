@@ -24,6 +24,7 @@ from tornado.iostream import StreamClosedError
 
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
 from gateway.transport.http_exchange import Exchange
+from gateway.transport.http_outbox import AT_ONCE, Noted
 from gateway.transport.http_parser import RequestParser
 
 if TYPE_CHECKING:
@@ -205,13 +206,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def push(self, data: bytes) -> None:
         """Write without asking for back-pressure."""
+        self._server.outbox.empty()
         self._written += len(data)
         self._transport.write(data)
 
     def send(self, data: bytes) -> asyncio.Future[None]:
         """Write; the future is done when little enough waits to be sent."""
+        self.push(data)
+        return self.flushed() if self._write_paused else self._server.done
+
+    def send_soon(self, data: bytes, noted: Noted | None) -> asyncio.Future[None]:
+        """`send` at the end of this turn of the event loop, if the piece is small; see `Outbox.put`."""
+        if len(data) > AT_ONCE:
+            self._server.outbox.empty()  # before it is noted, for what is noted adds up
+            if noted is not None:
+                noted()
+            return self.send(data)
         self._written += len(data)
-        self._transport.write(data)
+        self._server.outbox.put(self._transport, data, noted)
         return self.flushed() if self._write_paused else self._server.done
 
     def flushed(self) -> asyncio.Future[None]:
@@ -554,6 +566,7 @@ class Connection(asyncio.BufferedProtocol):
         self._phase = CLOSED
         self._held = None
         self._resume_reading()
+        self._server.outbox.empty()
         self._transport.close()
 
     def _close_or_linger(self) -> None:
@@ -572,4 +585,5 @@ class Connection(asyncio.BufferedProtocol):
         self._read_mark = self._received
         self._held = None
         self._resume_reading()
+        self._server.outbox.empty()
         self._transport.write_eof()

@@ -21,6 +21,7 @@ from gateway.errors import GatewayError
 if TYPE_CHECKING:
     from gateway.transport.http_connection import Connection, PeerContext
     from gateway.transport.http_head import RequestHead
+    from gateway.transport.http_outbox import Noted
 
 # Written by this server itself, whatever a handler sets.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
@@ -149,13 +150,18 @@ class Exchange(HTTPConnection):
             return connection.send(block)
         return self._send(connection, block, self._framed(chunk))
 
-    def write(self, chunk: bytes) -> asyncio.Future[None]:
-        """Write body bytes; the future is done at once while little waits to be sent, else when that was sent."""
+    def write(self, chunk: bytes, noted: Noted | None = None) -> asyncio.Future[None]:
+        """Write body bytes; the future is done at once while little waits to be sent, else when that was sent.
+
+        `noted` is called right before the bytes leave this process, if they do.
+        """
         connection = self._connection
         if connection is None:
             return _closed()
         if self._chunked and chunk and not self._corked:  # a stream that has begun
-            return connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), noted)
+        if noted is not None:
+            noted()
         self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
             return connection.flushed()

@@ -26,6 +26,7 @@ from gateway.errors import GatewayError
 from gateway.transport.http_connection import Connection
 from gateway.transport.http_exchange import Refusal
 from gateway.transport.http_head import HeaderNames
+from gateway.transport.http_outbox import Outbox
 
 WATCH_INTERVAL: Final = 0.1  # seconds between looks at connections that do not read, for a client that left
 
@@ -78,6 +79,7 @@ class HTTPServer:
         self.read_view = memoryview(self.read_buffer)
         self.draining = False
         self.done: asyncio.Future[None]
+        self.outbox: Outbox
         self.own_headers = b""
         self.now = 0.0
         self._idle_until = 0.0
@@ -104,6 +106,7 @@ class HTTPServer:
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
         self._loop = loop = asyncio.get_running_loop()
+        self.outbox = Outbox(loop.call_soon)
         self.done = loop.create_future()
         self.done.set_result(None)
         self._read_clock()

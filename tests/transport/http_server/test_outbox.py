@@ -1,0 +1,179 @@
+"""Pieces that wait for the end of the loop's turn: in order, few, counted when they go, each connection by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    ResponseStartLine,
+)
+
+from gateway.transport.http_outbox import AT_ONCE, MOST, Outbox
+
+pytestmark = [pytest.mark.gen_test, pytest.mark.usefixtures("io_loop")]
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Recorder(asyncio.Transport):
+    """A transport that writes into a list it shares with others."""
+
+    def __init__(self, name: str, log: list[str], *, broken: bool = False) -> None:
+        super().__init__()
+        self.name, self.log, self.broken, self.gone = name, log, broken, False
+
+    def is_closing(self) -> bool:
+        return self.gone
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.broken:
+            raise RuntimeError("broken")
+        self.log.append(f"{self.name}{bytes(data).decode()}")
+
+    def abort(self) -> None:
+        self.gone = True
+        self.log.append(f"{self.name} dropped")
+
+
+async def test_pieces_go_out_in_order_once_the_turn_is_over() -> None:
+    log: list[str] = []
+    loop = asyncio.get_running_loop()
+    outbox = Outbox(loop.call_soon)
+    one, two = Recorder("1", log), Recorder("2", log)
+    for transport, data in [(one, b"a"), (two, b"b"), (one, b"c")]:
+        outbox.put(transport, data, None)
+    loop.call_soon(log.append, "whoever was woken in this turn")
+    assert log == []
+    await asyncio.sleep(0)
+    assert log == ["1a", "2b", "1c", "whoever was woken in this turn"]
+    outbox.put(two, b"d", None)
+    await asyncio.sleep(0)
+    assert log[-1] == "2d"
+
+
+async def test_piece_is_noted_right_before_it_goes_out_and_never_if_its_connection_is_gone() -> None:
+    log: list[str] = []
+    outbox = Outbox(asyncio.get_running_loop().call_soon)
+    one, two = Recorder("1", log), Recorder("2", log)
+    outbox.put(one, b"a", lambda: log.append("note a"))
+    outbox.put(two, b"b", lambda: log.append("note b"))
+    outbox.put(two, b"c", lambda: log.append("note c"))
+    one.gone = True
+    outbox.empty()
+    assert log == ["note b", "2b", "note c", "2c"]
+
+
+async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
+    log: list[str] = []
+    outbox = Outbox(asyncio.get_running_loop().call_soon)
+    transport = Recorder("", log)
+    for number in range(10 * MOST + 1):
+        outbox.put(transport, str(number).encode(), None)
+        assert number - len(log) < MOST
+    await asyncio.sleep(0)
+    assert log == [str(number) for number in range(10 * MOST + 1)]
+
+
+async def test_connection_that_cannot_be_written_to_is_dropped_and_the_others_get_their_pieces() -> None:
+    log: list[str] = []
+    outbox = Outbox(asyncio.get_running_loop().call_soon)
+    outbox.put(Recorder("1", log, broken=True), b"a", None)
+    outbox.put(Recorder("2", log), b"b", None)
+    outbox.empty()
+    assert log == ["1 dropped", "2b"]
+
+
+class Writes(HTTPMessageDelegate, HTTPServerConnectionDelegate):
+    """Answers with a begun chunked body, and lets a test write the rest at one go."""
+
+    def __init__(self, rest: Callable[[Any], object]) -> None:
+        self.rest = rest
+        self.connection: Any = None
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        self.connection = request_conn
+        return self
+
+    def finish(self) -> None:
+        self.connection.write_headers(ResponseStartLine("", 200, "OK"), HTTPHeaders(), b"first")
+        self.rest(self.connection)
+
+
+async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> None:
+    large = b"x" * (AT_ONCE + 1)
+    noted: list[str] = []
+
+    def rest(connection: Any) -> None:
+        connection.write(b"small", lambda: noted.append("small"))
+        connection.write(large, lambda: noted.append("large"))
+        connection.write(b"again", lambda: noted.append("again"))
+        assert noted == ["small", "large"]
+        connection.finish()
+        assert noted == ["small", "large", "again"]
+
+    served = await serve(Writes(rest))
+    async with served.client() as client:
+        for _ in range(2):  # and the connection lives on
+            noted.clear()
+            client.send(GET)
+            await client.read_headers()
+            assert [chunk async for chunk in client.chunks()] == [b"first", b"small", large, b"again"]
+
+
+async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any) -> None:
+    def rest(connection: Any) -> None:
+        connection.write(b"second")
+        connection.abort()
+
+    served = await serve(Writes(rest))
+    async with served.client() as client:
+        client.send(GET)
+        await client.read_headers()
+        assert await client.closed() == b"5\r\nfirst\r\n6\r\nsecond\r\n"
+
+
+async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow(serve: Any) -> None:
+    waits: list[int] = []
+
+    def rest(connection: Any) -> None:
+        piece, sent = b"x" * AT_ONCE, 0
+        while connection.write(piece).done():
+            sent += len(piece)
+        waits.append(sent)
+
+    served = await serve(Writes(rest))
+    async with served.client() as client:
+        client.writer.transport.pause_reading()
+        client.send(GET)
+        async with asyncio.timeout(10):
+            while not waits:
+                await asyncio.sleep(0.005)
+    assert waits[0] < 32 * 1024 * 1024  # what two kernels' buffers take, and no more
+
+
+async def test_piece_for_a_client_that_left_in_the_same_turn_is_not_noted(serve: Any, eventually: Any) -> None:
+    noted: list[str] = []
+
+    def rest(connection: Any) -> None:
+        def leave() -> None:
+            noted.append("left")
+
+        connection.set_close_callback(leave)
+
+    delegate = Writes(rest)
+    served = await serve(delegate)
+    async with served.client() as client:
+        client.send(GET)
+        await client.read_headers()
+        connection = next(iter(served.server._connections))
+        delegate.connection.write(b"late", lambda: noted.append("noted"))
+        connection.abort()
+    await eventually(lambda: not served.server.connections)
+    assert noted == ["left"]
