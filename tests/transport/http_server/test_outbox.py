@@ -127,14 +127,15 @@ async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> No
             assert [chunk async for chunk in client.chunks()] == [b"first", b"small", large, b"again"]
 
 
-async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any) -> None:
+@pytest.mark.parametrize("asked", [GET, GET * 2], ids=["closed", "lingering"])
+async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any, asked: bytes) -> None:
     def rest(connection: Any) -> None:
         connection.write(b"second")
         connection.abort()
 
     served = await serve(Writes(rest))
     async with served.client() as client:
-        client.send(GET)
+        client.send(asked)
         await client.read_headers()
         assert await client.closed() == b"5\r\nfirst\r\n6\r\nsecond\r\n"
 
