@@ -129,9 +129,12 @@ async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> No
 
 @pytest.mark.parametrize("asked", [GET, GET * 2], ids=["closed", "lingering"])
 async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any, asked: bytes) -> None:
-    def rest(connection: Any) -> None:
+    def cut(connection: Any) -> None:
         connection.write(b"second")
         connection.abort()
+
+    def rest(connection: Any) -> None:  # once all was read that was asked
+        asyncio.get_running_loop().call_soon(cut, connection)
 
     served = await serve(Writes(rest))
     async with served.client() as client:
