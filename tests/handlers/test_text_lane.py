@@ -13,11 +13,13 @@ from gateway.handlers import answering
 from gateway.handlers.chat import ChatHandler
 from gateway.handlers.text_relay import TextRelay
 from gateway.ledger import Ledger
+from gateway.ledger.board import Place
 from gateway.money import NANO
 from gateway.server import Gateway
 from gateway.shaping.chat import ChatShaper
 from gateway.testing import FakeUpstream, Reply
 from gateway.transport.http_client_incoming import Incoming
+from gateway.transport.http_outbox import Outbox
 from gateway_providers.openai.chunks import MAX_CASTS
 from tests.polling import until
 
@@ -275,6 +277,29 @@ async def test_failure_in_the_lane_ends_the_stream_honestly(
     assert "[DONE]" not in text
     assert failure is not None
     assert (await upstream.wait_ended()).outcome == "left"
+
+
+async def test_text_is_noted_as_delivered_when_it_leaves_and_not_when_it_is_taken(
+    client: Client, upstream: FakeUpstream, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is killed in between has charged for what it sent."""
+    events: list[str] = []
+    put, delivered = Outbox.put, Place.delivered
+
+    def waits(outbox: Outbox, *args: Any) -> None:
+        events.append("waits")
+        put(outbox, *args)
+
+    def noted(place: Place, units: int) -> None:
+        events.append("noted")
+        delivered(place, units)
+
+    monkeypatch.setattr(Outbox, "put", waits)
+    monkeypatch.setattr(Place, "delivered", noted)
+    upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
+    await client.stream()
+    assert taken
+    assert events[:11] == ["noted", *["waits", "noted"] * 5]  # the first goes with the headers, and waits for nothing
 
 
 async def test_lane_is_closed_with_its_stream(
