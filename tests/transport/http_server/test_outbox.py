@@ -16,6 +16,7 @@ from tornado.httputil import (
 )
 
 from gateway.transport.http_outbox import AT_ONCE, MOST, Outbox
+from gateway.transport.http_server import HTTPServer
 
 pytestmark = [pytest.mark.gen_test, pytest.mark.usefixtures("io_loop")]
 
@@ -160,6 +161,34 @@ async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow
             while not waits:
                 await asyncio.sleep(0.005)
     assert waits[0] < 32 * 1024 * 1024  # what two kernels' buffers take, and no more
+
+
+async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_read(
+    serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rest(connection: Any) -> None:
+        while connection.write(b"x" * AT_ONCE).done():
+            pass
+
+    delegate = Writes(rest)
+    sweep = HTTPServer._sweep
+
+    sweeps = 0
+
+    def sweeping(server: HTTPServer) -> None:
+        nonlocal sweeps
+        sweeps += 1
+        if delegate.connection is not None and sweeps % 2:
+            delegate.connection.write(b"and on")  # a comment of the pulse, say, right before every other look
+        sweep(server)
+
+    monkeypatch.setattr(HTTPServer, "_sweep", sweeping)
+    served = await serve(delegate, write_timeout=0.2)
+    async with served.client() as client:
+        client.writer.transport.pause_reading()
+        client.send(GET)
+        await eventually(lambda: served.server.connections)
+        await eventually(lambda: not served.server.connections)
 
 
 async def test_piece_for_a_client_that_left_in_the_same_turn_is_not_noted(serve: Any, eventually: Any) -> None:
