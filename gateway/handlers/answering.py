@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from gateway.allowance import Allowance, SoundAllowance
@@ -125,8 +124,9 @@ class AnsweringHandler(InferenceHandler[R]):
                         call.first_token = call.since_start()
                         place = self.note_delivery(call)
                         beside = open_lane(rest, call, shaper=shaper, stream=stream, place=place, allowance=allowance)
-                    noted = None if place is None else partial(place.delivered, shaper.delivered_units)
-                    slow = stream.send(frames, noted)
+                    if place is not None:
+                        place.delivered(shaper.delivered_units)
+                    slow = stream.send(frames)
                     frames = b""  # not kept while the upstream is silent
                     if slow is not None:
                         await slow

@@ -215,12 +215,11 @@ class Connection(asyncio.BufferedProtocol):
         self.push(data)
         return self.flushed() if self._write_paused else self._server.done
 
-    def send_soon(self, data: bytes, noted: Noted | None) -> asyncio.Future[None]:
+    def send_soon(self, data: bytes, noted: Noted) -> asyncio.Future[None]:
         """`send` at the end of this turn of the event loop, if the piece is small; see `Outbox.put`."""
         if len(data) > AT_ONCE:
             self._server.outbox.empty()  # before it is noted, for what is noted adds up
-            if noted is not None:
-                noted()
+            noted()
             return self.send(data)
         self._written += len(data)
         self._server.outbox.put(self._transport, data, noted)
@@ -557,6 +556,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         """The client left, or is to be dropped: what is not sent yet is lost."""
+        self._server.outbox.empty()  # which would have been sent before anybody knew, and is charged for
         self._phase = CLOSED
         self._end_request()
         self._transport.abort()

@@ -150,18 +150,13 @@ class Exchange(HTTPConnection):
             return connection.send(block)
         return self._send(connection, block, self._framed(chunk))
 
-    def write(self, chunk: bytes, noted: Noted | None = None) -> asyncio.Future[None]:
-        """Write body bytes; the future is done at once while little waits to be sent, else when that was sent.
-
-        `noted` is called right before the bytes leave this process, if they do.
-        """
+    def write(self, chunk: bytes) -> asyncio.Future[None]:
+        """Write body bytes; the future is done at once while little waits to be sent, else when that was sent."""
         connection = self._connection
         if connection is None:
             return _closed()
         if self._chunked and chunk and not self._corked:  # a stream that has begun
-            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), noted)
-        if noted is not None:
-            noted()
+            return connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
             return connection.flushed()
@@ -170,6 +165,14 @@ class Exchange(HTTPConnection):
             block, self._corked = self._corked, b""
             return self._send(connection, block, data)
         return connection.send(data)
+
+    def write_soon(self, chunk: bytes, noted: Noted) -> asyncio.Future[None]:
+        """`write` at the end of this turn of the event loop; `noted` is called then, the client being there or not."""
+        connection = self._connection
+        if connection is not None and self._chunked and not self._corked:  # a stream that has begun
+            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), noted)
+        noted()
+        return self.write(chunk)
 
     def finish(self) -> None:
         """End the answer: the only way to a body that looks complete."""

@@ -14,6 +14,7 @@ from tornado.httputil import (
     HTTPServerConnectionDelegate,
     ResponseStartLine,
 )
+from tornado.iostream import StreamClosedError
 
 from gateway.transport.http_outbox import AT_ONCE, MOST, Outbox
 from gateway.transport.http_server import HTTPServer
@@ -21,6 +22,10 @@ from gateway.transport.http_server import HTTPServer
 pytestmark = [pytest.mark.gen_test, pytest.mark.usefixtures("io_loop")]
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def nothing() -> None:
+    """Nobody counts."""
 
 
 class Recorder(asyncio.Transport):
@@ -49,17 +54,17 @@ async def test_pieces_go_out_in_order_once_the_turn_is_over() -> None:
     outbox = Outbox(loop.call_soon)
     one, two = Recorder("1", log), Recorder("2", log)
     for transport, data in [(one, b"a"), (two, b"b"), (one, b"c")]:
-        outbox.put(transport, data, None)
+        outbox.put(transport, data, nothing)
     loop.call_soon(log.append, "whoever was woken in this turn")
     assert log == []
     await asyncio.sleep(0)
     assert log == ["1a", "2b", "1c", "whoever was woken in this turn"]
-    outbox.put(two, b"d", None)
+    outbox.put(two, b"d", nothing)
     await asyncio.sleep(0)
     assert log[-1] == "2d"
 
 
-async def test_piece_is_noted_right_before_it_goes_out_and_never_if_its_connection_is_gone() -> None:
+async def test_piece_is_noted_right_before_it_goes_out_and_also_if_its_connection_is_gone() -> None:
     log: list[str] = []
     outbox = Outbox(asyncio.get_running_loop().call_soon)
     one, two = Recorder("1", log), Recorder("2", log)
@@ -68,7 +73,7 @@ async def test_piece_is_noted_right_before_it_goes_out_and_never_if_its_connecti
     outbox.put(two, b"c", lambda: log.append("note c"))
     one.gone = True
     outbox.empty()
-    assert log == ["note b", "2b", "note c", "2c"]
+    assert log == ["note a", "note b", "2b", "note c", "2c"]  # whoever counts in any case is told in any case
 
 
 async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
@@ -76,7 +81,7 @@ async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
     outbox = Outbox(asyncio.get_running_loop().call_soon)
     transport = Recorder("", log)
     for number in range(10 * MOST + 1):
-        outbox.put(transport, str(number).encode(), None)
+        outbox.put(transport, str(number).encode(), nothing)
         assert number - len(log) < MOST
     await asyncio.sleep(0)
     assert log == [str(number) for number in range(10 * MOST + 1)]
@@ -85,8 +90,8 @@ async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
 async def test_connection_that_cannot_be_written_to_is_dropped_and_the_others_get_their_pieces() -> None:
     log: list[str] = []
     outbox = Outbox(asyncio.get_running_loop().call_soon)
-    outbox.put(Recorder("1", log, broken=True), b"a", None)
-    outbox.put(Recorder("2", log), b"b", None)
+    outbox.put(Recorder("1", log, broken=True), b"a", nothing)
+    outbox.put(Recorder("2", log), b"b", nothing)
     outbox.empty()
     assert log == ["1 dropped", "2b"]
 
@@ -112,9 +117,9 @@ async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> No
     noted: list[str] = []
 
     def rest(connection: Any) -> None:
-        connection.write(b"small", lambda: noted.append("small"))
-        connection.write(large, lambda: noted.append("large"))
-        connection.write(b"again", lambda: noted.append("again"))
+        connection.write_soon(b"small", lambda: noted.append("small"))
+        connection.write_soon(large, lambda: noted.append("large"))
+        connection.write_soon(b"again", lambda: noted.append("again"))
         assert noted == ["small", "large"]
         connection.finish()
         assert noted == ["small", "large", "again"]
@@ -128,10 +133,26 @@ async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> No
             assert [chunk async for chunk in client.chunks()] == [b"first", b"small", large, b"again"]
 
 
+async def test_what_is_not_put_off_is_written_at_once_behind_what_is(serve: Any) -> None:
+    waiting: list[int] = []
+
+    def rest(connection: Any) -> None:
+        connection.write_soon(b"soon", nothing)
+        waiting.append(len(served.server.outbox._pieces))
+        connection.write(b"now")
+        waiting.append(len(served.server.outbox._pieces))
+        connection.finish()
+
+    served = await serve(Writes(rest))
+    answer = await served.ask(GET)
+    assert answer.body == b"firstsoonnow"
+    assert waiting == [1, 0]
+
+
 @pytest.mark.parametrize("asked", [GET, GET * 2], ids=["closed", "lingering"])
 async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any, asked: bytes) -> None:
     def cut(connection: Any) -> None:
-        connection.write(b"second")
+        connection.write_soon(b"second", nothing)
         connection.abort()
 
     def rest(connection: Any) -> None:  # once all was read that was asked
@@ -149,7 +170,7 @@ async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow
 
     def rest(connection: Any) -> None:
         piece, sent = b"x" * AT_ONCE, 0
-        while connection.write(piece).done():
+        while connection.write_soon(piece, nothing).done():
             sent += len(piece)
         waits.append(sent)
 
@@ -167,7 +188,7 @@ async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_r
     serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rest(connection: Any) -> None:
-        while connection.write(b"x" * AT_ONCE).done():
+        while connection.write_soon(b"x" * AT_ONCE, nothing).done():
             pass
 
     delegate = Writes(rest)
@@ -179,7 +200,9 @@ async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_r
         nonlocal sweeps
         sweeps += 1
         if delegate.connection is not None and sweeps % 2:
-            delegate.connection.write(b"and on")  # a comment of the pulse, say, right before every other look
+            delegate.connection.write_soon(
+                b"and on", nothing
+            )  # a comment of the pulse, say, right before every other look
         sweep(server)
 
     monkeypatch.setattr(HTTPServer, "_sweep", sweeping)
@@ -191,22 +214,36 @@ async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_r
         await eventually(lambda: not served.server.connections)
 
 
-async def test_piece_for_a_client_that_left_in_the_same_turn_is_not_noted(serve: Any, eventually: Any) -> None:
+async def test_piece_for_a_client_that_leaves_in_the_same_turn_is_still_sent(serve: Any, eventually: Any) -> None:
+    """It is charged for, and before pieces waited it would have been on its way."""
     noted: list[str] = []
 
     def rest(connection: Any) -> None:
-        def leave() -> None:
-            noted.append("left")
-
-        connection.set_close_callback(leave)
+        connection.set_close_callback(lambda: noted.append("left"))
 
     delegate = Writes(rest)
     served = await serve(delegate)
     async with served.client() as client:
         client.send(GET)
         await client.read_headers()
-        connection = next(iter(served.server._connections))
-        delegate.connection.write(b"late", lambda: noted.append("noted"))
-        connection.abort()
+        assert await client.reader.readexactly(len(b"5\r\nfirst\r\n")) == b"5\r\nfirst\r\n"
+        (connection,) = served.server._connections
+        delegate.connection.write_soon(b"late", lambda: noted.append("noted"))
+        connection.eof_received()  # as if the client's FIN had been read in this turn
+        assert noted == ["noted", "left"]
+        assert await client.reader.readexactly(len(b"4\r\nlate\r\n")) == b"4\r\nlate\r\n"
     await eventually(lambda: not served.server.connections)
-    assert noted == ["left"]
+
+
+async def test_piece_for_a_client_that_left_before_is_noted_at_once(serve: Any, eventually: Any) -> None:
+    """An answer that is read on without its client is charged for, and must be if the worker is killed meanwhile."""
+    noted: list[str] = []
+    delegate = Writes(lambda connection: None)
+    served = await serve(delegate)
+    async with served.client() as client:
+        client.send(GET)
+        await client.read_headers()
+    await eventually(lambda: not served.server.connections)
+    future = delegate.connection.write_soon(b"late", lambda: noted.append("noted"))
+    assert noted == ["noted"]
+    assert isinstance(future.exception(), StreamClosedError)
