@@ -3,7 +3,7 @@
 Two fifths of a write on a loopback go into waking whoever waits for it (by perf), and of several writes in a row only
 the first has to; and reading and writing in turns may drive each other out of the caches. With 1,000 streams of 20
 chunks a second a chunk took 0.92 to 0.96 of the CPU in six runs of four to seven rounds, and 0.99 to 1.00 in two later
-ones; the slowest hundredth came in two thirds of the time as often as not.
+ones; the slowest hundredth came in 0.4 to 0.7 of the time in six of seven.
 Sharp edges: what waits here is not sent when the process is killed, so whoever counts what was sent must count in
 `noted`, which is called right before. And it waits for whatever else runs in the turn, so only what comes from a socket
 is put here: a provider that computes between two pieces has each of them sent at once.
