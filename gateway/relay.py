@@ -89,23 +89,19 @@ class EventStream:
         self.committed = False
         pulse.add(self)
 
-    def send(self, frames: bytes) -> asyncio.Future[None] | None:
-        """Write `frames`; the future, if any, is what to await before sending more."""
+    def send(self, frames: bytes, noted: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
+        """Write `frames`; the future, if any, is what to await before sending more.
+
+        With `noted` they go once all was read that arrived in this turn of the event loop, and it is called as they go.
+        """
         if self._claim is not None:
             self._claim.keep(frames)
         self._spoke = True
         if not self.committed:
+            assert noted is None, "what goes first goes at once"
             return self._commit(frames)
-        future = self._exchange.write(frames)
-        return None if future.done() else future
-
-    def send_soon(self, frames: bytes, noted: Callable[[], object]) -> asyncio.Future[None] | None:
-        """`send` once all was read that arrived in this turn of the event loop; `noted` is called as they go."""
-        assert self.committed, "what goes first goes at once"
-        if self._claim is not None:
-            self._claim.keep(frames)
-        self._spoke = True
-        future = self._exchange.write_soon(frames, noted)
+        exchange = self._exchange
+        future = exchange.write(frames) if noted is None else exchange.write_soon(frames, noted)
         return None if future.done() else future
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:

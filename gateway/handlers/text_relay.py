@@ -63,5 +63,5 @@ class TextRelay:
             self._below = self._allowance.until  # which changes only when it was reached: an old one is merely early
             return False
         self._chunks += len(texts)
-        self.slow = self._stream.send_soon(frames, partial(self._place.delivered, shaper.delivered_units))
+        self.slow = self._stream.send(frames, partial(self._place.delivered, shaper.delivered_units))
         return True

@@ -192,17 +192,13 @@ async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_r
             pass
 
     delegate = Writes(rest)
-    sweep = HTTPServer._sweep
-
-    sweeps = 0
+    sweep, sweeps = HTTPServer._sweep, 0
 
     def sweeping(server: HTTPServer) -> None:
         nonlocal sweeps
         sweeps += 1
         if delegate.connection is not None and sweeps % 2:
-            delegate.connection.write_soon(
-                b"and on", nothing
-            )  # a comment of the pulse, say, right before every other look
+            delegate.connection.write_soon(b"and on", nothing)  # right before every other look
         sweep(server)
 
     monkeypatch.setattr(HTTPServer, "_sweep", sweeping)
