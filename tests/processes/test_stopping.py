@@ -14,7 +14,7 @@ from tests.processes.served import children, is_alive, port_is_free
 async def test_sigterm_finishes_running_streams_and_takes_no_new_connection(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
-    streams = [await gateway.stream("slow").flowing() for _ in range(8)]
+    streams = await gateway.flowing(8)
     processes = children(gateway.pid)
     os.kill(gateway.pid, signal.SIGTERM)
     await until(lambda: gateway.refuses_connections(), within=2.0)
@@ -67,7 +67,7 @@ async def test_second_signal_does_not_wait_for_streams_but_settles_them(serve: S
 
 async def test_control_c_reaches_the_whole_group_and_cuts_no_stream(serve: Serve) -> None:
     gateway = await serve()
-    streams = [await gateway.stream("slow").flowing() for _ in range(4)]
+    streams = await gateway.flowing(4)
     for number in (signal.SIGINT, signal.SIGHUP):
         os.kill(gateway.workers[0], number)  # not for workers, whoever sends it
     os.killpg(os.getpgid(gateway.pid), signal.SIGINT)
@@ -92,7 +92,7 @@ async def test_supervisor_killed_leaves_no_process_and_the_next_start_has_everyt
     key = await gateway.command("keys", "create", "test", "--name", "gone")
     assert (await gateway.chat(key=key["key"])).status == 200
     await asyncio.to_thread(gateway.run, "keys", "revoke", key["id"])
-    streams = [await gateway.stream("slow").flowing() for _ in range(6)]
+    streams = await gateway.flowing(6)
     processes = children(gateway.pid)
     assert len(processes) == 3
     os.kill(gateway.pid, signal.SIGKILL)

@@ -29,7 +29,7 @@ def is_polite_refusal(answer: Answer) -> bool:
 async def test_killed_store_comes_back_by_itself_and_nothing_is_lost(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
-    streams = [await gateway.stream("slow").flowing() for _ in range(6)]
+    streams = await gateway.flowing(6)
     store = gateway.store_pid
     answers: list[tuple[float, Answer]] = []
     running = True

