@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -149,6 +150,11 @@ class Metrics:
         self._histograms: dict[Key, list[float]] = {}
         self._changed_gauges: set[Key] = set()
 
+    @property
+    def tallied(self) -> int:
+        """How many combinations of endpoint, model, provider and outcome were seen since they were last drained."""
+        return len(self._tallies)
+
     def inc(self, name: str, labels: Labels = (), amount: float = 1.0) -> None:
         """Add to a counter."""
         key = (name, labels)
@@ -247,11 +253,10 @@ class Metrics:
         """State what runs."""
         self.set("gateway_build_info", (__version__, platform.python_version()), 1.0)
 
-    def drain(self) -> Delta | None:
-        """What changed since the last drain, or None."""
-        tallies, self._tallies = self._tallies, {}
-        for key, tally in tallies.items():
-            self._spread(key, tally)
+    def drain(self, most: int | None = None) -> Delta | None:
+        """What changed since the last drain, or None; of finished calls no more than `most` tallies, the oldest."""
+        for key in list(islice(self._tallies, most)):
+            self._spread(key, self._tallies.pop(key))
         self._merge("gateway_store_seconds", (), self._store)
         self._store = [0.0] * (len(STORE) + 2)
         for endpoint, count in self._in_flight.items():

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from typing import NoReturn
 
 import msgspec
@@ -32,6 +33,9 @@ from gateway.store import Store, StoreFault
 from gateway.transport.http_server import HTTPServer, ServerLimits
 
 REPORT_EVERY = 1.0  # seconds between reports of counts
+REPORTED_AT_ONCE = (
+    100  # tallies: 7 µs each, one for each model asked since the last report; calls are served in between
+)
 CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
 SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
 ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
@@ -64,7 +68,7 @@ class Worker:
         self.channel: Channel | None = None
         self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
         self._built = asyncio.Event()
-        self._reloading: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # what messages asked for
         self._one_reload = asyncio.Lock()
 
     async def run(self) -> None:
@@ -82,7 +86,7 @@ class Worker:
         self.gateway = await self._build(settings, briefing.pepper)
         self._built.set()
         await self._serve(self.gateway, listener)
-        self._report()
+        await self._report()
         self.channel.close()
 
     def _heed_signals(self) -> None:
@@ -154,14 +158,16 @@ class Worker:
         if message.name == "briefing" and not self._briefing.done():
             self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=Briefing))
         elif message.name == "reload":
-            task = asyncio.get_running_loop().create_task(self._reload(message.payload))
-            self._reloading.add(task)
-            task.add_done_callback(self._reloading.discard)
+            self._start(self._reload(message.payload))
         elif message.name == "report":
-            self._report()
-            self._tell("reported", message.payload)
+            self._start(self._answer_report(message.payload))
         elif message.name == "hurry":
             self.hurry.set()
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _reload(self, payload: bytes) -> None:
         await self._built.wait()
@@ -180,12 +186,22 @@ class Worker:
     async def _report_forever(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY)
-            self._report()
+            await self._report()
 
-    def _report(self) -> None:
-        delta = self.gateway.metrics.drain() if self.gateway is not None else None
-        if delta is not None:
-            self._tell("counts", encode_delta(delta))
+    async def _answer_report(self, payload: bytes) -> None:
+        await self._report()
+        self._tell("reported", payload)
+
+    async def _report(self) -> None:
+        """Tell what was counted until now."""
+        if self.gateway is None:
+            return
+        metrics = self.gateway.metrics
+        for _ in range(metrics.tallied // REPORTED_AT_ONCE + 1):
+            delta = metrics.drain(REPORTED_AT_ONCE)
+            if delta is not None:
+                self._tell("counts", encode_delta(delta))
+            await asyncio.sleep(0)
 
 
 def _give_up() -> NoReturn:
