@@ -33,9 +33,7 @@ from gateway.store import Store, StoreFault
 from gateway.transport.http_server import HTTPServer, ServerLimits
 
 REPORT_EVERY = 1.0  # seconds between reports of counts
-REPORTED_AT_ONCE = (
-    100  # tallies: 7 µs each, one for each model asked since the last report; calls are served in between
-)
+REPORTED_AT_ONCE = 100  # tallies, of which each model asked has one: 7 µs each, in which no call is served
 CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
 SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
 ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
