@@ -33,7 +33,7 @@ setup(
         "gateway": [
             "py.typed",
             "ledger/lua/*.lua",
-            "prices/*.toml",
+            "config/prices/*.toml",
             "plugin_template/*.txt",
             "plugin_template/*/*.txt",
         ],

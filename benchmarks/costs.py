@@ -37,7 +37,7 @@ from benchmarks.report import machine
 from benchmarks.rounds import Measurement, Plan, measure
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
-from gateway.ledger.carry import ArchivedLine
+from gateway.ledger.archive_checkpoint import ArchivedLine
 from gateway.store import EmbeddedServer
 
 FILE = Path(__file__).with_name("costs.json")

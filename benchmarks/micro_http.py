@@ -27,7 +27,7 @@ import tornado.httpserver
 import uvloop
 from tornado.web import Application, RequestHandler
 
-from gateway.transport.http_server import HTTPServer
+from gateway.http_server.server import HTTPServer
 
 BODY: Final = b'{"model":"mock","messages":[{"role":"user","content":"' + b"hello " * 80 + b'"}]}'
 REQUEST: Final = (

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gateway.accounts import Accounts
-from gateway.auth import ApiKey, Authenticator
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import ApiKey, Authenticator
+from gateway.accounts.keys import Keys
+from gateway.billing.usage import Usage
 from gateway.ledger import Ask, GroupLimits, Ledger, Outcome
 from gateway.store import EmbeddedServer, Store
-from gateway.usage import Usage
 
 PEPPER = b"benchmark pepper, not a secret"
 CALLS = 640  # of one round

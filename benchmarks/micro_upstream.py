@@ -29,8 +29,8 @@ from typing import Final, cast
 import aiohttp
 import uvloop
 
+from gateway.http_client.upstream import Upstream
 from gateway.sse import EventParser
-from gateway.transport.upstream import Upstream
 
 HEADERS: Final = {"Content-Type": "application/json", "Authorization": "Bearer sk-benchmark"}
 BODY: Final = b'{"model":"mock","messages":[{"role":"user","content":"' + b"hello " * 80 + b'"}]}'

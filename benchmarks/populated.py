@@ -25,14 +25,14 @@ from benchmarks.contenders.gateway import COMMAND
 from benchmarks.cores import pinned
 from benchmarks.load import Load, http_request
 from benchmarks.processes import running
-from gateway.auth import load_pepper
-from gateway.keys import Keys, NewKey
+from gateway.accounts.authenticator import load_pepper
+from gateway.accounts.keys import Keys, NewKey
+from gateway.amounts import NANO
 from gateway.ledger import Ledger
 from gateway.ledger.call import LineMeta
 from gateway.ledger.scripts import slot
-from gateway.money import NANO
 from gateway.store import EmbeddedServer, Store
-from gateway.transport.redis_link import Script
+from gateway.store.link import Script
 
 BALANCE = 1_000_000 * NANO
 AT_ONCE = 500  # accounts made at the same time

@@ -20,10 +20,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.caller_headers import dialect_headers
-    from gateway.hookspecs import hookimpl
-    from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Target, Timeouts, Transcription
-    from gateway.receipt import CallRecord
+    from gateway.billing.call_record import CallRecord
+    from gateway.billing.usage import Usage, completion_usage
+    from gateway.config.secret import Secret
+    from gateway.http_client.forwarded_headers import dialect_headers
+    from gateway.http_client.multipart import Multipart
+    from gateway.http_client.upstream import Answer, Upstream
+    from gateway.plugins.hookspecs import hookimpl
+    from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Timeouts, Transcription
+    from gateway.plugins.text_fast_path import LanedStream, TextLane
     from gateway.schemas.chat_request import ChatRequest
     from gateway.schemas.chat_response import (
         ChatChunk,
@@ -51,12 +56,7 @@ if TYPE_CHECKING:
         TranscriptUsage,
         Word,
     )
-    from gateway.secret import Secret
     from gateway.sse import Event, EventParser
-    from gateway.text_lane import LanedStream, TextLane
-    from gateway.transport.multipart import Multipart
-    from gateway.transport.upstream import Answer, Upstream
-    from gateway.usage import Usage, completion_usage
     from gateway.version import __version__
 
 __all__ = [
@@ -117,10 +117,10 @@ __all__ = [
 # Where each name lives. They are imported when asked for, because every `gateway …` command passes through this
 # file, and aiohttp alone takes 140 ms to import.
 _HOME = {
-    "Answer": "gateway.transport.upstream",
+    "Answer": "gateway.http_client.upstream",
     "AudioFile": "gateway.schemas.transcription",
-    "CallRecord": "gateway.receipt",
-    "Chat": "gateway.provider",
+    "CallRecord": "gateway.billing.call_record",
+    "Chat": "gateway.plugins.provider",
     "ChatChunk": "gateway.schemas.chat_response",
     "ChatCompletion": "gateway.schemas.chat_response",
     "ChatMessage": "gateway.schemas.chat_response",
@@ -132,7 +132,7 @@ _HOME = {
     "Delta": "gateway.schemas.chat_response",
     "EmbeddingAnswer": "gateway.schemas.embeddings",
     "EmbeddingRequest": "gateway.schemas.embeddings",
-    "Embeddings": "gateway.provider",
+    "Embeddings": "gateway.plugins.provider",
     "Event": "gateway.sse",
     "EventParser": "gateway.sse",
     "FunctionCall": "gateway.schemas.chat_response",
@@ -141,34 +141,34 @@ _HOME = {
     "ImageEvent": "gateway.schemas.images",
     "ImageRequest": "gateway.schemas.images",
     "ImageUsage": "gateway.schemas.images",
-    "Images": "gateway.provider",
-    "LanedStream": "gateway.text_lane",
-    "Multipart": "gateway.transport.multipart",
+    "Images": "gateway.plugins.provider",
+    "LanedStream": "gateway.plugins.text_fast_path",
+    "Multipart": "gateway.http_client.multipart",
     "PromptTokensDetails": "gateway.schemas.chat_response",
-    "Provider": "gateway.provider",
-    "Secret": "gateway.secret",
+    "Provider": "gateway.plugins.provider",
+    "Secret": "gateway.config.secret",
     "Segment": "gateway.schemas.transcription",
-    "Speech": "gateway.provider",
+    "Speech": "gateway.plugins.provider",
     "SpeechChunk": "gateway.schemas.speech",
     "SpeechRequest": "gateway.schemas.speech",
     "SpeechUsage": "gateway.schemas.speech",
-    "Target": "gateway.provider",
-    "TextLane": "gateway.text_lane",
-    "Timeouts": "gateway.provider",
+    "Target": "gateway.plugins.provider",
+    "TextLane": "gateway.plugins.text_fast_path",
+    "Timeouts": "gateway.plugins.provider",
     "ToolCall": "gateway.schemas.chat_response",
     "ToolCallDelta": "gateway.schemas.chat_response",
     "Transcript": "gateway.schemas.transcription",
     "TranscriptEvent": "gateway.schemas.transcription",
     "TranscriptUsage": "gateway.schemas.transcription",
-    "Transcription": "gateway.provider",
+    "Transcription": "gateway.plugins.provider",
     "TranscriptionRequest": "gateway.schemas.transcription",
-    "Upstream": "gateway.transport.upstream",
-    "Usage": "gateway.usage",
+    "Upstream": "gateway.http_client.upstream",
+    "Usage": "gateway.billing.usage",
     "Word": "gateway.schemas.transcription",
     "__version__": "gateway.version",
-    "completion_usage": "gateway.usage",
-    "dialect_headers": "gateway.caller_headers",
-    "hookimpl": "gateway.hookspecs",
+    "completion_usage": "gateway.billing.usage",
+    "dialect_headers": "gateway.http_client.forwarded_headers",
+    "hookimpl": "gateway.plugins.hookspecs",
 }
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from gateway.billing.price import Price, price_on
 from gateway.ledger import GroupLimits
-from gateway.price import Price, price_on
-from gateway.provider import Target, Timeouts
+from gateway.plugins.provider import Target, Timeouts
 
 if TYPE_CHECKING:
-    from gateway.settings import ModelSettings, Settings
+    from gateway.config.settings import ModelSettings, Settings
 
 
 class WeightedTarget(Struct, frozen=True):

@@ -17,15 +17,15 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.accounts import Accounts
-from gateway.keys import Keys, NewKey
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys, NewKey
+from gateway.amounts import NANO
+from gateway.api.routes import Application
+from gateway.config.settings import Settings, demo_settings
+from gateway.http_server.server import HTTPServer, ServerLimits
 from gateway.ledger import Ledger
-from gateway.money import NANO
-from gateway.routes import Application
-from gateway.server import Gateway
-from gateway.settings import Settings, demo_settings
+from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
-from gateway.transport.http_server import HTTPServer, ServerLimits
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"

@@ -9,7 +9,7 @@ import gc
 from collections import Counter
 from types import CoroutineType, FrameType, FunctionType, GeneratorType
 
-from gateway.handlers.base import BaseHandler
+from gateway.api.handler import BaseHandler
 
 OURS = ("gateway", "httptools")  # the gateway, its providers and its parsers; the clients of these tests are aiohttp's
 NOT_SERVED = ("gateway.testing",)  # a test's own upstream, in aiohttp's hands

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.plugins import load_plugins
-from gateway.provider import CAPABILITIES, Provider, capabilities_of
-from gateway.routing.fitting import HONOURED
+from gateway.config.settings import PluginSettings
+from gateway.plugins.loader import load_plugins
+from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
+from gateway.routing.request_adaptation import HONOURED
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
-from gateway.settings import PluginSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers" / "matrix.md"
 

@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.accounts import Accounts
-from gateway.auth import ApiKey, Authenticator
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import ApiKey, Authenticator
+from gateway.accounts.keys import Keys
 from gateway.ledger import Ask, GroupLimits, Hold, Ledger
 from gateway.store import Store
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gateway.amounts import format_amount
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_table
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT
-from gateway.money import format_amount
-from gateway.toml_reader import suggestion
+from gateway.config.toml_reader import suggestion
 
 if TYPE_CHECKING:
-    from gateway.accounts import Account
+    from gateway.accounts.accounts import Account
+    from gateway.config.settings import Settings
     from gateway.ledger import Credited
-    from gateway.settings import Settings
 
 COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "created")
 

@@ -13,8 +13,8 @@ from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
 
 if TYPE_CHECKING:
+    from gateway.config.settings import Settings
     from gateway.ledger import AuditReport
-    from gateway.settings import Settings
 
 COLUMNS = ("account", "rule", "expected", "found")
 

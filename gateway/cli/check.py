@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from gateway.auth import pepper_of
+from gateway.accounts.authenticator import pepper_of
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
-from gateway.instances import check_options
-from gateway.plugins import Plugins, load_plugins
-from gateway.provider import capabilities_of
-from gateway.secret import Secret, SecretFault
-from gateway.toml_reader import Fault, SettingsFault, dotted, suggestion
+from gateway.config.secret import Secret, SecretFault
+from gateway.config.toml_reader import Fault, SettingsFault, dotted, suggestion
+from gateway.plugins.instances import check_options
+from gateway.plugins.loader import Plugins, load_plugins
+from gateway.plugins.provider import capabilities_of
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 
 class Findings(Struct):

@@ -14,8 +14,8 @@ from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
 
 if TYPE_CHECKING:
+    from gateway.config.settings import Settings
     from gateway.ledger import Compacted
-    from gateway.settings import Settings
 
 
 @click.command()

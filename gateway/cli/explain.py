@@ -14,8 +14,8 @@ from gateway.cli.session import Session, run
 from gateway.cli.values import COUNT
 
 if TYPE_CHECKING:
-    from gateway.explain import Explanation
-    from gateway.settings import Settings
+    from gateway.accounts.admission_check import Explanation
+    from gateway.config.settings import Settings
 
 COLUMNS = ("rule", "verdict", "state", "change")
 
@@ -40,8 +40,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Say whether a chat of KEY_ID with MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
+    from gateway.accounts.admission_check import explain
     from gateway.catalog import Catalog
-    from gateway.explain import explain
     from gateway.ledger import Ledger
 
     (name,) = known_models(settings, [model])

@@ -14,7 +14,7 @@ from gateway.cli.session import change, run
 from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 COLUMNS = (
     "id",

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from gateway.cli.root import Failure
-from gateway.toml_reader import suggestion
+from gateway.config.toml_reader import suggestion
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 
 def known_models(settings: Settings, names: Iterable[str], *, also: Collection[str] = ()) -> list[str]:

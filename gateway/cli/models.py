@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.amounts import format_amount
+from gateway.billing.price import Price, price_on
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
-from gateway.money import format_amount
-from gateway.price import Price, price_on
-from gateway.routing.circuit import Place
-from gateway.routing.health_sharing import News, read_news
+from gateway.routing.circuit_breaker import Place
+from gateway.routing.circuit_sync import News, read_news
 
 if TYPE_CHECKING:
-    from gateway.settings import ModelSettings, PriceSettings, Settings
+    from gateway.config.settings import ModelSettings, PriceSettings, Settings
 
 COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version")
 

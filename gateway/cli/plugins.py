@@ -13,15 +13,15 @@ import msgspec
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
+from gateway.config.settings import PluginSettings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
-from gateway.plugins import PluginReport, load_plugins
-from gateway.routing.health_sharing import News, read_news
-from gateway.settings import PluginSettings
+from gateway.plugins.loader import PluginReport, load_plugins
+from gateway.routing.circuit_sync import News, read_news
 from gateway.store import StoreFault
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "reason")
 

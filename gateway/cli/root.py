@@ -62,13 +62,13 @@ def explained(error: Exception) -> str:
     """What an exception means to an operator; imports here, because the engine is loaded by then anyway."""
     from redis.exceptions import RedisError
 
-    from gateway.accounts import Refused
-    from gateway.auth import PepperFault
+    from gateway.accounts.accounts import Refused
+    from gateway.accounts.authenticator import PepperFault
+    from gateway.config.secret import SecretFault
+    from gateway.config.toml_reader import SettingsFault
     from gateway.errors import GatewayError
     from gateway.ledger import ArchiveFault
-    from gateway.secret import SecretFault
     from gateway.store import StoreFault
-    from gateway.toml_reader import SettingsFault
 
     if isinstance(error, (SettingsFault, StoreFault, Refused, SecretFault, PepperFault, ArchiveFault)):
         return str(error)

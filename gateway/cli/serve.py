@@ -22,6 +22,6 @@ def command(ctx: click.Context, config: Path | None, demo: bool) -> None:
     """
     path = None if demo and config is None else config_path(config)
     settings = read_settings(path, demo=demo)
-    from gateway.supervisor import run
+    from gateway.runtime.supervisor import run
 
     ctx.exit(run(settings, config_path=path, demo=demo))

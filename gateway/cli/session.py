@@ -19,15 +19,15 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.accounts import Accounts
-from gateway.auth import pepper_of
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import pepper_of
+from gateway.accounts.keys import Keys
 from gateway.cli.output import note
-from gateway.keys import Keys
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 T = TypeVar("T")
 

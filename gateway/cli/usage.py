@@ -14,7 +14,7 @@ from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
+    from gateway.config.settings import Settings
 
 COLUMNS = (
     "at",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.money import parse_amount
+from gateway.amounts import parse_amount
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)

@@ -4,11 +4,11 @@ from gateway.ledger.archive import ArchiveFault
 from gateway.ledger.audit import AuditReport, Mismatch
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
 from gateway.ledger.compaction import Compacted
+from gateway.ledger.dry_run import Refusal, Verdict
 from gateway.ledger.journal import Journal
 from gateway.ledger.ledger import Beat, Credited, Ledger
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine
-from gateway.ledger.verdict import Refusal, Verdict
 
 __all__ = [
     "ArchiveFault",

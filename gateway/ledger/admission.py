@@ -12,11 +12,11 @@ from typing import Any
 
 from gateway import errors
 from gateway.errors import GatewayError
-from gateway.ledger.batch import Argument, Batch, Batches, own_error
 from gateway.ledger.call import Ask, Hold, hold_note
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
+from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
 from gateway.ledger.scripts import Links
-from gateway.transport.redis_link import Script, never_sent
+from gateway.store.link import Script, never_sent
 
 LEASE = 60_000_000  # µs a hold lives without a beat
 MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for

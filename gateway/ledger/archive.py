@@ -22,7 +22,7 @@ from types import TracebackType
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.carry import ArchivedLine, Carry
+from gateway.ledger.archive_checkpoint import ArchivedLine, Carry
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ArchivedLine)

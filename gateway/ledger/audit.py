@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.ledger.archive import ArchiveProof
-from gateway.ledger.carry import Carry, archived, carry_of, read_carry
+from gateway.ledger.archive_checkpoint import Carry, archived, carry_of, read_carry
 from gateway.ledger.line import read_entries
 from gateway.ledger.scripts import Links, Scripts, slot
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from gateway.usage import Usage
+from gateway.billing.usage import Usage
 
 if TYPE_CHECKING:
-    from gateway.auth import ApiKey
+    from gateway.accounts.authenticator import ApiKey
     from gateway.ledger.limits import RateState
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from gateway.ledger.archive import Archive, ArchiveFault
-from gateway.ledger.carry import ArchivedLine, Carry, archived
+from gateway.ledger.archive_checkpoint import ArchivedLine, Carry, archived
 from gateway.ledger.scripts import Links, Scripts, slot
 
 MIN_AGE = timedelta(hours=25)  # a marker lives 24 h, a journal's segment a minute longer than its last confirmation

@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.board import Board
 from gateway.ledger.entry import Entry
+from gateway.ledger.inflight_checkpoint import Board
 
 log = logging.getLogger("gateway.ledger")
 

@@ -23,26 +23,26 @@ import msgspec
 from msgspec import Struct
 
 from gateway import errors
+from gateway.amounts import MAX_AMOUNT
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
+from gateway.ledger.archive_checkpoint import Carry, read_carry
 from gateway.ledger.audit import AuditReport, audit_account
-from gateway.ledger.board import Board
-from gateway.ledger.booking import Booking
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
-from gateway.ledger.carry import Carry, read_carry
+from gateway.ledger.checkpoint_record import Tab
 from gateway.ledger.compaction import Compacted, compact_account
+from gateway.ledger.dry_run import Verdict, verdict_on
+from gateway.ledger.gather_all import together
+from gateway.ledger.inflight_checkpoint import Board
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
-from gateway.ledger.tab import Tab
-from gateway.ledger.together import together
-from gateway.ledger.verdict import Verdict, verdict_on
-from gateway.money import MAX_AMOUNT
+from gateway.ledger.settlement_writer import Booking
 
 if TYPE_CHECKING:
-    from gateway.auth import ApiKey
+    from gateway.accounts.authenticator import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
 BEATS = 64  # calls renewed per script

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.amounts import format_amount
 from gateway.ledger.scripts import Links, slot
-from gateway.money import format_amount
 
 PAGE = 500  # lines per read: well under a millisecond of Redis's time
 

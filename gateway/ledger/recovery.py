@@ -18,12 +18,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.ledger.board import Left, read_board
-from gateway.ledger.booking import Booking
 from gateway.ledger.entry import Entry
+from gateway.ledger.gather_all import together
+from gateway.ledger.inflight_checkpoint import Left, read_board
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal, read_entries
-from gateway.ledger.together import together
-from gateway.transport.redis_link import ServerIdentity
+from gateway.ledger.settlement_writer import Booking
+from gateway.store.link import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
 MIN_PAUSE = 0.05  # seconds

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gateway.transport.redis_link import RedisLink, Script
+from gateway.store.link import RedisLink, Script
 
 # Parts each script starts with; the others stand alone. No more than it needs: every call makes every function anew.
 SHARED = {

@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 from msgspec import UNSET, Raw, structs
 
+from gateway.billing.usage import text_units, tokens_of
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
-from gateway.routing.dispatch import Dispatcher, Opened
-from gateway.routing.fitting import Fitted
+from gateway.routing.dispatcher import Dispatcher, Opened
+from gateway.routing.request_adaptation import Fitted
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
-from gateway.usage import text_units, tokens_of
 
 GO_ON = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
 MAX_TEXT = 1 << 20  # characters that are kept for it; a longer answer is left cut

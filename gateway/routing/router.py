@@ -23,9 +23,9 @@ from gateway.errors import (
     UpstreamRateLimited,
 )
 from gateway.metrics import Metrics
-from gateway.provider import Provider, Target
-from gateway.routing.circuit import Circuit
-from gateway.routing.health import Health
+from gateway.plugins.provider import Provider, Target
+from gateway.routing.circuit_breaker import Circuit
+from gateway.routing.circuit_registry import Health
 
 T = TypeVar("T")
 

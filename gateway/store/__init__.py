@@ -10,7 +10,7 @@
 What the operator can mend raises `StoreFault` with one line to show; a store out of reach is `StoreUnavailable`.
 """
 
-from gateway.store.embedded import EmbeddedServer, StoreEvent
+from gateway.store.embedded.server import EmbeddedServer, StoreEvent
 from gateway.store.fault import StoreFault, StoreInUse
 from gateway.store.store import Store
 from gateway.store.url import parse_address

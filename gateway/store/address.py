@@ -1,13 +1,13 @@
 """What a store URL can mean: one server, a master that sentinels know, or a cluster.
 
-`RedisAddress` (gateway.transport) is one server; here are the two that lead to servers. No repr shows a password.
+`RedisAddress` (`redis_address`) is one server; here are the two that lead to servers. No repr shows a password.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from gateway.transport.redis_address import RedisAddress
+from gateway.store.redis_address import RedisAddress
 
 
 class SentinelAddress(msgspec.Struct, frozen=True, kw_only=True):

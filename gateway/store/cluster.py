@@ -20,9 +20,9 @@ import msgspec
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.log import gateway_log
 from gateway.store.address import ClusterAddress
-from gateway.transport.redis_address import RedisAddress
-from gateway.transport.redis_connection import NEVER_SENT, store_unavailable
-from gateway.transport.redis_link import NOBODY, OnReconnect, RedisLink, ServerIdentity
+from gateway.store.connection import NEVER_SENT, store_unavailable
+from gateway.store.link import NOBODY, OnReconnect, RedisLink, ServerIdentity
+from gateway.store.redis_address import RedisAddress
 
 SLOTS = 16384
 MIN_PAUSE = 0.05  # seconds between two looks at the map

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import StoreUnavailable
-from gateway.transport.redis_connection import RedisReplyError
-from gateway.transport.redis_link import RedisLink, ServerIdentity
+from gateway.store.connection import RedisReplyError
+from gateway.store.link import RedisLink, ServerIdentity
 
 WITHIN = 5000  # ms for each of the two: a disk may take long, a person waits
 

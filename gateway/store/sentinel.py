@@ -14,9 +14,9 @@ import msgspec
 
 from gateway.errors import GatewayError
 from gateway.store.address import SentinelAddress
-from gateway.transport.redis_address import RedisAddress
-from gateway.transport.redis_connection import NEVER_SENT, store_unavailable
-from gateway.transport.redis_link import OnReconnect, RedisLink
+from gateway.store.connection import NEVER_SENT, store_unavailable
+from gateway.store.link import OnReconnect, RedisLink
+from gateway.store.redis_address import RedisAddress
 
 ANSWER_WITHIN = 0.3  # seconds; a sentinel that is silent for longer has no say, out of the link's 0.75 to connect
 

@@ -18,13 +18,13 @@ from redis.asyncio.client import PubSub
 
 from gateway.errors import StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
+from gateway.store.admin_client import close_client, cold_client, server_client
 from gateway.store.cluster import Cluster
-from gateway.store.cold_client import close_client, cold_client, server_client
 from gateway.store.durability import doubt_about
+from gateway.store.link import OnReconnect, RedisLink, ServerIdentity
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.topology import OneServer, Topology
 from gateway.store.url import address_of
-from gateway.transport.redis_link import OnReconnect, RedisLink, ServerIdentity
 
 
 class Store:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gateway.transport.redis_address import RedisAddress
-from gateway.transport.redis_link import OnReconnect, RedisLink
+from gateway.store.link import OnReconnect, RedisLink
+from gateway.store.redis_address import RedisAddress
 
 
 class Topology(Protocol):

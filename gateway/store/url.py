@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.fault import StoreFault
-from gateway.transport.redis_address import RedisAddress
+from gateway.store.redis_address import RedisAddress
 
 OPTIONS = {
     "db": "db",

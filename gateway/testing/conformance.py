@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.provider import Provider, Target, Timeouts, capabilities_of
+from gateway.config.secret import Secret, secret_hook
+from gateway.plugins.provider import Provider, Target, Timeouts, capabilities_of
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatCompletion
-from gateway.secret import Secret, secret_hook
 from gateway.testing import (
     chat_cases,
     embeddings_cases,

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.encoders.embeddings import judge
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
-from gateway.shaping.vectors import judge
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject, assert_sane_usage
 

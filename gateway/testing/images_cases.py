@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.billing.usage import possible_image_usage
+from gateway.encoders.images import ImageShaper, judge
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
-from gateway.shaping.images import ImageShaper, judge
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error
 from gateway.testing.upstream_cases import error_of
-from gateway.usage import possible_image_usage
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.forms.form import FormReader
-from gateway.forms.spool import Spool
 from gateway.testing.reply import Reply, Seen
+from gateway.uploads.form import FormReader
+from gateway.uploads.spool import Spool
 
 
 def openai_dialect(seen: Seen) -> Reply:

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.accounts import Accounts
-from gateway.auth import pepper_of
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import pepper_of
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
+from gateway.config.settings import load
 from gateway.ledger import Ledger
-from gateway.money import NANO
-from gateway.settings import load
 from gateway.store import EmbeddedServer, Store
 
 START_WITHIN = 30.0  # seconds

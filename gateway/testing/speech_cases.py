@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.billing.usage import possible_speech_usage
+from gateway.encoders.speech import SpeechShaper
 from gateway.schemas.speech import SpeechChunk, SpeechRequest, decode_speech_request
-from gateway.shaping.speech import SpeechShaper
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error
 from gateway.testing.upstream_cases import assert_left, error_of
-from gateway.usage import possible_speech_usage
 
 PROMPT_END = 1.0  # seconds that leaving a sound may take
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET
 
+from gateway.config.secret import Secret
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamError
-from gateway.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
+from gateway.http_client.upstream import Upstream
+from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
-from gateway.secret import Secret
 from gateway.testing.fake_upstream import FakeUpstream
-from gateway.transport.upstream import Upstream
 
 MAX_TOKENS = 1_000_000_000
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.encoders.transcript_formats import sound_transcript, write_transcript
+from gateway.encoders.transcripts import TranscriptShaper
 from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
-from gateway.shaping.transcript import TranscriptShaper
-from gateway.shaping.transcript_formats import sound_transcript, write_transcript
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error

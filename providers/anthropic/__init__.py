@@ -34,9 +34,9 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamTruncated
-from gateway.upstream_errors import raise_for_status
+from gateway.plugins.upstream_errors import raise_for_status
 
-from ..base_url import checked_base_url
+from .._shared.base_url import checked_base_url
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, ModelTraits, traits_of

@@ -24,7 +24,7 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamInvalidResponse
-from gateway.upstream_errors import error_of_document
+from gateway.plugins.upstream_errors import error_of_document
 
 FINISH_REASONS: Mapping[str, str] = MappingProxyType(
     {

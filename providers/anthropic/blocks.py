@@ -30,8 +30,8 @@ from gateway.schemas.chat_messages import (
     UserPart,
 )
 
-from ..data_url import image_type, is_data_url, read_data_url
-from ..turns import Conversation, Placed, arguments_object, narrow_id, text_parts
+from .._shared.conversation import Conversation, Placed, arguments_object, narrow_id, text_parts
+from .._shared.data_url import image_type, is_data_url, read_data_url
 
 Block = dict[str, Any]
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 
 from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
 from gateway.errors import UpstreamInvalidResponse
-from gateway.upstream_errors import error_of_document
+from gateway.plugins.upstream_errors import error_of_document
 
 from .answer import (
     StopDetails,

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 from gateway import Provider, Secret, Target, Upstream, hookimpl
 
-from ..base_url import checked_base_url
+from .._shared.base_url import checked_base_url
 from ..openai.chat import OpenAIChat
 from ..openai.embeddings import OpenAIEmbeddings
 from ..openai.images import OpenAIImages

@@ -37,7 +37,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 
-from ..base_url import checked_base_url
+from .._shared.base_url import checked_base_url
 from .answer import read_completion
 from .credentials import ChainedCredentials, CredentialSource, FixedCredentials
 from .errors import raise_for_status

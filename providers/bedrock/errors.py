@@ -15,7 +15,7 @@ import msgspec
 
 from gateway import Answer
 from gateway.errors import GatewayError, UpstreamError
-from gateway.upstream_errors import MAX_BODY, error_of_answer
+from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
 
 # The HTTP status that each error amounts to, by its name in lower case without "exception".
 STATUS: Mapping[str, int] = MappingProxyType(

@@ -20,9 +20,9 @@ from gateway.errors import UnsupportedParameter
 from gateway.schemas.chat_messages import AllowedChoice, CustomTool, FunctionChoice, FunctionDefinition, FunctionTool
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchema, JSONSchemaFormat
 
+from .._shared.conversation import Conversation, check_user_first, conversation
+from .._shared.reasoning_effort import CLAUDE_BUDGETS, CLAUDE_LEVELS, limit_with_budget
 from ..anthropic.models import ModelTraits
-from ..effort import CLAUDE_BUDGETS, CLAUDE_LEVELS, limit_with_budget
-from ..turns import Conversation, check_user_first, conversation
 from .blocks import BlockWriter, unsupported
 from .models import Model
 

@@ -38,9 +38,9 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.upstream_errors import MAX_BODY, error_of_answer, raise_for_status
+from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer, raise_for_status
 
-from ..base_url import checked_base_url
+from .._shared.base_url import checked_base_url
 from ..gemini.parallel import in_parallel
 from .answer import raise_error_inside, read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors

@@ -25,7 +25,7 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import GatewayError, UpstreamError, UpstreamInvalidResponse, UpstreamTimeout
-from gateway.upstream_errors import error_of_document
+from gateway.plugins.upstream_errors import error_of_document
 
 FINISH_REASONS: Mapping[str, str] = MappingProxyType(
     {"COMPLETE": "stop", "STOP_SEQUENCE": "stop", "MAX_TOKENS": "length", "TOOL_CALL": "tool_calls"}

@@ -34,8 +34,8 @@ from gateway.schemas.chat_messages import (
 )
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
-from ..effort import CLAUDE_BUDGETS, limit_with_budget
-from ..turns import Placed, conversation, joined_text
+from .._shared.conversation import Placed, conversation, joined_text
+from .._shared.reasoning_effort import CLAUDE_BUDGETS, limit_with_budget
 from .models import ModelTraits
 
 Body = dict[str, Any]

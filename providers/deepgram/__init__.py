@@ -37,11 +37,11 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.upstream_errors import raise_for_status
+from gateway.plugins.upstream_errors import raise_for_status
 
-from ..base_url import checked_base_url
-from ..sound_body import sound_of
-from . import hearing, speaking
+from .._shared.base_url import checked_base_url
+from .._shared.sound_body import sound_of
+from . import speech, transcription
 
 
 class DeepgramProvider(Provider, Speech, Transcription):
@@ -49,11 +49,11 @@ class DeepgramProvider(Provider, Speech, Transcription):
 
     name = "deepgram"
     speech_fields: ClassVar[frozenset[str] | None] = frozenset({"speed"})
-    speech_formats: ClassVar[frozenset[str]] = frozenset(speaking.FORMATS)
+    speech_formats: ClassVar[frozenset[str]] = frozenset(speech.FORMATS)
     transcription_fields: ClassVar[frozenset[str] | None] = (
-        frozenset({"language", "keywords", "timestamp_granularities"}) | hearing.OWN_FIELDS
+        frozenset({"language", "keywords", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
-    transcript_formats: ClassVar[frozenset[str]] = hearing.FORMATS
+    transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -80,23 +80,25 @@ class DeepgramProvider(Provider, Speech, Transcription):
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made."""
-        query = speaking.query(request, speaking.model(request, target.model, self.options.voice_map))
+        query = speech.query(request, speech.model(request, target.model, self.options.voice_map))
         headers = {"Content-Type": "application/json", "Accept": "*/*"}
-        async with await self._post("/v1/speak", query, speaking.body(request), target, headers=headers) as answer:
+        async with await self._post("/v1/speak", query, speech.body(request), target, headers=headers) as answer:
             async for chunk in sound_of(answer, self._hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """One document; the sound is the request's body, and streams through."""
-        query = hearing.query(request, target.model, detect_language=self.options.detect_language)
+        query = transcription.query(request, target.model, detect_language=self.options.detect_language)
         file = request.file
         headers = {
-            "Content-Type": hearing.media_type(request),
+            "Content-Type": transcription.media_type(request),
             "Content-Length": str(file.size),
             "Accept": "application/json",
         }
         async with await self._post("/v1/listen", query, file.chunks(), target, headers=headers) as answer:
-            return hearing.read_transcript(await answer.read(), speakers=request.response_format == "diarized_json")
+            return transcription.read_transcript(
+                await answer.read(), speakers=request.response_format == "diarized_json"
+            )
 
     async def _post(
         self,

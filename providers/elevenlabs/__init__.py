@@ -33,23 +33,23 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.upstream_errors import raise_for_status
+from gateway.plugins.upstream_errors import raise_for_status
 
-from ..base_url import checked_base_url
-from ..sound_body import sound_of
-from . import hearing, speaking
+from .._shared.base_url import checked_base_url
+from .._shared.sound_body import sound_of
+from . import speech, transcription
 
 
 class ElevenLabsProvider(Provider, Speech, Transcription):
     """One account of ElevenLabs."""
 
     name = "elevenlabs"
-    speech_fields: ClassVar[frozenset[str] | None] = frozenset({"speed"}) | speaking.OWN_FIELDS
-    speech_formats: ClassVar[frozenset[str]] = frozenset(speaking.FORMATS)
+    speech_fields: ClassVar[frozenset[str] | None] = frozenset({"speed"}) | speech.OWN_FIELDS
+    speech_formats: ClassVar[frozenset[str]] = frozenset(speech.FORMATS)
     transcription_fields: ClassVar[frozenset[str] | None] = (
-        frozenset({"language", "temperature", "timestamp_granularities"}) | hearing.OWN_FIELDS
+        frozenset({"language", "temperature", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
-    transcript_formats: ClassVar[frozenset[str]] = hearing.FORMATS
+    transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -76,16 +76,18 @@ class ElevenLabsProvider(Provider, Speech, Transcription):
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made."""
-        voice = speaking.voice_id(request, self.options.voice_map, ids=self.options.voice_ids)
-        path = speaking.path(request, voice)
-        async with await self._post(path, speaking.speech_body(request, target.model), target, accept="*/*") as answer:
+        voice = speech.voice_id(request, self.options.voice_map, ids=self.options.voice_ids)
+        path = speech.path(request, voice)
+        async with await self._post(path, speech.speech_body(request, target.model), target, accept="*/*") as answer:
             async for chunk in sound_of(answer, self._hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """One document."""
-        async with await self._post("/v1/speech-to-text", hearing.form(request, target.model), target) as answer:
-            return hearing.read_transcript(await answer.read(), speakers=request.response_format == "diarized_json")
+        async with await self._post("/v1/speech-to-text", transcription.form(request, target.model), target) as answer:
+            return transcription.read_transcript(
+                await answer.read(), speakers=request.response_format == "diarized_json"
+            )
 
     async def _post(
         self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "application/json"

@@ -54,7 +54,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamTruncated
 
-from . import drawing, embedding, hearing, speaking
+from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
 from .credentials import ApiKey, NoCredentials, VertexToken, google_token_source
@@ -101,11 +101,11 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "encoding_format"})
     image_fields: ClassVar[frozenset[str] | None] = frozenset({"n", "size", "response_format", "output_format"})
     speech_fields: ClassVar[frozenset[str] | None] = frozenset({"instructions", "response_format", "stream_format"})
-    speech_formats: ClassVar[frozenset[str]] = speaking.FORMATS
+    speech_formats: ClassVar[frozenset[str]] = speech.FORMATS
     transcription_fields: ClassVar[frozenset[str] | None] = frozenset(
         {"language", "languages", "prompt", "keywords", "response_format", "temperature", "stream"}
     )
-    transcript_formats: ClassVar[frozenset[str]] = hearing.FORMATS
+    transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -214,25 +214,25 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
         """Each image by a call of its own: Gemini makes one at a time."""
-        body = drawing.image_body(request, safety=self._safety, vertex=self._address.vertex)
+        body = images.image_body(request, safety=self._safety, vertex=self._address.vertex)
 
         async def draw() -> WireAnswer:
             answer = read_whole(await self._whole(target, WHOLE, body), self._hidden)
-            drawing.read_image(answer)  # a refusal ends the other calls at once
+            images.read_image(answer)  # a refusal ends the other calls at once
             return answer
 
         answers = await in_parallel([draw] * request.count, at_once=AT_ONCE)
-        blobs = [drawing.read_image(answer) for answer in answers]
+        blobs = [images.read_image(answer) for answer in answers]
         return ImageAnswer(
-            [drawing.generated(blob) for blob in blobs],
-            usage=drawing.added([image_usage(answer.usage_metadata) for answer in answers]),
+            [images.generated(blob) for blob in blobs],
+            usage=images.added([image_usage(answer.usage_metadata) for answer in answers]),
             output_format=blobs[0].mime_type.removeprefix("image/"),
         )
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made."""
-        body = speaking.speech_body(request, voices=self.options.voices)
-        reader = speaking.SpeechReader(request)
+        body = speech.speech_body(request, voices=self.options.voices)
+        reader = speech.SpeechReader(request)
         async with aclosing(self._frames(target, body)) as frames:
             async for frame in frames:
                 for chunk in reader.read(frame):
@@ -241,16 +241,16 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """The whole transcript."""
-        sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
+        sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
         body = await self._whole(target, WHOLE, sound.chunks(), extra={"Content-Length": str(sound.length)})
-        reader = hearing.TranscriptReader()
+        reader = transcription.TranscriptReader()
         reader.read(read_whole(body, self._hidden))
         return reader.transcript()
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
         """Text as it is heard, and the whole at the end."""
-        sound = hearing.SoundBody(request, most=self.options.max_inline_audio)
-        reader = hearing.TranscriptReader()
+        sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
+        reader = transcription.TranscriptReader()
         length = {"Content-Length": str(sound.length)}
         async with aclosing(self._frames(target, sound.chunks(), extra=length)) as frames:
             async for frame in frames:

@@ -28,7 +28,7 @@ from gateway.schemas.chat_messages import (
     UserMessage,
 )
 
-from ..turns import Placed, arguments_object, conversation, joined_text, text_parts
+from .._shared.conversation import Placed, arguments_object, conversation, joined_text, text_parts
 from .media import audio_part, file_part, image_part
 
 BYPASS = "skip_thought_signature_validator"

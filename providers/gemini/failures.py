@@ -15,7 +15,7 @@ import msgspec
 
 from gateway import Answer
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamError, UpstreamRateLimited
-from gateway.upstream_errors import MAX_BODY, MAX_WAIT, error_of_answer, error_of_document, wait_asked
+from gateway.plugins.upstream_errors import MAX_BODY, MAX_WAIT, error_of_answer, error_of_document, wait_asked
 
 _OUR_CREDENTIAL = re.compile(r"(API_KEY|ACCESS_TOKEN|CREDENTIALS|ACCOUNT_STATE|SERVICE_DISABLED|CONSUMER_)[A-Z_]*")
 _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")

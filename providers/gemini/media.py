@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.errors import UnsupportedValue
 from gateway.schemas.chat_messages import AudioPart, FilePart, ImagePart
 
-from ..data_url import image_type, is_data_url, read_data_url
+from .._shared.data_url import image_type, is_data_url, read_data_url
 
 _VIDEO_HOSTS = frozenset({"www.youtube.com", "youtube.com", "m.youtube.com", "youtu.be"})
 _FILES_HOST = "generativelanguage.googleapis.com"

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from ..effort import GEMINI_BUDGETS, GEMINI_LEVELS
+from .._shared.reasoning_effort import GEMINI_BUDGETS, GEMINI_LEVELS
 
 Level = Literal["MINIMAL", "LOW", "MEDIUM", "HIGH", "XHIGH"]
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]

@@ -17,7 +17,7 @@ from gateway.errors import OutOfRange, UnsupportedParameter, UnsupportedValue
 from gateway.schemas.chat_messages import AllowedChoice, CustomChoice, FunctionChoice, FunctionTool
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
-from ..effort import limit_with_budget
+from .._shared.reasoning_effort import limit_with_budget
 from .contents import contents_of
 from .model_flags import ModelFlags
 from .voices import speech_config

@@ -29,8 +29,8 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
+from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import Mould, encode_data
-from gateway.upstream_errors import error_of_document
 
 from .repair import repaired
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct
 
 from gateway import EmbeddingAnswer, EmbeddingRequest, Embeddings, Target, completion_usage
 from gateway.errors import UpstreamInvalidResponse
-from gateway.upstream_errors import error_of_document
+from gateway.plugins.upstream_errors import error_of_document
 
 from .server import OpenAIServer, SharedOptions
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, Images, ImageUsage, Target, Upstream
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.upstream_errors import error_of_document
+from gateway.plugins.upstream_errors import error_of_document
 
 from .server import OpenAIServer, SharedOptions
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from gateway import Answer, Multipart, Provider, Secret, Target, Upstream, dialect_headers
-from gateway.upstream_errors import raise_for_status
+from gateway.plugins.upstream_errors import raise_for_status
 
-from ..base_url import checked_base_url
+from .._shared.base_url import checked_base_url
 from .presets import OPENAI, Quirks
 
 OFFICIAL_HOST = "api.openai.com"

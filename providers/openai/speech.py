@@ -15,8 +15,8 @@ from msgspec import UNSET, Raw, Struct
 
 from gateway import Answer, Event, Speech, SpeechChunk, SpeechRequest, SpeechUsage, Target
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
-from gateway.upstream_errors import error_of_document
 
 from .server import OpenAIServer, SharedOptions
 

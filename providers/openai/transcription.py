@@ -27,8 +27,8 @@ from gateway import (
     Word,
 )
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
-from gateway.upstream_errors import error_of_document
 
 from .server import OpenAIServer, SharedOptions
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.accounts import CHANGED
+from gateway.accounts.accounts import CHANGED
 from gateway.store import Store
 from gateway.store.cluster import slot_of
 from tests.chaos.failover import Drill

@@ -18,20 +18,20 @@ import pytest
 
 from gateway import errors
 from gateway.ledger import Outcome
+from tests.accounts.test_accounts import *  # noqa: F403
+from tests.accounts.test_authenticator import *  # noqa: F403
+from tests.accounts.test_keys import *  # noqa: F403
 from tests.chaos.redis_topologies import Node, SixNodes, sentinel_trio, six_nodes
 from tests.cli.conftest import Terminal
+from tests.inference.test_active_calls import *  # noqa: F403
 from tests.ledger.test_admit import *  # noqa: F403
 from tests.ledger.test_archive import *  # noqa: F403
 from tests.ledger.test_archive import aged
 from tests.ledger.test_audit import *  # noqa: F403
-from tests.ledger.test_explain import *  # noqa: F403
+from tests.ledger.test_dry_run import *  # noqa: F403
 from tests.ledger.test_journal import *  # noqa: F403
 from tests.ledger.test_limits import *  # noqa: F403
-from tests.ledger.test_running import *  # noqa: F403
 from tests.ledger.test_settle import *  # noqa: F403
-from tests.test_accounts import *  # noqa: F403
-from tests.test_auth import *  # noqa: F403
-from tests.test_keys import *  # noqa: F403
 from tests.world import OpenWorld, open_world
 
 

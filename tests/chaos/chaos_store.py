@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accounts import Accounts
-from gateway.auth import load_pepper
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import load_pepper
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
 from gateway.ledger import Ledger
-from gateway.money import NANO
 from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream
 from tests.chaos.proxy import ChaosProxy

@@ -15,7 +15,7 @@ from pathlib import Path
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Ask, Journal, Ledger, Outcome
 from gateway.ledger.recovery import Recovery
-from gateway.salvage import Salvage
+from gateway.runtime.worker_recovery import Salvage
 from gateway.store import Store
 from tests.polling import until
 from tests.world import World

@@ -25,7 +25,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from gateway.store.server_binary import find_server
+from gateway.store.embedded.binary import find_server
 
 SERVICE = "orders"
 PASSWORD = "s3cret/of:all"

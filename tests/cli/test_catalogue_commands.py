@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.settings import Settings
+from gateway.config.settings import Settings
 
 from .conftest import Terminal
 
@@ -163,9 +163,9 @@ def test_serve_hands_the_settings_to_the_supervisor(terminal: Terminal, monkeypa
         calls.append((settings, config_path, demo))
         return 3
 
-    supervisor = ModuleType("gateway.supervisor")
+    supervisor = ModuleType("gateway.runtime.supervisor")
     supervisor.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gateway.supervisor", supervisor)
+    monkeypatch.setitem(sys.modules, "gateway.runtime.supervisor", supervisor)
     assert terminal.run("serve").exit_code == 3
     assert terminal.run("serve", "--demo").exit_code == 3
     assert terminal.run("serve", "--demo", "--config", str(terminal.config)).exit_code == 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.auth import ApiKey
+from gateway.accounts.authenticator import ApiKey
 from gateway.ledger import Ask, GroupLimits, Ledger
 from gateway.store import Store
 

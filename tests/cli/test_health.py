@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from gateway.metrics import Metrics
-from gateway.routing.circuit import Circuit, Place
-from gateway.routing.health import Health
-from gateway.routing.health_sharing import HealthSharing, read_news
+from gateway.routing.circuit_breaker import Circuit, Place
+from gateway.routing.circuit_registry import Health
+from gateway.routing.circuit_sync import HealthSharing, read_news
 from gateway.store import Store
 from tests.cli.conftest import Terminal
 from tests.polling import until

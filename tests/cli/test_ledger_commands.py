@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.auth import ApiKey
+from gateway.accounts.authenticator import ApiKey
+from gateway.billing.usage import Usage
 from gateway.ledger import Ask, Ledger, Outcome
 from gateway.store import Store
-from gateway.usage import Usage
 
 from .conftest import Terminal, on_store
 

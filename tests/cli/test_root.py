@@ -7,12 +7,12 @@ import pytest
 import redis.exceptions
 from click.testing import CliRunner
 
-from gateway.accounts import Refused
+from gateway.accounts.accounts import Refused
 from gateway.cli.root import Root, explained
+from gateway.config.secret import SecretFault
+from gateway.config.toml_reader import Fault, SettingsFault
 from gateway.errors import StoreUnavailable
-from gateway.secret import SecretFault
 from gateway.store import StoreFault
-from gateway.toml_reader import Fault, SettingsFault
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.handlers.conftest import Client, client, settings, upstream
+from tests.api.conftest import Client, client, settings, upstream
 
 __all__ = ["Client", "client", "settings", "upstream"]

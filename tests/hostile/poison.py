@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from gateway import Chat, ChatChunk, ChatRequest, ChunkChoice, CompletionUsage, Delta, Provider, Target, hookimpl
-from gateway.plugins import PluginReport, Plugins
+from gateway.plugins.loader import PluginReport, Plugins
 
 SECRET = "poisoned-canary-8c1f"  # in no shape that a pattern would know
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import Accounts
-from gateway.keys import Keys
-from gateway.money import NANO
-from gateway.routes import PATHS, PREFIXES, find_handler
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
+from gateway.api.routes import PATHS, PREFIXES, find_handler
 from gateway.store import Store
 from gateway.testing import FakeUpstream
 

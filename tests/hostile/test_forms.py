@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.accounts import Accounts
-from gateway.keys import NewKey
-from gateway.server import Gateway
-from gateway.settings import Settings, demo_settings
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import NewKey
+from gateway.config.settings import Settings, demo_settings
+from gateway.http_server.server import HTTPServer
+from gateway.runtime.gateway import Gateway
 from gateway.testing.transcription_cases import RecordedSilence
-from gateway.transport.http_server import HTTPServer
 
 PATH = "/v1/audio/transcriptions"
 ROUNDS = 400

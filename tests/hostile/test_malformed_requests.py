@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.accounts import Account, Accounts
+from gateway.accounts.accounts import Account, Accounts
+from gateway.config.settings import load
 from gateway.ledger import Ledger
-from gateway.settings import load
 from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream
 from gateway.testing.running import ACCOUNT, BALANCE, RunningGateway, running_gateway
@@ -75,7 +75,7 @@ def address_of(gateway: RunningGateway) -> tuple[str, int]:
 def workers_of(gateway: RunningGateway) -> list[int]:
     """Process ids of the workers; the embedded store is another child."""
     children = Path(f"/proc/{gateway.pid}/task/{gateway.pid}/children").read_text().split()
-    return [int(pid) for pid in children if b"gateway.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in children if b"gateway.runtime.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def memory_of(pid: int) -> int:

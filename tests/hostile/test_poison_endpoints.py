@@ -32,13 +32,13 @@ from gateway import (
     Transcription,
     TranscriptUsage,
 )
-from gateway.accounts import Accounts
+from gateway.accounts.accounts import Accounts
+from gateway.amounts import NANO
+from gateway.config.settings import PluginSettings, Settings, parse
 from gateway.ledger import Ledger
-from gateway.money import NANO
-from gateway.plugins import load_plugins
-from gateway.routing.circuit import Circuit
-from gateway.server import Gateway
-from gateway.settings import PluginSettings, Settings, parse
+from gateway.plugins.loader import load_plugins
+from gateway.routing.circuit_breaker import Circuit
+from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from gateway.testing.transcription_cases import RecordedSilence
 from tests.conftest import PEPPER

@@ -15,13 +15,13 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway import Chat, Provider
-from gateway.accounts import Accounts
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
+from gateway.config.settings import PluginSettings, Settings, parse
 from gateway.ledger import Ledger
-from gateway.money import NANO
-from gateway.plugins import Plugins, load_plugins
-from gateway.server import Gateway
-from gateway.settings import PluginSettings, Settings, parse
+from gateway.plugins.loader import Plugins, load_plugins
+from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from tests.conftest import PEPPER
 from tests.polling import until

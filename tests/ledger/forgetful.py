@@ -18,13 +18,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.accounts import Accounts
-from gateway.auth import Authenticator
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.keys import Keys
 from gateway.ledger import Ask, Hold, Journal, Ledger
 from gateway.ledger.recovery import Recovery
 from gateway.store import EmbeddedServer, Store
-from gateway.transport.redis_link import ServerIdentity
+from gateway.store.link import ServerIdentity
 from tests.ledger.storms import append_only_file, on_disk
 from tests.polling import until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.ledger.scripts import slot
 from gateway.store import Store
-from gateway.transport.redis_link import RedisAddress, RedisLink
+from gateway.store.link import RedisAddress, RedisLink
 
 
 class Torn:

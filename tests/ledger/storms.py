@@ -19,11 +19,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from gateway import errors
-from gateway.auth import ApiKey
+from gateway.accounts.authenticator import ApiKey
+from gateway.billing.price import Price
+from gateway.billing.usage import Usage
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
-from gateway.price import Price
 from gateway.store import EmbeddedServer, Store, StoreEvent
-from gateway.usage import Usage
 from tests.world import EVERYONE, OpenWorld, World
 
 START = 10**15

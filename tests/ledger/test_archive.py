@@ -11,7 +11,7 @@ import pytest
 from gateway import errors
 from gateway.ledger import ArchiveFault, Journal, Ledger, Outcome
 from gateway.ledger.archive import Archive, read_archive
-from gateway.ledger.carry import read_carry
+from gateway.ledger.archive_checkpoint import read_carry
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import read_entries
 

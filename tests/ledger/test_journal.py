@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accounts import Accounts
-from gateway.auth import Authenticator
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.keys import Keys
+from gateway.billing.price import Price
+from gateway.billing.usage import Usage
 from gateway.errors import StoreUnavailable
-from gateway.keys import Keys
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
 from gateway.ledger.call import LineMeta
+from gateway.ledger.checkpoint_record import Bill, Tab
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
 from gateway.ledger.recovery import Adopted
-from gateway.ledger.tab import Bill, Tab
-from gateway.price import Price
 from gateway.store import EmbeddedServer, Store
-from gateway.transport.redis_link import ServerIdentity
-from gateway.usage import Usage
+from gateway.store.link import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
 
 EVERYONE = frozenset({"default"})

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from gateway import errors
+from gateway.billing.usage import Usage
 from gateway.ledger import Outcome
-from gateway.usage import Usage
 
 UNIT = 1_000_000_000
 

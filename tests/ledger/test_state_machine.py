@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gateway import errors
-from gateway.accounts import Refused
-from gateway.auth import ApiKey
+from gateway.accounts.accounts import Refused
+from gateway.accounts.authenticator import ApiKey
+from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold, Outcome
-from gateway.money import MAX_AMOUNT
 
 STEPS = int(os.environ.get("LEDGER_STEPS", "2000"))
 PER_RUN = 50

@@ -25,10 +25,10 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.accounts import Account
+from gateway.accounts.accounts import Account
 from gateway.cli.session import Session, opened
+from gateway.config.settings import load
 from gateway.ledger import LedgerLine
-from gateway.settings import load
 from gateway.testing import RunningGateway
 from gateway.testing.running import START_WITHIN
 from tests.polling import until
@@ -141,7 +141,7 @@ class Served(RunningGateway):
     @property
     def workers(self) -> list[int]:
         """Processes that serve, or are about to."""
-        return [pid for pid in children(self.pid) if "gateway.worker" in command_of(pid)]
+        return [pid for pid in children(self.pid) if "gateway.runtime.worker" in command_of(pid)]
 
     @property
     def store_pid(self) -> int:

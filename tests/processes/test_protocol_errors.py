@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.handlers.protocol_errors import ProtocolErrors
-from gateway.keys import NewKey
+from gateway.accounts.keys import NewKey
+from gateway.api.protocol_errors import ProtocolErrors
+from gateway.api.routes import Application
+from gateway.http_server.server import HTTPServer, ServerLimits
 from gateway.log import AccessLine
-from gateway.routes import Application
-from gateway.server import Gateway
-from gateway.transport.http_server import HTTPServer, ServerLimits
+from gateway.runtime.gateway import Gateway
 from tests.polling import until
 
 

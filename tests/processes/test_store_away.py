@@ -6,11 +6,11 @@ import signal
 import time
 from collections import Counter
 
-from gateway.accounts import Accounts
-from gateway.auth import load_pepper
-from gateway.keys import Keys
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import load_pepper
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
 from gateway.ledger import Ledger
-from gateway.money import NANO
 from gateway.store import EmbeddedServer, Store
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway import ChatChunk, ChatCompletion, ChatRequest, EmbeddingRequest, Secret, Target, Upstream
-from gateway.fold import fold_chat
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.schemas.embeddings import decode_embedding_request
 from gateway.sse import DONE, EventParser

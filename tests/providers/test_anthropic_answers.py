@@ -30,7 +30,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTruncated,
 )
-from gateway.fold import fold_chat
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.anthropic import AnthropicProvider
 from tests.providers.messages_dialect import (

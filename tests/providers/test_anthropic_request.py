@@ -13,8 +13,8 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 
 from gateway import Secret, Target, Upstream
+from gateway.config.settings import parse
 from gateway.errors import BadRequest, GatewayError, UnsupportedParameter
-from gateway.settings import parse
 from gateway.testing import FakeUpstream
 from gateway_providers.anthropic import AnthropicProvider
 from gateway_providers.anthropic.models import OLD_VERSION, ModelFlags, ModelTraits, traits_of

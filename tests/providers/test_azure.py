@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from gateway import ChatChunk, Secret, Target, Upstream
+from gateway.config.settings import PluginSettings
 from gateway.errors import ContentFiltered, GatewayError, UpstreamAuthError, UpstreamError, UpstreamRateLimited
-from gateway.fold import fold_chat
-from gateway.plugins import load_plugins
+from gateway.plugins.chunk_accumulator import fold_chat
+from gateway.plugins.loader import load_plugins
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.embeddings import decode_embedding_request
 from gateway.schemas.images import decode_image_request
 from gateway.schemas.speech import decode_speech_request
-from gateway.settings import PluginSettings
 from gateway.testing import FakeUpstream, Reply, Seen, ask, check_provider
 from gateway.testing.openai_dialect import openai_dialect
 from gateway_providers.azure import AzureProvider

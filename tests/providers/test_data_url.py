@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from gateway.errors import InvalidValue
-from gateway_providers.data_url import DataURL, image_type, is_data_url, read_data_url
+from gateway_providers._shared.data_url import DataURL, image_type, is_data_url, read_data_url
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from typing import get_args, get_type_hints
 import pytest
 
 from gateway import ChatRequest
-from gateway_providers.effort import CLAUDE_BUDGETS, CLAUDE_LEVELS, GEMINI_BUDGETS, GEMINI_LEVELS, limit_with_budget
+from gateway_providers._shared.reasoning_effort import (
+    CLAUDE_BUDGETS,
+    CLAUDE_LEVELS,
+    GEMINI_BUDGETS,
+    GEMINI_LEVELS,
+    limit_with_budget,
+)
 
 EFFORTS = set(get_args(get_args(get_type_hints(ChatRequest)["reasoning_effort"])[0]))
 

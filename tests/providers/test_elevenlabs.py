@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from gateway import Secret, Segment, SpeechChunk, Target, Transcript, Word
+from gateway.config.settings import PluginSettings
+from gateway.encoders.transcript_formats import write_transcript
 from gateway.errors import (
     BadRequest,
     GatewayError,
@@ -23,9 +25,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTruncated,
 )
-from gateway.plugins import load_plugins
-from gateway.settings import PluginSettings
-from gateway.shaping.transcript_formats import write_transcript
+from gateway.plugins.loader import load_plugins
 from gateway.testing import FakeUpstream, Reply, Seen, check_provider
 from gateway_providers.elevenlabs import ElevenLabsProvider
 from tests.providers.spoken_word import MP3, Upload, listening, speech, spoken, started

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gateway import Target, Upstream
+from gateway.billing.media_size import image_size
 from gateway.errors import UpstreamRateLimited
-from gateway.media import image_size
 from gateway.schemas.embeddings import decode_embedding_request
 from gateway.schemas.images import decode_image_request
 from gateway_providers.fake import FakeProvider

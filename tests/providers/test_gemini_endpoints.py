@@ -29,9 +29,9 @@ from gateway.schemas.embeddings import decode_embedding_request
 from gateway.schemas.images import decode_image_request
 from gateway.schemas.speech import decode_speech_request
 from gateway.testing import FakeUpstream, Reply, Seen
-from gateway_providers.gemini.drawing import image_body
-from gateway_providers.gemini.hearing import SoundBody
+from gateway_providers.gemini.images import image_body
 from gateway_providers.gemini.sound import wav_header
+from gateway_providers.gemini.transcription import SoundBody
 from tests.providers.gemini_upstream import (
     BLOCKED,
     PNG,

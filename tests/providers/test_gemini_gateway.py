@@ -11,12 +11,12 @@ import openai
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.accounts import Accounts
-from gateway.keys import NewKey
-from gateway.money import NANO
-from gateway.settings import Settings, parse
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import NewKey
+from gateway.amounts import NANO
+from gateway.config.settings import Settings, parse
+from gateway.http_server.server import HTTPServer
 from gateway.testing import FakeUpstream, Reply
-from gateway.transport.http_server import HTTPServer
 from tests.polling import until
 from tests.providers.gemini_upstream import (
     BLOCKED,

@@ -21,11 +21,11 @@ from google.oauth2.credentials import Credentials
 
 from gateway import Target
 from gateway.errors import GatewayError
-from gateway.fold import fold_chat
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.embeddings import decode_embedding_request
 from gateway.testing import FakeUpstream, Reply
-from gateway_providers.gemini.drawing import image_body
 from gateway_providers.gemini.finish import FAILED, FILTERED, VAGUE
+from gateway_providers.gemini.images import image_body
 from gateway_providers.gemini.model_flags import ModelFlags
 from gateway_providers.gemini.request import chat_body
 from tests.providers.gemini_upstream import (

@@ -21,7 +21,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTruncated,
 )
-from gateway.fold import fold_chat
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply, ask
 from gateway_providers.openai import OpenAIProvider

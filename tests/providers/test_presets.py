@@ -16,6 +16,8 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
 
 from gateway import ChatCompletion, Secret, Target, Upstream
+from gateway.config.settings import Settings, parse
+from gateway.encoders.chat import Shape, complete
 from gateway.errors import (
     ContentFiltered,
     GatewayError,
@@ -25,12 +27,10 @@ from gateway.errors import (
     UpstreamRateLimited,
     UpstreamRejected,
 )
-from gateway.fold import fold_chat
+from gateway.http_server.server import HTTPServer
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.settings import Settings, parse
-from gateway.shaping.chat import Shape, complete
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
-from gateway.transport.http_server import HTTPServer
 from gateway_providers.openai import OpenAIProvider, Preset
 from gateway_providers.openai.history import short_call_id
 from gateway_providers.openai.presets import ALL_FIELDS, PRESETS

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.errors import StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault, StoreInUse
-from gateway.store.server_home import ask
+from gateway.store.embedded.home import ask
 
 # A gateway of three lines, for tests that kill one.
 OWNER = """
@@ -288,7 +288,7 @@ async def test_a_data_dir_that_is_a_file_is_a_fault_that_names_it(tmp_path):
 
 
 async def test_a_stuck_server_is_killed_within_bounds(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.store.embedded.STOP_WITHIN", 0.3)
+    monkeypatch.setattr("gateway.store.embedded.server.STOP_WITHIN", 0.3)
     server = EmbeddedServer(tmp_path)
     await server.start()
     await put(server.socket, "k", "v")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway.store import StoreFault
-from gateway.store.server_binary import find_server, known_programs, version_of
-from gateway.store.server_version import ServerVersion
+from gateway.store.embedded.binary import find_server, known_programs, version_of
+from gateway.store.embedded.version import ServerVersion
 
 
 def program(folder: Path, name: str, says: str) -> Path:

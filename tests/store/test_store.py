@@ -8,7 +8,7 @@ import redis.exceptions
 
 from gateway.errors import StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreFault
-from gateway.transport.redis_address import RedisAddress
+from gateway.store.redis_address import RedisAddress
 
 
 async def test_link_and_client_lead_to_the_same_place(redis_server):

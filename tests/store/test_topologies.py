@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from gateway.accounts import CHANGED
+from gateway.accounts.accounts import CHANGED
 from gateway.errors import StoreUnavailable
 from gateway.ledger.scripts import slot
 from gateway.store import Store
 from gateway.store.cluster import slot_of
-from gateway.transport.redis_link import Script, never_sent
+from gateway.store.link import Script, never_sent
 from tests.chaos.failover import Drill
 from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, six_nodes, text
 from tests.polling import until

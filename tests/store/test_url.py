@@ -4,8 +4,8 @@ import pytest
 
 from gateway.store import StoreFault, parse_address
 from gateway.store.address import ClusterAddress, SentinelAddress
+from gateway.store.redis_address import RedisAddress
 from gateway.store.url import address_of
-from gateway.transport.redis_address import RedisAddress
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,183 @@
+"""Accounts: who pays, in which group, and which models they may use beyond their group's.
+
+Everything an operator does to an account goes through here; every change of a balance goes on through the ledger.
+`Refused` carries the one line that tells the operator why not. Sharp edge: what returns is done and answered for, but
+outlives a crash of the store only once `Store.doubts` had none; commands ask it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.amounts import MAX_AMOUNT, format_amount
+from gateway.ledger.ledger import Credited, Ledger
+from gateway.ledger.scripts import Links, slot
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
+OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
+MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+AT_ONCE = 500  # reads in flight
+CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
+
+
+class Refused(Exception):
+    """The operator's wish cannot be granted; the text is one line and says why."""
+
+
+class Account(Struct, frozen=True):
+    """An account at one moment; amounts in nano-units."""
+
+    name: str
+    group: str
+    state: str  # active, disabled
+    balance: int
+    held: int
+    allowed: list[str]
+    denied: list[str]
+    created: datetime
+
+    def json_form(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "name": self.name,
+            "group": self.group,
+            "state": self.state,
+            "balance": format_amount(self.balance),
+            "held": format_amount(self.held),
+            "allowed": self.allowed,
+            "denied": self.denied,
+            "created": time_text(self.created),
+        }
+
+
+class Accounts:
+    """The operator's view of all accounts."""
+
+    def __init__(self, links: Links, ledger: Ledger) -> None:
+        self._links = links
+        self._ledger = ledger
+
+    async def create(self, name: str, *, group: str = "default", balance: int = 0) -> Account:
+        """Open an account."""
+        check_name(name, "account")
+        check_name(group, "group")
+        if not 0 <= balance <= MAX_AMOUNT:
+            raise Refused(f"an account cannot open with {format_amount(balance)}")
+        if not await self._ledger.open(name, group, balance=balance):
+            raise Refused(f"account {name!r} exists already")
+        return await self.show(name)
+
+    async def show(self, name: str) -> Account:
+        """One account."""
+        account = await self._read(name)
+        if account is None:
+            raise Refused(f"no account {name!r}")
+        return account
+
+    async def list(self) -> list[Account]:
+        """All accounts by name."""
+        names, found = await self._ledger.accounts(), []
+        for start in range(0, len(names), AT_ONCE):
+            found += await asyncio.gather(*(self._read(name) for name in names[start : start + AT_ONCE]))
+        return [account for account in found if account is not None]
+
+    async def disable(self, name: str) -> Account:
+        """Refuse every further call of the account; running streams are told to end."""
+        account = await self._set(name, "state", "disabled")
+        await self._links.link(slot(name)).call("PUBLISH", CHANGED, f"{name}:*")
+        return account
+
+    async def enable(self, name: str) -> Account:
+        """Undo `disable`."""
+        return await self._set(name, "state", "active")
+
+    async def move(self, name: str, group: str) -> Account:
+        """Put the account into another group; the next call is judged by it."""
+        check_name(group, "group")
+        return await self._set(name, "group", group)
+
+    async def allow(self, name: str, models: Iterable[str]) -> Account:
+        """Let the account use models whatever its group may; undoes `deny`."""
+        return await self._rule(name, models, "+")
+
+    async def deny(self, name: str, models: Iterable[str]) -> Account:
+        """Keep the account from models whatever its group may; undoes `allow`."""
+        return await self._rule(name, models, "-")
+
+    async def credit(
+        self, name: str, amount: int, *, operation: str | None = None, allow_negative: bool = False
+    ) -> Credited:
+        """Add to the balance; with an operation id, repeating it changes nothing."""
+        if amount == 0:
+            raise Refused("an amount of 0 changes nothing")
+        if amount < 0 and not allow_negative:
+            raise Refused(f"{format_amount(amount)} would take money away; say --allow-negative if that is meant")
+        if operation is not None and not OPERATION.fullmatch(operation):
+            raise Refused("an operation id is 1 to 128 printable ASCII characters without spaces")
+        check_name(name, "account")
+        credited = await self._ledger.credit(name, amount, kind="topup" if amount > 0 else "adj", operation=operation)
+        match credited.status:
+            case "unknown":
+                raise Refused(f"no account {name!r}")
+            case "clash":
+                raise Refused(f"operation {operation!r} was already used, for {format_amount(credited.amount)}")
+            case "cap":
+                raise Refused(f"the balance cannot pass {format_amount(MAX_AMOUNT)}")
+        return credited
+
+    async def _read(self, name: str) -> Account | None:
+        if not NAME.fullmatch(name):
+            return None
+        told = await self._links.link(slot(name)).call("HGETALL", slot(name))
+        items = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+        fields = {key.decode(): value.decode() for key, value in items}
+        if "bal" not in fields:
+            return None
+        rules = {key[2:]: value for key, value in fields.items() if key.startswith("m:")}
+        return Account(
+            name,
+            fields["group"],
+            fields["state"],
+            int(fields["bal"]),
+            int(fields["held"]),
+            sorted(model for model, rule in rules.items() if rule == "+"),
+            sorted(model for model, rule in rules.items() if rule == "-"),
+            datetime.fromtimestamp(int(fields["created"]), UTC),
+        )
+
+    async def _set(self, name: str, *fields: str) -> Account:
+        await self.show(name)  # accounts are never deleted, so it still exists below
+        await self._links.link(slot(name)).call("HSET", slot(name), *fields)
+        return await self.show(name)
+
+    async def _rule(self, name: str, models: Iterable[str], rule: str) -> Account:
+        fields: list[str] = []
+        for model in models:
+            check_model(model)
+            fields += (f"m:{model}", rule)
+        return await (self._set(name, *fields) if fields else self.show(name))
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that could leave its place in a key."""
+    if not NAME.fullmatch(name):
+        raise Refused(
+            f"{name!r} is no {what} name: lower-case letters, digits and . _ - up to 63, letter or digit first"
+        )
+
+
+def check_model(model: str) -> None:
+    """Refuse what cannot be a model's name."""
+    if not MODEL.fullmatch(model):
+        raise Refused(f"{model!r} is no model name")
+
+
+def time_text(moment: datetime) -> str:
+    """RFC 3339 in UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

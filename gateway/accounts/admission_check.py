@@ -1,0 +1,250 @@
+"""Would this call be admitted now, which rule refuses it, and what would change that.
+
+::
+
+    told = await explain(store, ledger, model=catalog.find("gpt"), key_id="key_…", prompt=1000)
+
+The ledger's own rules decide (`Ledger.explain`), nothing is called and nothing written. Sharp edge: it takes a prompt's
+tokens as given, while the gateway estimates them from the request's text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from gateway.accounts.accounts import Refused, time_text
+from gateway.accounts.authenticator import ApiKey
+from gateway.amounts import format_amount
+from gateway.billing.token_estimate import with_safety
+from gateway.billing.usage import Usage
+from gateway.catalog import Model
+from gateway.ledger import Ask, Ledger, Refusal, Verdict
+from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
+from gateway.ledger.scripts import Links
+
+LEAST_OUTPUT = 16  # tokens; a call under the policy "clamp" is not lowered below this
+
+
+class Rule(Struct, frozen=True):
+    """One rule: `pass` or `refuse`, what it looked at, and for a refusal what would change it."""
+
+    rule: str
+    verdict: str
+    state: str
+    change: str = ""
+
+
+class Explanation(Struct, frozen=True):
+    """The `gateway explain` document; `hold` is a decimal text, `refused_by` the rule that a caller is told of."""
+
+    admitted: bool
+    key: str
+    account: str
+    group: str
+    model: str
+    tokens: int  # charged to the token limits
+    hold: str
+    output: int  # tokens of output that are held for
+    refused_by: str
+    rules: list[Rule]
+
+
+async def explain(
+    links: Links,
+    ledger: Ledger,
+    *,
+    model: Model,
+    key_id: str,
+    prompt: int,
+    max_tokens: int | None = None,
+    stream: bool = False,
+) -> Explanation:
+    """Ask about a chat of `prompt` tokens; `max_tokens` and `stream` are the request's."""
+    found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
+    if found is None:
+        raise Refused(f"no key {key_id!r}")
+    wish = _Wish(ApiKey(found.decode(), key_id), model, prompt, max_tokens=max_tokens, stream=stream)
+    verdict = await ledger.explain(wish.ask())
+    codes = {refusal.code for refusal in verdict.refusals}
+    if codes and codes <= {BUDGET, FUNDS} and model.hold == "clamp" and wish.lower(_spendable(verdict.facts)):
+        verdict = await ledger.explain(wish.ask())
+    return _told(wish, verdict)
+
+
+class _Wish:
+    """The call that is asked about, as the chat endpoint reckons it."""
+
+    def __init__(self, key: ApiKey, model: Model, prompt: int, *, max_tokens: int | None, stream: bool) -> None:
+        self.key = key
+        self.model = model
+        self.price = model.price
+        self.prompt = with_safety(prompt)
+        reserve = model.reserve_output(max_tokens)
+        self.tokens = self.prompt + reserve
+        # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
+        whole = max_tokens is None and not stream
+        self.output = (model.max_output_tokens or reserve) if whole else reserve
+
+    def cost(self, output: int) -> int:
+        return self.price.worst(Usage(in_text=self.prompt, out_text=output, estimated=True))
+
+    @property
+    def hold(self) -> int:
+        return self.cost(self.output)
+
+    def lower(self, amount: int) -> bool:
+        """Under the policy "clamp": as much output as `amount` pays for, if that is worth a call."""
+        output = bisect_right(range(1, self.output + 1), amount, key=self.cost)
+        if output < min(LEAST_OUTPUT, self.output):
+            return False
+        self.output = output
+        self.tokens = min(self.tokens, self.prompt + output)
+        return True
+
+    def ask(self) -> Ask:
+        model = self.model
+        return Ask("-", self.key, model.name, model.groups, self.hold, self.tokens, self.price.version)
+
+
+def _spendable(facts: dict[str, str]) -> int:
+    return min(_free(facts), _left(facts) if "key.budget" in facts else _free(facts))
+
+
+def _free(facts: dict[str, str]) -> int:
+    return int(facts["account.balance"]) - int(facts["account.held"]) - int(facts["account.floor"])
+
+
+def _left(facts: dict[str, str]) -> int:
+    return int(facts["key.budget"]) - int(facts["key.spent"]) - int(facts["key.held"])
+
+
+# The rules in words --------------------------------------------------------------------------------------------------
+
+
+def _told(wish: _Wish, verdict: Verdict) -> Explanation:
+    refusals = {refusal.code: refusal for refusal in verdict.refusals}
+    page = _Page(wish, verdict.group, verdict.facts, refusals)
+    rules = [
+        page.key(),
+        page.expiry(),
+        page.account(),
+        page.permission(),
+        page.size(),
+        page.concurrency(),
+        page.rate("requests", RPM),
+        page.rate("tokens", TPM),
+        page.budget(),
+        page.balance(),
+    ]
+    refused = [rule.rule for rule in rules if rule.verdict == "refuse"]
+    return Explanation(
+        admitted=not verdict.refusals,
+        key=wish.key.id,
+        account=wish.key.account,
+        group=verdict.group,
+        model=wish.model.name,
+        tokens=wish.tokens,
+        hold=format_amount(wish.hold),
+        output=wish.output,
+        refused_by=refused[0] if refused else "",
+        rules=rules,
+    )
+
+
+class _Page:
+    """Puts each rule into words; whether one refuses was decided by rules.lua."""
+
+    def __init__(self, wish: _Wish, group: str, facts: dict[str, str], refusals: dict[int, Refusal]) -> None:
+        self._wish = wish
+        self._group = group
+        self._facts = facts
+        self._refusals = refusals
+        self._create = f"gateway keys create {wish.key.account}"
+
+    def _rule(self, name: str, refuses: bool, state: str, change: str) -> Rule:
+        return Rule(name, "refuse" if refuses else "pass", state, change if refuses else "")
+
+    def key(self) -> Rule:
+        state = self._facts.get("key.state", "missing")
+        return self._rule("key", KEY in self._refusals and state != "active", state, self._create)
+
+    def expiry(self) -> Rule:
+        ends = self._facts.get("key.expires")
+        state = f"expires {time_text(datetime.fromtimestamp(int(ends), UTC))}" if ends else "never expires"
+        refuses = KEY in self._refusals and "key.expired" in self._facts
+        return self._rule("expiry", refuses, state.replace("expires", "expired") if refuses else state, self._create)
+
+    def account(self) -> Rule:
+        change = f"gateway accounts enable {self._wish.key.account}"
+        return self._rule("account", ACCOUNT in self._refusals, self._facts["account.state"], change)
+
+    def permission(self) -> Rule:
+        model, account, refuses = self._wish.model, self._wish.key.account, MODEL in self._refusals
+        rule, listed = self._facts.get("account.rule"), self._facts.get("key.listed")
+        change = f"gateway accounts allow {account} {model.name}"
+        if listed == "0":
+            state, change = "the key's own models leave it out", f"{self._create} --models {model.name}"
+        elif rule is not None:
+            state = "the account's own rule " + ("allows it" if rule == "+" else "denies it")
+        else:
+            state = f"group {self._group} " + ("may not use it" if refuses else "may use it")
+        return self._rule("permission", refuses, state, change)
+
+    def size(self) -> Rule:
+        tokens = self._wish.tokens
+        limits = self._limits("tpm")
+        state = f"{tokens} tokens" + "".join(f", {who} limit {limit}" for who, limit in limits)
+        change = f"{self._raise('tpm', tokens)}, or a shorter prompt or a lower max_tokens: no wait helps"
+        return self._rule("size", TOOBIG in self._refusals, state, change)
+
+    def concurrency(self) -> Rule:
+        parts = [f"{who} {self._facts[f'{who}.running']} of {limit}" for who, limit in self._limits("concurrency")]
+        change = f"wait until a call ends, or {self._raise('concurrency', 1 + self._most('running'))}"
+        return self._rule("concurrency", CONCURRENCY in self._refusals, ", ".join(parts) or "no limit", change)
+
+    def rate(self, name: str, code: int) -> Rule:
+        limit = "rpm" if code == RPM else "tpm"
+        parts = [f"{who} {self._facts[f'{who}.{limit}.room']} of {most} left" for who, most in self._limits(limit)]
+        refusal = self._refusals.get(code)
+        change = f"wait {refusal.wait:.3f} s" if refusal else ""
+        if TOOBIG in self._refusals and code == TPM:
+            change = "see size"
+        return self._rule(name, refusal is not None, ", ".join(parts) or "no limit", change)
+
+    def budget(self) -> Rule:
+        facts, refuses = self._facts, BUDGET in self._refusals
+        if "key.budget" not in facts:
+            return self._rule("budget", refuses, "no budget", "")
+        budget = int(facts["key.budget"])
+        state = (
+            f"{format_amount(_left(facts))} of {format_amount(budget)} left, {format_amount(self._wish.hold)} wanted"
+        )
+        return self._rule("budget", refuses, state, f"{self._create} --budget {format_amount(self._wish.hold)}")
+
+    def balance(self) -> Rule:
+        account, hold, free = self._wish.key.account, self._wish.hold, _free(self._facts)
+        state = f"{format_amount(free)} free, {format_amount(hold)} wanted"
+        change = f"gateway accounts credit {account} {format_amount(hold - free)}"
+        return self._rule("balance", FUNDS in self._refusals, state, change)
+
+    def _limits(self, name: str) -> list[tuple[str, int]]:
+        return [
+            (who, int(self._facts[f"{who}.{name}"])) for who in ("key", "account") if f"{who}.{name}" in self._facts
+        ]
+
+    def _most(self, name: str) -> int:
+        return max((int(self._facts.get(f"{who}.{name}", "0")) for who in ("key", "account")), default=0)
+
+    def _raise(self, name: str, needed: int) -> str:
+        """Where a limit that is in the way can be set."""
+        places = []
+        for who, limit in self._limits(name):
+            used = int(self._facts.get(f"{who}.running", "0")) + 1 if name == "concurrency" else needed
+            if used > limit:
+                places.append(
+                    f"{self._create} --{name} {used}" if who == "key" else f"set [groups.{self._group}] {name} = {used}"
+                )
+        return " and ".join(places) or f"set {name} higher"

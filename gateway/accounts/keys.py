@@ -1,0 +1,227 @@
+"""API keys: made once, shown once, kept as a fingerprint, revoked for good.
+
+A key belongs to one account and may carry limits, a budget, a list of models and an expiry of its own. `revoke` holds
+when it returns: the next admission reads the state; running streams hear of it on a channel. Sharp edge: that it also
+outlives a crash of the store is `Store.doubts`' to say; commands ask it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from base64 import b32encode
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, time_text
+from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
+from gateway.amounts import MAX_AMOUNT, format_amount
+from gateway.ledger.ledger import ACCOUNTS
+from gateway.ledger.scripts import Links, slot
+
+SECRET_BYTES = 32  # 256 bits
+MAX_LIMIT = 1_000_000_000
+MAX_NAME = 100
+AT_ONCE = 500  # reads in flight
+
+
+class KeyRecord(Struct, frozen=True):
+    """A key without its secret; amounts in nano-units."""
+
+    id: str
+    account: str
+    name: str
+    last4: str
+    state: str  # active, revoked, expired
+    created: datetime
+    expires: datetime | None
+    rpm: int | None
+    tpm: int | None
+    concurrency: int | None
+    models: list[str] | None
+    budget: int | None
+    spent: int
+    show_cost: bool
+
+    def json_form(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "id": self.id,
+            "account": self.account,
+            "name": self.name,
+            "last4": self.last4,
+            "state": self.state,
+            "created": time_text(self.created),
+            "expires": time_text(self.expires) if self.expires else None,
+            "rpm": self.rpm,
+            "tpm": self.tpm,
+            "concurrency": self.concurrency,
+            "models": self.models,
+            "budget": format_amount(self.budget) if self.budget is not None else None,
+            "spent": format_amount(self.spent),
+            "show_cost": self.show_cost,
+        }
+
+
+class NewKey(Struct, frozen=True):
+    """A key just made: the only place that ever holds its text."""
+
+    text: str
+    id: str
+    account: str
+    name: str
+
+    def __repr__(self) -> str:
+        return f"NewKey(text='***', id={self.id!r}, account={self.account!r}, name={self.name!r})"
+
+    def json_form(self) -> dict[str, Any]:
+        """As `keys create --json` prints it, once."""
+        return {"key": self.text, "id": self.id, "account": self.account, "name": self.name}
+
+
+class Keys:
+    """The operator's view of all keys."""
+
+    def __init__(self, links: Links, pepper: bytes) -> None:
+        self._links = links
+        self._fingerprint = Fingerprint(pepper)
+
+    async def create(
+        self,
+        account: str,
+        *,
+        name: str = "",
+        rpm: int | None = None,
+        tpm: int | None = None,
+        concurrency: int | None = None,
+        models: Iterable[str] | None = None,
+        budget: int | None = None,
+        expires: datetime | None = None,
+        show_cost: bool = False,
+    ) -> NewKey:
+        """Make a key; its text is in the answer and nowhere else. `show_cost`: answers say what they cost."""
+        check_name(account, "account")
+        call = self._links.link(slot(account)).call
+        if not await call("EXISTS", slot(account)):
+            raise Refused(f"no account {account!r}")
+        text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
+        kid = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
+        now = int((await call("TIME"))[0])
+        fields = _fields(
+            name=name, rpm=rpm, tpm=tpm, concurrency=concurrency, models=models, budget=budget, expires=expires, now=now
+        )
+        if show_cost:
+            fields += ("cost", 1)
+        # The fingerprint comes last: a key that was only half made can never be used.
+        await call("SADD", f"{slot(account)}:ks", kid)
+        await call("HSET", f"{slot(account)}:k:{kid}", *fields, "last4", text[-4:])
+        await self._links.link(f"ki:{kid}").call("SET", f"ki:{kid}", account)
+        fingerprint = f"kh:{self._fingerprint(text)}"
+        owner = f"{account}:{kid}:{SHOWS_COST}" if show_cost else f"{account}:{kid}"
+        await self._links.link(fingerprint).call("SET", fingerprint, owner)
+        return NewKey(text, kid, account, name)
+
+    async def list(self, account: str | None = None) -> list[KeyRecord]:
+        """The keys of one account, or of all, oldest first."""
+        if account is None:
+            names = await self._links.link(ACCOUNTS).call("SMEMBERS", ACCOUNTS)
+            accounts = sorted(name.decode() for name in names)
+        else:
+            check_name(account, "account")
+            if not await self._links.link(slot(account)).call("EXISTS", slot(account)):
+                raise Refused(f"no account {account!r}")
+            accounts = [account]
+        return [record for owner in accounts for record in await self._of(owner)]
+
+    async def _of(self, account: str) -> Sequence[KeyRecord]:
+        ids = [kid.decode() for kid in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")]
+        found: list[KeyRecord | None] = []
+        for start in range(0, len(ids), AT_ONCE):
+            found += await asyncio.gather(*(self._read(account, kid) for kid in ids[start : start + AT_ONCE]))
+        return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
+
+    async def revoke(self, key_id: str) -> KeyRecord:
+        """End a key, for good and at once; revoking it again changes nothing."""
+        found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
+        account = found.decode() if found else ""
+        if not account or await self._read(account, key_id) is None:
+            raise Refused(f"no key {key_id!r}")
+        call = self._links.link(slot(account)).call
+        await call("HSET", f"{slot(account)}:k:{key_id}", "state", "revoked")
+        await call("PUBLISH", CHANGED, f"{account}:{key_id}")
+        record = await self._read(account, key_id)
+        assert record is not None  # keys are never deleted
+        return record
+
+    async def _read(self, account: str, kid: str) -> KeyRecord | None:
+        call = self._links.link(slot(account)).call
+        told, clock = call("HGETALL", f"{slot(account)}:k:{kid}"), call("TIME")
+        answer, now = await told, int((await clock)[0])
+        items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+        fields = {key.decode(): value.decode() for key, value in items}
+        if "state" not in fields:
+            return None
+        expires = _number(fields, "exp")
+        expired = fields["state"] == "active" and expires is not None and expires <= now
+        return KeyRecord(
+            kid,
+            account,
+            fields["name"],
+            fields["last4"],
+            "expired" if expired else fields["state"],
+            datetime.fromtimestamp(int(fields["created"]), UTC),
+            datetime.fromtimestamp(expires, UTC) if expires is not None else None,
+            _number(fields, "rpm"),
+            _number(fields, "tpm"),
+            _number(fields, "conc"),
+            fields["models"].strip("\n").split("\n") if "models" in fields else None,
+            _number(fields, "cap"),
+            int(fields.get("spent", "0")),
+            "cost" in fields,
+        )
+
+
+def _fields(
+    *,
+    name: str,
+    rpm: int | None,
+    tpm: int | None,
+    concurrency: int | None,
+    models: Iterable[str] | None,
+    budget: int | None,
+    expires: datetime | None,
+    now: int,
+) -> list[str | int]:
+    """The key's hash as flat pairs; what does not limit is not stored."""
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise Refused(f"a key's name is at most {MAX_NAME} printable characters")
+    fields: list[str | int] = ["state", "active", "name", name, "created", now]
+    for field, value in (("rpm", rpm), ("tpm", tpm), ("conc", concurrency)):
+        if value is not None:
+            if not 1 <= value <= MAX_LIMIT:
+                raise Refused(f"{field} must lie between 1 and {MAX_LIMIT}")
+            fields += (field, value)
+    if budget is not None:
+        if not 0 < budget <= MAX_AMOUNT:
+            raise Refused(f"a budget of {format_amount(budget)} is not possible")
+        fields += ("cap", budget)
+    if models is not None:
+        names = list(dict.fromkeys(models))
+        if not names:
+            raise Refused("an empty list of models would permit nothing")
+        for model in names:
+            check_model(model)
+        fields += ("models", "\n" + "\n".join(names) + "\n")  # admit.lua looks for "\nmodel\n"
+    if expires is not None:
+        moment = int(expires.timestamp())
+        if moment <= now:
+            raise Refused(f"{time_text(expires)} has passed already")
+        fields += ("exp", moment)
+    return fields
+
+
+def _number(fields: dict[str, str], name: str) -> int | None:
+    return int(fields[name]) if name in fields else None

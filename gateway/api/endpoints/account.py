@@ -1,0 +1,80 @@
+"""What a caller may know of its money: `GET /v1/balance` and the receipt of a call, `GET /v1/usage/{request_id}`.
+
+Receipts are found by the marker that a settlement leaves for a day; older ones are in the ledger, where an operator
+finds them with `gateway usage`. A receipt never says which provider served: that is the operator's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.accounts.accounts import Accounts
+from gateway.amounts import format_amount
+from gateway.api.handler import KeyedHandler
+from gateway.errors import NotFound
+from gateway.ledger import LedgerLine
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+
+class BalanceHandler(KeyedHandler):
+    """The caller's account: what it has, and what of it running calls hold."""
+
+    endpoint = "balance"
+
+    async def get(self) -> None:
+        key = (await self.confirm()).key
+        account = await Accounts(self.gateway.store, self.gateway.ledger).show(key.account)
+        self.finish_json(
+            {
+                "object": "balance",
+                "account": account.name,
+                "balance": format_amount(account.balance),
+                "held": format_amount(account.held),
+                "available": format_amount(account.balance - account.held),
+                "currency": _currency(self.gateway.settings),
+            }
+        )
+
+    head = get
+
+
+class ReceiptHandler(KeyedHandler):
+    """What one call of the caller's own key came to."""
+
+    endpoint = "usage"
+
+    async def get(self) -> None:
+        key = (await self.confirm()).key
+        found = await self.gateway.ledger.charge_of(key.account, self.argument)
+        if found is None or found[0].meta.get("key") != key.id:
+            raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
+        self.finish_json(_receipt(*found, currency=_currency(self.gateway.settings)))
+
+    head = get
+
+
+def _receipt(line: LedgerLine, cost: int, *, currency: str | None) -> dict[str, Any]:
+    meta = line.meta
+    return {
+        "object": "receipt",
+        "request_id": line.rid,
+        "at": line.json_form()["at"],
+        "model": meta.get("model"),
+        "cost": format_amount(cost),
+        "currency": currency,
+        "hold": format_amount(meta.get("hold", 0)),
+        "price": meta.get("price", ""),
+        # What the operator pays is not the caller's to know.
+        "usage": {name: count for name, count in meta.get("usage", {}).items() if name != "provider_cost"},
+        "estimated": meta.get("estimated", False),
+        "attempts": meta.get("attempts", 0),
+        "outcome": meta.get("outcome", ""),
+    }
+
+
+def _currency(settings: Settings) -> str | None:
+    """The one currency that the prices name, None when they name none or several."""
+    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
+    return named.pop() if len(named) == 1 else None

@@ -1,0 +1,60 @@
+"""`GET /v1/models` and `/v1/models/{id}`: the authority on the names a caller may use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.api.handler import KeyedHandler
+from gateway.catalog import ModelRecord
+from gateway.errors import ModelNotFound
+
+
+class ModelsHandler(KeyedHandler):
+    """Lists the models enabled for the caller, sorted by id."""
+
+    endpoint = "models"
+
+    async def get(self) -> None:
+        records = await self.permitted()
+        if "anthropic-version" in self.headers:
+            self.finish_json(_anthropic_list(records))
+        else:
+            self.finish_json({"object": "list", "data": records})
+
+    head = get
+
+    async def permitted(self) -> list[ModelRecord]:
+        """The records this key may see."""
+        view = await self.confirm()
+        return [record for record, model in self.gateway.catalog.records() if view.permits(model.name, model.groups)]
+
+
+class ModelHandler(KeyedHandler):
+    """One model; unknown and not enabled are the same answer."""
+
+    endpoint = "models"
+
+    async def get(self) -> None:
+        view = await self.confirm()
+        name = self.argument
+        found = next((pair for pair in self.gateway.catalog.records() if pair[0].id == name), None)
+        if found is None or not view.permits(found[1].name, found[1].groups):
+            raise ModelNotFound(param="model")
+        self.finish_json(found[0])
+
+    head = get
+
+
+def _anthropic_list(records: list[ModelRecord]) -> dict[str, Any]:
+    """The list in the shape Claude clients expect."""
+    data = [
+        {"type": "model", "id": record.id, "display_name": record.id, "created_at": _rfc3339(record.created)}
+        for record in records
+    ]
+    ids = [record.id for record in records]
+    return {"data": data, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": False}
+
+
+def _rfc3339(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

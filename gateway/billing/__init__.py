@@ -1,0 +1,1 @@
+"""What a call used, what it costs, and estimates of both."""

@@ -1,0 +1,26 @@
+"""The record of one finished call: who, what, how much; given to the log, the metrics and the `call_settled` hook."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.billing.usage import Usage
+
+
+class CallRecord(Struct, frozen=True):
+    """One call after settlement; durations in seconds, cost in nano currency units (1e-9)."""
+
+    request_id: str
+    endpoint: str
+    account: str
+    key: str
+    model: str
+    provider: str
+    outcome: str  # "ok", an error code, or "client_closed"
+    status: int
+    usage: Usage
+    cost: int
+    attempts: int
+    duration: float
+    first_token: float | None
+    stream: bool

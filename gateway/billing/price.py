@@ -1,0 +1,227 @@
+"""What usage costs: prices per model as integers, and the one multiplication that turns tokens into money.
+
+Token prices are nano currency units (1e-9) per 1,000,000 tokens, the others nano per unit. `Price.cost(usage)` is exact
+integer arithmetic, rounded up once. A price is never changed: a new one is a new object with a version of its own.
+Sharp edge: a bucket without a price of its own takes its text price, and an image of an unknown size the dearest one;
+neither is ever free by oversight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.billing.usage import Usage
+
+if TYPE_CHECKING:
+    from gateway.config.settings import PriceSettings
+
+PER_MILLION = 1_000_000
+ANY = "*"  # in per_image: every size, or quality, that is not named
+
+#: What a bucket without a price of its own is charged at.
+DEFAULTS = (
+    ("cached_input", "input"),
+    ("cache_write", "input"),
+    ("cache_write_long", "cache_write"),
+    ("reasoning", "output"),
+    ("audio_input", "input"),
+    ("image_input", "input"),
+    ("audio_output", "output"),
+    ("image_output", "output"),
+)
+
+
+class Tier(Struct, frozen=True):
+    """Prices that hold for the whole request once its prompt is longer than `above_input_tokens`."""
+
+    above_input_tokens: int
+    price: Price
+
+
+class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The price of one model, in nano units."""
+
+    version: str = ""
+    effective_from: int = 0  # Unix seconds
+    input: int = 0  # per million tokens, as all token prices below
+    cached_input: int = 0
+    cache_write: int = 0
+    cache_write_long: int = 0
+    output: int = 0
+    reasoning: int = 0
+    audio_input: int = 0
+    audio_output: int = 0
+    image_input: int = 0
+    image_output: int = 0
+    per_character: int = 0  # per million characters
+    per_second_in: int = 0
+    per_second_out: int = 0
+    per_request: int = 0
+    per_search_unit: int = 0
+    per_web_search: int = 0
+    minimum: int = 0
+    per_image: dict[str, dict[str, int]] = {}  # size → quality → amount
+    tiers: tuple[Tier, ...] = ()
+    service_tier_multiplier: dict[str, tuple[int, int]] = {}  # tier → numerator, denominator
+    held: Price | None = None  # the same with each bucket at the dearest rate its tokens may turn out to have
+
+    @classmethod
+    def of(cls, settings: PriceSettings | None) -> Price:
+        """The price those settings describe, defaults filled in; none at all is free."""
+        if settings is None:
+            return cls()
+        amounts = settings.amounts()
+        tiers = sorted(settings.tiers, key=lambda tier: tier.above_input_tokens)
+        multipliers = {name: factor.as_integer_ratio() for name, factor in settings.service_tier_multiplier.items()}
+        price = structs.replace(
+            _complete(amounts),
+            per_image=settings.per_image,
+            tiers=tuple(Tier(tier.above_input_tokens, _complete({**amounts, **tier.amounts()})) for tier in tiers),
+            service_tier_multiplier=multipliers,
+        )
+        date = settings.effective_from
+        return structs.replace(
+            price,
+            version=_digest(price) + (f"@{date}" if date else ""),
+            effective_from=int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) if date else 0,
+            held=_dearest(price),
+        )
+
+    def cost(self, usage: Usage, *, service_tier: str | None = None) -> int:
+        """Nano units that `usage` costs."""
+        price = self.at(usage.tokens_in) if self.tiers else self
+        million = usage.in_text * price.input + usage.out_text * price.output
+        units = price.per_request * usage.requests
+        if not usage.is_plain:  # nearly every call is: 0.4 µs, others 0.6
+            million += price.beside_text(usage)
+            units += price.per_search_unit * usage.search_units + price.per_web_search * usage.web_searches
+            if usage.images is not None:
+                units += usage.images.count * self.image(usage.images.size, usage.images.quality)
+        total = million + units * PER_MILLION
+        bottom = PER_MILLION
+        if self.service_tier_multiplier:
+            top, divisor = self.service_tier_multiplier.get(service_tier or "", (1, 1))
+            total, bottom = total * top, bottom * divisor
+        total = -(-total // bottom)
+        return total if total > price.minimum else price.minimum
+
+    def beside_text(self, usage: Usage) -> int:
+        """Nano units times a million of what is measured in millionths and is no plain text."""
+        million = (
+            usage.in_cached * self.cached_input
+            + usage.in_cache_write_short * self.cache_write
+            + usage.in_cache_write_long * self.cache_write_long
+            + (usage.in_audio + usage.in_audio_cached) * self.audio_input
+            + usage.in_image * self.image_input
+            + usage.out_reasoning * self.reasoning
+            + usage.out_audio * self.audio_output
+            + usage.out_image * self.image_output
+            + usage.characters * self.per_character
+        )
+        if usage.audio_seconds_in or usage.audio_seconds_out:
+            # Seconds come as floats; whole microseconds keep the sum in integers.
+            million += round(usage.audio_seconds_in * PER_MILLION) * self.per_second_in
+            million += round(usage.audio_seconds_out * PER_MILLION) * self.per_second_out
+        return million
+
+    def worst(self, usage: Usage, *, service_tier: str | None = None) -> int:
+        """Nano units that `usage` may cost at most, whatever kind its tokens turn out to be: what is held."""
+        held = self.held or self
+        top, bottom = self.service_tier_multiplier.get(service_tier or "", (1, 1))
+        # A tier that is cheaper than usual may be asked for, but is not always granted.
+        return held.cost(usage, service_tier=service_tier if top > bottom else None)
+
+    def billed_tier(self, asked: str | None, used: str | None) -> str | None:
+        """The service tier to charge: the one used, unless nobody asked for one so dear."""
+        if not self.service_tier_multiplier or used is None or used == asked:
+            return asked
+        used_top, used_bottom = self.service_tier_multiplier.get(used, (1, 1))
+        top, bottom = self.service_tier_multiplier.get(asked or "", (1, 1))
+        if used_top <= used_bottom or used_top * bottom <= top * used_bottom:
+            return used
+        return asked if top >= bottom else None
+
+    def image(self, size: str, quality: str) -> int:
+        """Nano units of one image."""
+        for by_quality in (self.per_image.get(size), self.per_image.get(ANY)):
+            for name in (quality, ANY):
+                if by_quality is not None and name in by_quality:
+                    return by_quality[name]
+        return max((amount for table in self.per_image.values() for amount in table.values()), default=0)
+
+    def dearest_image(self, size: str, quality: str) -> tuple[str, str]:
+        """The size and quality that an image may cost most at; an empty text is a choice that is the model's."""
+        sizes = [size] if size else [*self.per_image, ANY]
+        names = {name for table in self.per_image.values() for name in table}
+        qualities = [quality] if quality else sorted(names | {ANY})
+        return max(((one, name) for one in sizes for name in qualities), key=lambda pair: self.image(*pair))
+
+    def at(self, input_tokens: int) -> Price:
+        """The price that holds for a prompt of this length."""
+        chosen = self
+        for tier in self.tiers:
+            if input_tokens > tier.above_input_tokens:
+                chosen = tier.price
+        return chosen
+
+
+def price_on(prices: tuple[Price, ...], now: float) -> Price:
+    """The price that holds at `now`, in Unix seconds; before the first one, the first: never nothing."""
+    chosen = prices[0]
+    for price in prices:
+        if price.effective_from <= now:
+            chosen = price
+    return chosen
+
+
+def _complete(amounts: Mapping[str, int]) -> Price:
+    """A price of those amounts, with every default filled in."""
+    whole = {name: int(amount) for name, amount in amounts.items()}
+    for name, source in DEFAULTS:
+        whole.setdefault(name, whole.get(source, 0))
+    return structs.replace(Price(), **whole)
+
+
+def _dearest(price: Price) -> Price:
+    """Prompt text may be cached, written to a cache or neither, and output may be reasoning: nobody knows before.
+
+    Nor whether the prompt is as long as its upper estimate: a tier is held at no less than those below it.
+    """
+    dearest = _dearest_kind(price)
+    tiers, below = [], dearest
+    for tier in price.tiers:
+        below = _at_least(_dearest_kind(tier.price), below)
+        tiers.append(Tier(tier.above_input_tokens, below))
+    return structs.replace(dearest, tiers=tuple(tiers))
+
+
+def _at_least(price: Price, floor: Price) -> Price:
+    """`price` with every amount no lower than that of `floor`."""
+    names = (field.name for field in structs.fields(Price) if field.type is int and field.name != "effective_from")
+    return structs.replace(price, **{name: max(getattr(price, name), getattr(floor, name)) for name in names})
+
+
+def _dearest_kind(price: Price) -> Price:
+    """One tier's prices, each kind of token at the dearest of its kind."""
+    text = max(price.input, price.cached_input, price.cache_write, price.cache_write_long)
+    output = max(price.output, price.reasoning)
+    return structs.replace(
+        price,
+        input=text,
+        image_input=max(price.image_input, text),
+        audio_input=max(price.audio_input, text),
+        output=output,
+        audio_output=max(price.audio_output, output),
+        image_output=max(price.image_output, output),
+    )
+
+
+def _digest(price: Price) -> str:
+    """Equal amounts have equal digests, whichever file, worker or release they come from."""
+    return hashlib.sha256(msgspec.json.encode(price, order="sorted")).hexdigest()[:12]

@@ -1,0 +1,182 @@
+"""How many tokens a request will cost, before anyone has counted (wire contract 5.4).
+
+Estimates back holds and token-rate limits, and stand in where an upstream reports no usage. They lean upward: a hold
+that is too large is released, one that is too small has let money go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.billing.media_size import audio_seconds, image_size
+from gateway.billing.usage import text_units, tokens_of
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.embeddings import EmbeddingRequest
+
+PER_MESSAGE = 3
+PER_NAME = 1
+AT_END = 3
+PER_TOOL = 8
+TOOLS = 12
+IMAGE = 1100  # an image of unknown size
+LOW_DETAIL_IMAGE = 85
+PER_TILE = 170  # of 512 by 512 pixels, in high detail
+AUDIO_PER_SECOND = 10
+SPOKEN_PER_SECOND = 15  # letters
+UNKNOWN_AUDIO_RATE = 8_000  # bytes a second of a sound whose header does not say: 64 kbit/s
+FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
+MEGAPIXEL = 1024 * 1024
+LARGEST_USUAL_IMAGE = 1536, 1024
+MADE_IMAGE = {
+    "low": 500,
+    "medium": 2_000,
+    "standard": 2_000,
+    "": 8_000,
+    "high": 8_000,
+    "hd": 8_000,
+    "xhigh": 16_000,
+    "max": 32_000,
+}
+PREVIEW = 100  # tokens of a preview
+LOOKED_AT = 64  # media parts whose header is read; a body may hold half a million of them
+SAFETY = 5, 4  # held: estimate times 5/4
+
+
+class PromptEstimate(Struct, frozen=True):
+    """Tokens a prompt will have by kind, and how many of its parts are media whose true count may be far off."""
+
+    text: int
+    image: int = 0
+    audio: int = 0
+    media: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.text + self.image + self.audio
+
+
+def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
+    """The prompt of a chat request, text times the model family's factor.
+
+    Four messages of 1 KB take 1.2 µs. The worst 32 MiB bodies found: 0.19 s for a million empty parts, which take
+    longer than that to decode, and 0.07 s for ten million CJK characters or for 240,000 images.
+    """
+    units, tokens = 0, AT_END
+    parts: _Parts | None = None
+    for message in request.messages:
+        tokens += PER_MESSAGE
+        content = message.content
+        if isinstance(content, str):
+            units += text_units(content)
+        elif content:
+            parts = parts or _Parts()
+            for part in content:
+                units += parts.add(part)
+        if getattr(message, "name", None):
+            tokens += PER_NAME
+        for call in getattr(message, "tool_calls", None) or ():
+            units += _call_units(call)
+    tools = request.fields.get("tools")  # legacy functions are written there too
+    if tools is not None:
+        units += len(bytes(tools))
+        tokens += TOOLS + PER_TOOL * len(request.as_tools)
+    schema = request.fields.get("response_format")
+    if schema is not None:
+        units += len(bytes(schema))
+    tokens += tokens_of(units, factor=factor)
+    if parts is None:
+        return PromptEstimate(tokens)
+    return PromptEstimate(tokens + parts.document, parts.image, parts.audio, parts.media)
+
+
+def embedding_tokens(request: EmbeddingRequest, *, factor: float = 1.0) -> list[int]:
+    """Tokens of each input: exact where they came as numbers."""
+    return [
+        tokens_of(text_units(entry), factor=factor) if isinstance(entry, str) else len(entry)
+        for entry in request.inputs
+    ]
+
+
+class _Parts:
+    """Adds up content parts."""
+
+    def __init__(self) -> None:
+        self.image = self.audio = self.document = self.media = 0
+
+    def add(self, part: Any) -> int:
+        """Count a part; quarter tokens of its text."""
+        text = getattr(part, "text", None) or getattr(part, "refusal", None)
+        if text:
+            return text_units(text)
+        image = getattr(part, "image_url", None)
+        audio = getattr(part, "input_audio", None)
+        file = getattr(part, "file", None)
+        if image is not None:
+            self.image += self._image(image)
+        elif audio is not None:
+            self.audio += self._audio(audio.data)
+        elif file is not None and getattr(file, "file_data", None):
+            self.document += len(file.file_data) // FILE_BASE64_PER_TOKEN + 1
+        else:
+            return 0
+        self.media += 1
+        return 0
+
+    def _image(self, image: Any) -> int:
+        if image.detail == "low":
+            return LOW_DETAIL_IMAGE
+        size = image_size(image.url) if self.media < LOOKED_AT else None
+        return IMAGE if size is None else image_tokens(*size)
+
+    def _audio(self, data: str) -> int:
+        seconds = audio_seconds(data) if self.media < LOOKED_AT else None
+        if seconds is None:
+            seconds = len(data) * 0.75 / UNKNOWN_AUDIO_RATE
+        return int(seconds * AUDIO_PER_SECOND) + 1
+
+
+def speech_seconds(text: str, *, speed: float = 1.0) -> float:
+    """Seconds that it usually takes to say `text`: 150 words of six letters a minute, and CJK characters four times."""
+    return text_units(text) / SPOKEN_PER_SECOND / speed
+
+
+def made_image_tokens(size: str, quality: str) -> int:
+    """Output tokens that one made image has at most; empty texts are the model's choice.
+
+    Published for 1024x1024 are 272, 1056 and 4160 (low, medium, high) of one generation, 7024 (high) of the next, and
+    less than in proportion for larger images. What lies above "high" is a guess: nobody has published it.
+    """
+    width, height = map(int, size.split("x")) if size else LARGEST_USUAL_IMAGE
+    per_megapixel = MADE_IMAGE.get(quality, MADE_IMAGE[""])
+    return -(-per_megapixel * max(width * height, MEGAPIXEL) // MEGAPIXEL)
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Tokens of an image in high detail: fitted into 2048 by 2048, its short side into 768, then cut into tiles."""
+    longest = max(width, height)
+    if longest > 2048:
+        width, height = _scaled(width, 2048, longest), _scaled(height, 2048, longest)
+    shortest = min(width, height)
+    if shortest > 768:
+        width, height = _scaled(width, 768, shortest), _scaled(height, 768, shortest)
+    return LOW_DETAIL_IMAGE + PER_TILE * -(-width // 512) * -(-height // 512)
+
+
+def _scaled(side: int, to: int, of: int) -> int:
+    return max(1, side * to // of)
+
+
+def with_safety(tokens: int) -> int:
+    """The tokens to hold money for."""
+    return -(-tokens * SAFETY[0] // SAFETY[1])
+
+
+def _call_units(call: Any) -> int:
+    function = getattr(call, "function", None)
+    if function is not None:
+        return len(function.name or "") + len(function.arguments or "")
+    return len(msgspec.json.encode(call))

@@ -1,0 +1,353 @@
+"""What a call used: the billing record, the lenient reading of upstream usage, and the estimates made without one.
+
+`Usage` holds each token in exactly one bucket (wire contract 5.2). `completion_usage` reads whatever an upstream calls
+usage; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text where nobody counted.
+Sharp edge: estimates serve holds and missing usage; a bill uses the upstream's own counts whenever they are possible.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.amounts import MAX_AMOUNT, NANO
+from gateway.schemas.chat_response import (
+    CacheWriteDetails,
+    CompletionTokensDetails,
+    CompletionUsage,
+    PromptTokensDetails,
+)
+from gateway.schemas.images import ImageUsage
+from gateway.schemas.speech import SpeechUsage
+
+MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
+MAX_SECONDS = 1_000_000  # of sound: eleven days
+
+# Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (wire contract 5.4). UTF-8 sorts
+# characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory speed.
+_NOT_TWO_BYTE = bytes(b for b in range(256) if not 0xC0 <= b <= 0xDF)
+_NOT_THREE_BYTE = bytes(b for b in range(256) if not 0xE0 <= b <= 0xEF)
+_NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)
+
+
+class ImageCount(Struct, frozen=True):
+    """Images that were made, all of one size and quality."""
+
+    count: int
+    size: str = ""
+    quality: str = ""
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What one call used; every token lies in exactly one bucket. `estimated` marks counts nobody upstream gave."""
+
+    requests: int = 1
+    in_text: int = 0  # uncached text tokens
+    in_cached: int = 0
+    in_cache_write_short: int = 0
+    in_cache_write_long: int = 0
+    in_audio: int = 0
+    in_audio_cached: int = 0
+    in_image: int = 0
+    out_text: int = 0
+    out_reasoning: int = 0
+    out_audio: int = 0
+    out_image: int = 0
+    images: ImageCount | None = None
+    characters: int = 0
+    audio_seconds_in: float = 0.0
+    audio_seconds_out: float = 0.0
+    search_units: int = 0
+    web_searches: int = 0
+    estimated: bool = False
+    provider_cost: int | None = None  # nano USD, as the upstream told it; never what is charged
+
+    @property
+    def tokens_in(self) -> int:
+        """All prompt tokens."""
+        writes = self.in_cache_write_short + self.in_cache_write_long
+        return self.in_text + self.in_cached + writes + self.in_audio + self.in_audio_cached + self.in_image
+
+    @property
+    def tokens_out(self) -> int:
+        """All completion tokens."""
+        return self.out_text + self.out_reasoning + self.out_audio + self.out_image
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing in it but requests and plain text."""
+        return not (
+            self.in_cached
+            or self.in_cache_write_short
+            or self.in_cache_write_long
+            or self.in_audio
+            or self.in_audio_cached
+            or self.in_image
+            or self.out_reasoning
+            or self.out_audio
+            or self.out_image
+            or self.images is not None
+            or self.characters
+            or self.audio_seconds_in
+            or self.audio_seconds_out
+            or self.search_units
+            or self.web_searches
+        )
+
+    @classmethod
+    def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
+        """The buckets of a chat usage object, whose details are parts of its totals."""
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        plain = usage.provider_cost is UNSET and usage.audio_seconds is UNSET
+        if plain and prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs, the general way 2.4
+            text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
+            return cls(in_text=text, out_text=out, estimated=estimated)
+        cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
+        write = prompt.cache_write_tokens if prompt.cache_write_tokens is not UNSET else 0
+        details = prompt.cache_write_tokens_details
+        long = details.ttl_12h_tokens if details is not UNSET else 0
+        image = prompt.image_tokens if prompt.image_tokens is not UNSET else 0
+        write, text = _take(write, text)
+        long, short = _take(long, write)
+        audio, text = _take(prompt.audio_tokens, text)
+        image, text = _take(image, text)
+        reasoning, out = _take(completion.reasoning_tokens, max(usage.completion_tokens, 0))
+        audio_out, out = _take(completion.audio_tokens, out)
+        cost = _amount(usage.provider_cost, MAX_AMOUNT)
+        return cls(
+            in_text=text,
+            in_cached=cached,
+            in_cache_write_short=short,
+            in_cache_write_long=long,
+            in_audio=audio,
+            in_image=image,
+            out_text=out,
+            out_reasoning=reasoning,
+            out_audio=audio_out,
+            audio_seconds_in=_amount(usage.audio_seconds, MAX_SECONDS) or 0.0,
+            estimated=estimated,
+            provider_cost=None if cost is None else round(cost),
+        )
+
+    @classmethod
+    def of_images(cls, usage: ImageUsage, images: ImageCount) -> Usage:
+        """The buckets of an image model's usage object; output is image unless it says otherwise."""
+        image, text = _take(usage.input_tokens_details.image_tokens, usage.input_tokens)
+        details = usage.output_tokens_details
+        text_out, image_out = _take(details.text_tokens if details is not UNSET else 0, usage.output_tokens)
+        return cls(in_text=text, in_image=image, out_text=text_out, out_image=image_out, images=images)
+
+
+# Details that say nothing: all tokens are plain text.
+_TEXT_IN = PromptTokensDetails()
+_TEXT_OUT = CompletionTokensDetails()
+
+
+def _take(wanted: int, available: int) -> tuple[int, int]:
+    """`wanted`, but no less than nothing and no more than there is; and what is left."""
+    taken = max(0, min(wanted, available))
+    return taken, available - taken
+
+
+def _amount(value: object, most: int) -> float | None:
+    """A number that can be, of an upstream that may have put anything there."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
+
+
+def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
+    """Read an upstream's usage object; None when it is no usage: not an object, negative, absurd or not numbers.
+
+    A None makes the caller estimate, so a broken upstream can neither credit an account nor empty it.
+    """
+    usage = _plain_usage(raw)
+    if usage is not None:
+        return usage
+    try:
+        document = raw if isinstance(raw, dict) else msgspec.json.decode(raw)
+        return _read_usage(document) if isinstance(document, dict) else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+
+
+class _PlainPrompt(Struct, forbid_unknown_fields=True):
+    cached_tokens: Count = 0
+    audio_tokens: Count = 0
+
+
+class _PlainCompletion(Struct, forbid_unknown_fields=True):
+    reasoning_tokens: Count = 0
+    audio_tokens: Count = 0
+    accepted_prediction_tokens: Count = 0
+    rejected_prediction_tokens: Count = 0
+
+
+class _Plain(Struct, forbid_unknown_fields=True):
+    """The usage object that nearly every OpenAI-compatible server sends."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count = 0
+    prompt_tokens_details: _PlainPrompt | None = None
+    completion_tokens_details: _PlainCompletion | None = None
+
+
+_plain_decoder = msgspec.json.Decoder(_Plain)
+_NO_PROMPT_DETAILS = _PlainPrompt()
+_NO_COMPLETION_DETAILS = _PlainCompletion()
+
+
+def _plain_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
+    """The usage in a document without oddities; None for one that needs a closer look."""
+    try:
+        plain = msgspec.convert(raw, _Plain) if isinstance(raw, dict) else _plain_decoder.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    prompt, completion = plain.prompt_tokens, plain.completion_tokens
+    inside, outside = plain.prompt_tokens_details, plain.completion_tokens_details
+    inside, outside = inside or _NO_PROMPT_DETAILS, outside or _NO_COMPLETION_DETAILS
+    if (
+        not (prompt or completion)
+        or inside.cached_tokens + inside.audio_tokens > prompt
+        or max(outside.reasoning_tokens, outside.audio_tokens) > completion
+    ):
+        return None
+    return CompletionUsage(
+        prompt,
+        completion,
+        prompt + completion,
+        PromptTokensDetails(inside.cached_tokens, inside.audio_tokens),
+        CompletionTokensDetails(
+            outside.reasoning_tokens,
+            outside.audio_tokens,
+            outside.accepted_prediction_tokens,
+            outside.rejected_prediction_tokens,
+        ),
+    )
+
+
+def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
+    prompt, completion = _count(document, "prompt_tokens"), _count(document, "completion_tokens")
+    if not prompt and not completion:
+        return None
+    details_in = _details(document, "prompt_tokens_details")
+    details_out = _details(document, "completion_tokens_details")
+    cached = _count(details_in, "cached_tokens") or _count(document, "prompt_cache_hit_tokens")
+    cached = min(cached, prompt)
+    usage = CompletionUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(
+            cached_tokens=cached, audio_tokens=min(_count(details_in, "audio_tokens"), prompt - cached)
+        ),
+        completion_tokens_details=CompletionTokensDetails(
+            reasoning_tokens=min(_count(details_out, "reasoning_tokens"), completion),
+            audio_tokens=min(_count(details_out, "audio_tokens"), completion),
+            accepted_prediction_tokens=_count(details_out, "accepted_prediction_tokens"),
+            rejected_prediction_tokens=_count(details_out, "rejected_prediction_tokens"),
+        ),
+    )
+    for name in ("cache_write_tokens", "image_tokens", "text_tokens"):
+        if details_in.get(name) is not None:
+            setattr(usage.prompt_tokens_details, name, min(_count(details_in, name), prompt))
+    usage.prompt_tokens_details.cache_write_tokens_details = _cache_writes(details_in)
+    if details_out.get("text_tokens") is not None:
+        usage.completion_tokens_details.text_tokens = _count(details_out, "text_tokens")
+    dollars, seconds = document.get("cost"), document.get("prompt_audio_seconds")
+    if (cost := _amount(dollars, MAX_AMOUNT // NANO)) is not None:  # OpenRouter
+        usage.provider_cost = round(cost * NANO)
+    if (sound := _amount(seconds, MAX_SECONDS)) is not None:  # Mistral
+        usage.audio_seconds = sound
+    return usage
+
+
+def _cache_writes(details: dict[str, Any]) -> CacheWriteDetails | UnsetType:
+    written = _details(details, "cache_write_tokens_details")
+    if not written:
+        return UNSET
+    return CacheWriteDetails(_count(written, "ttl_30m_tokens"), _count(written, "ttl_12h_tokens"))
+
+
+def _details(document: dict[str, Any], name: str) -> dict[str, Any]:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    """A token count; floats are rounded, null is zero, anything else is a ValueError."""
+    value = document.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_TOKENS:
+        raise ValueError(name)
+    return round(value)
+
+
+def is_possible(usage: object) -> bool:
+    """Whether this is a usage with counts that can be: a plugin may have put anything there."""
+    if not isinstance(usage, CompletionUsage):
+        return False
+    parts, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    try:
+        # One bit pattern for all: negative if any is, and too long if any is. 0.3 µs.
+        counts = (
+            usage.prompt_tokens
+            | usage.completion_tokens
+            | usage.total_tokens
+            | parts.cached_tokens
+            | parts.audio_tokens
+            | (0 if parts.cache_write_tokens is UNSET else parts.cache_write_tokens)
+            | (0 if parts.image_tokens is UNSET else parts.image_tokens)
+            | (0 if parts.cache_write_tokens_details is UNSET else parts.cache_write_tokens_details.ttl_12h_tokens)
+            | completion.reasoning_tokens
+            | completion.audio_tokens
+        )
+    except TypeError:
+        return False
+    return type(counts) is int and 0 <= counts < 1 << (2 * MAX_TOKENS).bit_length()
+
+
+def possible_image_usage(usage: object) -> ImageUsage | None:
+    """The usage if its counts can be; a plugin may have put anything there, and an upstream nothing."""
+    if not isinstance(usage, ImageUsage):
+        return None
+    try:
+        usage = msgspec.convert(msgspec.to_builtins(usage), ImageUsage)
+    except (msgspec.ValidationError, TypeError):
+        return None
+    return usage if usage.input_tokens or usage.output_tokens else None
+
+
+def possible_speech_usage(usage: object) -> SpeechUsage | None:
+    """The usage of a speech model if its counts can be."""
+    if not isinstance(usage, SpeechUsage):
+        return None
+    try:
+        usage = msgspec.convert(msgspec.to_builtins(usage), SpeechUsage)
+    except (msgspec.ValidationError, TypeError):
+        return None
+    return usage if usage.input_tokens or usage.output_tokens else None
+
+
+def text_units(text: str) -> int:
+    """Estimated size of `text` in quarter tokens; constant time for ASCII."""
+    if text.isascii():
+        return len(text)
+    raw = text.encode("utf-8", "surrogatepass")
+    two = len(raw.translate(None, _NOT_TWO_BYTE))
+    three = len(raw.translate(None, _NOT_THREE_BYTE))
+    four = len(raw.translate(None, _NOT_FOUR_BYTE))
+    ascii_count = len(text) - two - three - four
+    return ascii_count + 2 * two + 4 * three + 8 * four
+
+
+def tokens_of(units: int, *, factor: float = 1.0) -> int:
+    """Tokens of that many quarter tokens, times a model family's factor, rounded up."""
+    return -int(-units * factor // 4)

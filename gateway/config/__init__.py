@@ -1,0 +1,1 @@
+"""The configuration file: reading, validation, settings, secrets, public prices."""

@@ -1,0 +1,457 @@
+"""Settings: one tree of frozen Structs for one TOML file; a change of a name here is a change of the file format.
+
+`load(path)` reads, checks and cross-checks a file, and raises `SettingsFault` with every fault in it at once;
+`find_config()` says which file is meant; `demo_settings()` needs no file. Relative paths in a file start at its folder.
+Provider options stay a plain table here: the plugin's own `Options` type decides (`Settings.provider_options`).
+Sharp edge: seconds are floats, bytes are ints, money is `Amount`, an int of 1e-9 currency units.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from msgspec import Meta, Struct, structs
+
+from gateway.amounts import parse_amount
+from gateway.config.public_prices import public_price
+from gateway.config.secret import Secret
+from gateway.config.toml_reader import (
+    Fault,
+    FromTables,
+    FromToml,
+    Key,
+    SettingsFault,
+    TomlReader,
+    fields_of,
+    plain,
+    read_toml,
+)
+from gateway.config.validation import check
+
+S = TypeVar("S", bound=Struct)
+
+__all__ = ["Fault", "Settings", "SettingsFault", "demo_settings", "find_config", "load"]
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
+
+DEFAULT_GROUP = "default"
+DEMO_FOLDER = Path("var/demo")
+CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
+
+Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
+UnsupportedParam = Literal[
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "stream_format",  # speech: no events
+    "stream",  # transcription: no events
+]
+
+
+def _amount(value: object) -> int:
+    """Nano-units of zero or more, with at most nine decimal places; TOML's text is never rounded."""
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
+        raise ValueError("expected a decimal amount such as 0.25")
+    nano = parse_amount(format(value, "f") if isinstance(value, Decimal) else str(value))
+    if nano < 0:
+        raise ValueError(f"{value} is negative; a price is zero or more")
+    return nano
+
+
+def _by_quality(value: object) -> dict[str, int]:
+    """Amounts by image quality; one amount alone is that of every quality, `*`."""
+    if isinstance(value, dict):
+        return {quality: _amount(amount) for quality, amount in value.items()}
+    return {"*": _amount(value)}
+
+
+def _unix_time(value: object) -> int:
+    """An integer, a date, or a date with a time (UTC unless it says otherwise)."""
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40:
+        return value
+    raise ValueError("expected a date such as 2026-11-21, or Unix seconds")
+
+
+def _iso_date(value: object) -> str:
+    """A TOML date, or its text."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) == 10:
+        return date.fromisoformat(value).isoformat()
+    raise ValueError("expected a date such as 2026-11-21")
+
+
+def _multiplier(value: object) -> Decimal:
+    """More than zero, at most 1000."""
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
+        return Decimal(value)
+    raise ValueError("expected a number above 0 and at most 1000")
+
+
+Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
+QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
+UnixTime = Annotated[int, FromToml(_unix_time)]
+IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
+Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """[server]: the public port and how it treats callers."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 8080
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    drain_timeout: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    header_timeout: Seconds = 10.0
+    idle_timeout: Seconds = 65.0
+    body_timeout: Seconds = 30.0
+    write_timeout: Seconds = 30.0
+    max_header_bytes: Bytes = 65_536
+    max_json_body: Bytes = 32 * 2**20
+    max_audio_body: Bytes = 100 * 2**20
+    max_loop_lag: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    max_memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
+    keepalive_comment: Seconds = 15.0
+    commit_after: Seconds = 10.0
+    unknown_params: Literal["forward", "drop", "reject"] = "forward"
+    unknown_model_status: Literal[403, 404] = 403
+    default_image_model: Annotated[str, Meta(max_length=256)] = ""
+    legacy_quota_code: bool = False
+    obfuscation: Literal["upstream", "on", "off"] = "upstream"
+    debug_headers: bool = False
+    cost_header: bool = False
+
+
+class MetricsSettings(Struct, frozen=True, kw_only=True):
+    """[metrics]: the side port."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 9090
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """[store]: where accounts, keys and balances are kept."""
+
+    url: str = ""
+    data_dir: Annotated[str, Meta(min_length=1)] = "var"
+    pepper: str = ""  # a reference; `Settings.pepper` is the Secret
+    timeout: Annotated[float, Meta(ge=0.01, le=60)] = 0.25
+
+
+class ProviderSettings(Struct, frozen=True, kw_only=True):
+    """[providers.NAME]: which plugin's provider serves it, and the options that provider declares."""
+
+    plugin: Annotated[str, Meta(min_length=1)]
+    credentials: tuple[dict[str, Any], ...] = ()  # each replaces options of the same names: one instance apiece
+    options: dict[str, Any] = {}
+
+    @property
+    def instances(self) -> int:
+        """How many instances of the provider serve, one per credential."""
+        return max(1, len(self.credentials))
+
+
+class TargetSettings(Struct, frozen=True, kw_only=True):
+    """One entry of a model's `targets`."""
+
+    provider: str
+    model: Annotated[str, Meta(max_length=512)] = ""
+    weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+
+
+class AmountSettings(Struct, frozen=True, kw_only=True):
+    """The amounts that a tier can override; None where nothing is said."""
+
+    input: Amount | None = None
+    cached_input: Amount | None = None
+    cache_write: Amount | None = None
+    cache_write_long: Amount | None = None
+    output: Amount | None = None
+    reasoning: Amount | None = None
+    audio_input: Amount | None = None
+    audio_output: Amount | None = None
+    image_input: Amount | None = None
+    image_output: Amount | None = None
+    per_character: Amount | None = None
+    per_second_in: Amount | None = None
+    per_second_out: Amount | None = None
+    per_request: Amount | None = None
+    per_search_unit: Amount | None = None
+    per_web_search: Amount | None = None
+    minimum: Amount | None = None
+
+    def amounts(self) -> dict[str, int]:
+        """Every amount that is said."""
+        pairs = ((name, getattr(self, name)) for name in AmountSettings.__struct_fields__)
+        return {name: amount for name, amount in pairs if amount is not None}
+
+
+class TierSettings(AmountSettings, frozen=True, kw_only=True):
+    """One entry of `tiers`: amounts for the whole request once its prompt is longer."""
+
+    above_input_tokens: Count
+
+
+class PriceSettings(AmountSettings, frozen=True, kw_only=True):
+    """A model's `price`: wire contract 5.3."""
+
+    per_image: dict[str, QualityPrices] = {}
+    tiers: tuple[TierSettings, ...] = ()
+    service_tier_multiplier: dict[str, Multiplier] = {}
+    currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$")] = ""
+    effective_from: IsoDate | None = None
+
+
+def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
+    """One price, several by date, or the name of a public one."""
+    tables: list[tuple[object, Key]]
+    if isinstance(value, str):
+        tables = [(table, key) for table in public_price(value)]
+    elif isinstance(value, list):
+        tables = [(table, (*key, index)) for index, table in enumerate(value)]
+    else:
+        tables = [(value, key)]
+    prices = [reader.struct(PriceSettings, table, place) for table, place in tables]
+    return tuple(price for price in prices if price is not None) if all(prices) else None
+
+
+Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """[models."NAME"]: one public model."""
+
+    provider: str = ""
+    model: Annotated[str, Meta(max_length=512)] = ""
+    targets: tuple[TargetSettings, ...] = ()
+    aliases: tuple[Name, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    groups: tuple[str, ...] = (DEFAULT_GROUP,)
+    owned_by: str = "system"
+    created: UnixTime | None = None
+    shutdown_date: IsoDate | None = None
+    context_window: Count | None = None
+    max_output_tokens: Count | None = None
+    default_reserve_output: Count = 1024
+    price: Prices | None = None
+    free: bool = False
+    hold: Literal["strict", "clamp"] = "strict"
+    endpoints: tuple[Endpoint, ...] = ("chat",)
+    unsupported_params: tuple[UnsupportedParam, ...] = ()
+    max_tokens_field: Literal["", "max_tokens", "max_completion_tokens"] = ""
+    connect_timeout: Seconds = 5.0
+    first_byte_timeout: Seconds = 120.0
+    idle_timeout: Seconds = 120.0
+    total_timeout: Seconds = 600.0
+    strategy: Literal["weighted", "in_order", "least_latency", "least_busy"] = "weighted"
+    retries: Annotated[int, Meta(ge=0, le=2)] = 2
+    hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
+    continue_cut: bool = False
+    disconnect: Literal["delivered", "drain", "void"] = "delivered"
+    token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
+
+
+class GroupSettings(Struct, frozen=True, kw_only=True):
+    """[groups.NAME]: limits of each account in the group; an absent one is no limit."""
+
+    rpm: Count | None = None
+    tpm: Count | None = None
+    concurrency: Count | None = None
+
+
+class PluginSettings(Struct, frozen=True, kw_only=True):
+    """[plugins]: which installed plugins may run; they run with the gateway's own rights."""
+
+    disabled: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """[log]: what is written to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    access: bool = True
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything a configuration says."""
+
+    server: ServerSettings = ServerSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    store: StoreSettings = StoreSettings()
+    providers: dict[str, ProviderSettings] = {}
+    models: dict[str, ModelSettings] = {}
+    groups: dict[str, GroupSettings] = {}
+    plugins: PluginSettings = PluginSettings()
+    log: LogSettings = LogSettings()
+
+    file: str = ""  # where it came from, for messages; no key of the file
+    demo: bool = False  # literal secrets are allowed; no key of the file
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in the configuration are relative to."""
+        return Path(self.file).parent if self.file else Path()
+
+    @property
+    def data_dir(self) -> Path:
+        """Absolute path of the data directory."""
+        return (self.folder / Path(self.store.data_dir).expanduser()).absolute()
+
+    @property
+    def pepper(self) -> Secret | None:
+        """The pepper's reference, or None: then it is kept in data_dir."""
+        if not self.store.pepper:
+            return None
+        return Secret.parse(self.store.pepper, literals=self.demo, folder=self.folder)
+
+    def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
+        """The options of provider `name`, with one of its credentials, as its plugin declares them.
+
+        SettingsFault for every fault in them.
+        """
+        reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
+        provider, key = self.providers[name], ("providers", name)
+        own = provider.credentials[credential] if provider.credentials else {}
+        options = reader.struct(kind, {**provider.options, **own}, key)
+        if options is None:
+            raise SettingsFault(reader.faults)
+        return options
+
+
+OWN_PROVIDER_KEYS = frozenset({"plugin", "credentials"})  # every other one is the provider's
+SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo"})
+
+
+def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file to use: the one named, else `$GATEWAY_CONFIG`, else the first of CONFIG_PLACES; None without any."""
+    named = explicit or os.environ.get("GATEWAY_CONFIG")
+    if named:
+        return Path(named)  # a file that was named and is missing is an error, not a reason to look elsewhere
+    return next((place for place in CONFIG_PLACES if place.is_file()), None)
+
+
+def load(path: Path, *, demo: bool = False) -> Settings:
+    """The settings in `path`, checked; SettingsFault with every fault found."""
+    return parse(read_toml(path), file=str(path), demo=demo)
+
+
+def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) -> Settings:
+    """The settings a TOML document describes, checked; decimals as `read_toml` gives them."""
+    reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
+    kinds = {name: field.type for name, field in fields_of(Settings).items()}
+    sections: dict[str, Any] = {}
+    for name, table in document.items():
+        if name not in SECTIONS:
+            reader.unknown((name,), SECTIONS)
+        elif name == "providers":
+            sections[name] = _providers(table, reader)
+        else:
+            sections[name] = reader.value(kinds[name], table, (name,))
+    settings = Settings(**{name: _sound(section) for name, section in sections.items() if section is not None})
+    settings = structs.replace(
+        settings, file=file, demo=demo, groups={DEFAULT_GROUP: GroupSettings(), **settings.groups}
+    )
+    named = {name: _names(document.get(name)) for name in ("providers", "models")}
+    check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
+    if reader.faults:
+        raise SettingsFault(reader.faults)
+    return settings
+
+
+def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
+    """[providers.*]: `plugin` and `credentials` are ours, every other key is the provider's."""
+    if not isinstance(tables, dict):
+        return cast("dict[str, Any] | None", reader.value(dict[str, ProviderSettings], tables, ("providers",)))
+    return {name: _provider(table, reader, ("providers", name)) for name, table in tables.items()}
+
+
+def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings | None:
+    if not isinstance(table, dict):
+        return reader.struct(ProviderSettings, table, key)
+    own = {name: value for name, value in table.items() if name in OWN_PROVIDER_KEYS}
+    provider = reader.struct(ProviderSettings, own, key)
+    options = {name: plain(value) for name, value in table.items() if name not in OWN_PROVIDER_KEYS}
+    if provider is None:
+        return None
+    credentials = tuple(plain(credential) for credential in provider.credentials)
+    return structs.replace(provider, options=options, credentials=credentials)
+
+
+def _sound(section: Any) -> Any:
+    """A section without the entries that had faults, so that the cross-checks still see all the others."""
+    if isinstance(section, dict):
+        return {name: entry for name, entry in section.items() if entry is not None}
+    return section
+
+
+def _names(table: object) -> set[str]:
+    return set(table) if isinstance(table, dict) else set()
+
+
+def demo_settings(data_dir: str | os.PathLike[str] = DEMO_FOLDER) -> Settings:
+    """What `gateway serve --demo` runs on: loopback, the embedded store, the built-in fake provider, group default."""
+    document = tomllib.loads(DEMO, parse_float=Decimal)
+    document["store"] = {"data_dir": str(Path(data_dir).absolute())}
+    return structs.replace(parse(document, demo=True), file="")
+
+
+DEMO = """
+[providers.fake]
+plugin = "fake"
+
+[models.fake-chat]
+provider = "fake"
+aliases = ["demo"]
+owned_by = "model-gateway"
+created = 2026-11-21
+context_window = 128000
+max_output_tokens = 16384
+price = { input = 0.5, cached_input = 0.05, output = 1.5 }
+
+[models.fake-embedding]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+context_window = 8192
+endpoints = ["embeddings"]
+price = { input = 0.02 }
+
+[models.fake-image]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["images"]
+price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } } }
+
+[models.fake-speech]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["speech"]
+price = { per_character = 15 }
+
+[models.fake-transcription]
+provider = "fake"
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["transcription"]
+price = { per_second_in = 0.0001 }
+"""

@@ -1,0 +1,236 @@
+"""TOML tables into frozen Structs, with every fault named by file and key, all of them in one go.
+
+`msgspec.convert` stops at its first error and knows no file. `TomlReader` walks the fields itself and hands only
+the leaves to msgspec. Each unknown key (with the nearest known one), missing key and wrong value becomes a `Fault`.
+A field of type `Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:` and `file:`.
+Sharp edge: a table with any fault yields None, so look at `reader.faults` before using what it returned.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+import tomllib
+import types
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.config.secret import Secret
+
+S = TypeVar("S", bound=Struct)
+
+Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
+
+
+class Fault(Struct, frozen=True):
+    """One thing wrong with a configuration."""
+
+    file: str
+    key: str  # dotted as TOML writes it; empty when the file as a whole is meant
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.key, self.message) if part)
+
+
+class FromToml(Struct, frozen=True):
+    """Marks a type that is read by a function of the TOML value, which raises ValueError for what it cannot take."""
+
+    read: Callable[[Any], Any]
+
+
+class FromTables(Struct, frozen=True):
+    """Like FromToml, for a value with tables in it: the function gets reader and key too, and None means faults."""
+
+    read: Callable[[TomlReader, Any, Key], Any]
+
+
+class SettingsFault(Exception):
+    """A configuration that cannot be used, with every fault found in it; `str()` has one fault per line."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(str(fault) for fault in faults))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.faults,))
+
+
+def dotted(key: Key) -> str:
+    """The key as TOML writes it: `models."gpt-5-mini".targets[0]`."""
+    text = ""
+    for part in key:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if _BARE_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False)
+            text += f".{name}" if text else name
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, however unlike."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+    return matches[0] if matches else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; nearest: "x"`, to end a message about an unknown name; empty when nothing is known."""
+    match = nearest(name, known)
+    return "" if match is None else f"; nearest: {json.dumps(match, ensure_ascii=False)}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The document in `path`; SettingsFault when there is none to be had."""
+    return parse_toml(read_file(path), file=str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a configuration; SettingsFault when they cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
+
+
+@functools.cache
+def fields_of(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
+    """The fields of a section by their names in the file; looked up once: each look leaves cycles in msgspec."""
+    return {field.encode_name: field for field in structs.fields(kind)}
+
+
+def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
+    """The document that the bytes of `file` hold, with exact decimals for floats."""
+    try:
+        # Decimal keeps 0.1 what the operator wrote; as a double it would be 0.1000000000000000055.
+        return tomllib.loads(raw.decode(), parse_float=Decimal)
+    except UnicodeDecodeError:
+        message = "is not UTF-8 text"
+    except RecursionError:
+        message = "is nested too deeply"
+    except ValueError as error:  # TOMLDecodeError, and int()'s refusal of numbers with thousands of digits
+        message = f"is not valid TOML: {error}"
+    raise SettingsFault([Fault(file, "", message)])
+
+
+class TomlReader:
+    """Reads one document; `faults` grows as it goes."""
+
+    def __init__(self, file: str, *, folder: Path | None = None, literals: bool = False) -> None:
+        self.file = file
+        self.folder = folder  # where relative `file:` secrets are found from
+        self.literals = literals  # secrets may stand in the file as they are
+        self.faults: list[Fault] = []
+
+    def fault(self, key: Key, message: str) -> None:
+        """Note that `key` is wrong."""
+        self.faults.append(Fault(self.file, dotted(key), message))
+
+    def unknown(self, key: Key, known: Iterable[str]) -> None:
+        """Note that nobody knows `key`, and name the nearest known one."""
+        self.fault(key, f"unknown key{suggestion(str(key[-1]), known)}")
+
+    def struct(self, kind: type[S], table: object, key: Key) -> S | None:
+        """A `kind` from `table`, or None after noting faults."""
+        if not isinstance(table, dict):
+            self.fault(key, f"expected a table, got {_kind_of(table)}")
+            return None
+        before = len(self.faults)
+        fields = fields_of(kind)
+        for name in table.keys() - fields.keys():
+            self.unknown((*key, name), fields)
+        values = {
+            field.name: self.value(field.type, table[name], (*key, name))
+            for name, field in fields.items()
+            if name in table
+        }
+        for name, field in fields.items():
+            if field.required and name not in table:
+                self.fault((*key, name), "missing")
+        return kind(**values) if len(self.faults) == before else None
+
+    def value(self, kind: Any, value: object, key: Key) -> Any:
+        """One value of type `kind`; None after noting a fault."""
+        kind = _without_none(kind)
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            return self.struct(kind, value, key)
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in (list, tuple) and isinstance(value, list):
+            return origin(self.value(arguments[0], item, (*key, index)) for index, item in enumerate(value))
+        if origin is dict and isinstance(value, dict):
+            return {name: self.value(arguments[1], item, (*key, name)) for name, item in value.items()}
+        return self._leaf(kind, value, key)
+
+    def _leaf(self, kind: Any, value: object, key: Key) -> Any:
+        try:
+            if kind is Secret:
+                return Secret.parse(value, literals=self.literals, folder=self.folder)
+            for mark in getattr(kind, "__metadata__", ()):
+                if isinstance(mark, FromToml):
+                    return mark.read(value)
+                if isinstance(mark, FromTables):
+                    return mark.read(self, value, key)
+            if kind is Any:
+                return plain(value)
+            if get_origin(kind) is Literal:
+                return _chosen(get_args(kind), value)
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            self.fault(key, _readable(str(error)))
+        except ValueError as error:
+            self.fault(key, str(error))
+        return None
+
+
+def _chosen(choices: tuple[Any, ...], value: object) -> Any:
+    """`value` if it is one of `choices`; the type counts too, for True equals 1."""
+    if any(value == choice and type(value) is type(choice) for choice in choices):
+        return value
+    listed = ", ".join(json.dumps(choice) for choice in choices)
+    raise ValueError(f"expected one of {listed}")
+
+
+def plain(value: Any) -> Any:
+    """`value` with its decimals as floats, for options whose types nobody knows yet."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _without_none(kind: Any) -> Any:
+    """`T` of `T | None`: TOML has no null, so None is only ever a default."""
+    if get_origin(kind) in (types.UnionType, Union):
+        rest = [part for part in get_args(kind) if part is not types.NoneType]
+        return rest[0] if len(rest) == 1 else kind
+    return kind
+
+
+def _kind_of(value: object) -> str:
+    """TOML's name for what `value` is."""
+    names: dict[type, str] = {
+        bool: "a boolean",
+        int: "an integer",
+        Decimal: "a float",
+        float: "a float",
+        str: "a string",
+        list: "an array",
+        dict: "a table",
+    }
+    return names.get(type(value), "a date or time")
+
+
+def _readable(message: str) -> str:
+    """msgspec's message in TOML's words."""
+    text = message.split(" - at ")[0].replace("`decimal`", "`float`").replace("`", "")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,205 @@
+"""Made images on their way to the caller: judged, written as one document or as named events, and counted for the bill.
+
+`judge` says whether a provider's answer is one, `write_answer` makes the JSON body, `ImageShaper` the frames of a
+stream (wire contract 1.4): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is charged
+for more images than were asked for, nor for one that did not come.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.billing.media_size import image_size
+from gateway.billing.usage import ImageCount, possible_image_usage
+from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTruncated
+from gateway.schemas.images import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
+
+HEAD = 4096  # base64 characters of a finished image that are remembered: they hold its size
+MAX_PREVIEWS = 64  # of one stream; more is no stream of images
+
+_encoder = msgspec.json.Encoder()
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+class ImageDocument(Struct, omit_defaults=True):
+    """The answer as the wire shows it."""
+
+    created: int
+    data: list[GeneratedImage]
+    background: str | UnsetType = UNSET
+    output_format: str | UnsetType = UNSET
+    quality: str | UnsetType = UNSET
+    size: str | UnsetType = UNSET
+    usage: ImageUsage | UnsetType = UNSET
+
+
+class EventDocument(Struct, omit_defaults=True):
+    """An event's data as the wire shows it."""
+
+    type: str
+    b64_json: str
+    created_at: int
+    size: str
+    quality: str
+    background: str
+    output_format: str
+    partial_image_index: int | UnsetType = UNSET
+    usage: ImageUsage | UnsetType = UNSET
+
+
+def judge(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
+    """The answer with no more images than were asked for; UpstreamInvalidResponse when it is none."""
+    if not isinstance(answer, ImageAnswer) or not isinstance(answer.data, list) or not answer.data:
+        raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} without images")
+    del answer.data[request.count :]
+    for image in answer.data:
+        if not isinstance(image, GeneratedImage):
+            raise UpstreamInvalidResponse(detail=f"{type(image).__name__} instead of a GeneratedImage")
+        if request.wants_urls:
+            if not _is_writable(image.url) or not image.url.startswith(("https://", "http://")):
+                raise UpstreamInvalidResponse(detail="an image without an address, which was asked for")
+        elif not is_base64(image.b64_json):
+            raise UpstreamInvalidResponse(detail="an image that is not base64")
+    return answer
+
+
+def is_base64(text: object) -> bool:
+    """Whether a text looks like base64 of something; its ends are looked at, for the whole may be megabytes."""
+    if not isinstance(text, str) or len(text) % 4 or not text.isascii():
+        return False
+    return _BASE64.fullmatch(text[:64] if len(text) <= 64 else text[:64] + text[-64:]) is not None
+
+
+def made(
+    images: Sequence[GeneratedImage | ImageEvent], request: ImageRequest, size: object, quality: object
+) -> ImageCount:
+    """What is charged for: the size and quality asked for, else those of the images themselves."""
+    real = request.exact_size or _text(size, "auto") or (_measured(images[0].b64_json) if images else "")
+    return ImageCount(len(images), real, request.exact_quality or _text(quality, "auto"))
+
+
+def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage | None) -> bytes:
+    """The whole body."""
+    told = _told(answer, request)
+    document = ImageDocument(
+        int(time.time()),
+        [_shown(image, request) for image in answer.data],
+        background=told["background"] or UNSET,
+        output_format=told["output_format"],
+        quality=told["quality"] or UNSET,
+        size=told["size"] or UNSET,
+        usage=UNSET if usage is None else usage,
+    )
+    return _encoder.encode(document)
+
+
+class ImageShaper:
+    """The frames of one stream."""
+
+    delivered_units = 0  # there is no text
+
+    def __init__(self, request: ImageRequest) -> None:
+        self._request = request
+        self.images: list[ImageEvent] = []  # finished ones
+        self.previews = 0
+        self.usage: ImageUsage | None = None  # of the whole stream so far
+
+    @property
+    def content_started(self) -> bool:
+        return bool(self.previews or self.images)
+
+    def feed(self, item: ImageEvent) -> bytes:
+        if not isinstance(item, ImageEvent) or not is_base64(item.b64_json):
+            raise UpstreamInvalidResponse(detail=f"{type(item).__name__} without an image")
+        if item.partial_index is not None:
+            self.previews += 1
+            if self.previews > MAX_PREVIEWS or not isinstance(item.partial_index, int):
+                raise UpstreamInvalidResponse(detail="a preview that cannot be")
+            return self._frame("image_generation.partial_image", item, partial_image_index=item.partial_index)
+        if len(self.images) == self._request.count:
+            return b""  # one more than was asked for
+        self.usage = possible_image_usage(item.usage) or self.usage
+        frame = self._frame("image_generation.completed", item, usage=self.usage or ImageUsage())
+        self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))
+        return frame
+
+    def close(self) -> bytes:
+        if len(self.images) < self._request.count:
+            raise UpstreamTruncated(detail=f"{len(self.images)} of {self._request.count} images")
+        return b""
+
+    def _frame(
+        self,
+        name: str,
+        event: ImageEvent,
+        *,
+        partial_image_index: int | UnsetType = UNSET,
+        usage: ImageUsage | UnsetType = UNSET,
+    ) -> bytes:
+        told = _told(event, self._request)
+        document = EventDocument(
+            name,
+            event.b64_json,
+            int(time.time()),
+            size=told["size"] or "auto",
+            quality=told["quality"] or "auto",
+            background=told["background"] or "auto",
+            output_format=told["output_format"],
+            partial_image_index=partial_image_index,
+            usage=usage,
+        )
+        return named_frame(name, _encoder.encode(document))
+
+
+def error_event(error: GatewayError) -> bytes:
+    """An error inside a stream; clients look for the nested `error`."""
+    return named_frame("error", _encoder.encode({"type": "error", "error": error.envelope().error}))
+
+
+def named_frame(name: str, payload: bytes) -> bytes:
+    """One event with a name."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
+
+
+def _told(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict[str, str]:
+    """What the images are, as far as anybody has said."""
+    return {
+        "size": _text(answer.size) or request.size or "",
+        "quality": _text(answer.quality) or request.quality or "",
+        "background": _text(answer.background) or request.background or "",
+        "output_format": _text(answer.output_format) or request.format,
+    }
+
+
+def _shown(image: GeneratedImage, request: ImageRequest) -> GeneratedImage:
+    prompt = image.revised_prompt if _is_writable(image.revised_prompt) else UNSET
+    if request.wants_urls:
+        return GeneratedImage(url=image.url, revised_prompt=prompt)
+    return GeneratedImage(b64_json=image.b64_json, revised_prompt=prompt)
+
+
+def _text(value: object, *nothing: str) -> str:
+    """A provider's word, short; empty for what is no word."""
+    return value if _is_writable(value) and len(value) <= 64 and value not in nothing else ""
+
+
+def _is_writable(value: object) -> TypeGuard[str]:
+    """Whether this is a text that JSON can hold: half a surrogate pair is none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _measured(data: object) -> str:
+    size = image_size(f"data:image/*;base64,{data}") if isinstance(data, str) else None
+    return "" if size is None else f"{size[0]}x{size[1]}"

@@ -1,0 +1,111 @@
+"""The way to one host and port: its addresses, and the first of them that answers (RFC 8305, "happy eyeballs").
+
+The next address is tried beside the present one after 250 ms, or as soon as that one fails; families take turns. It is
+here because uvloop has no such option, and loses track of a connected socket handed to it when the connection is lost
+at once. Sharp edge: attempts that lose the race are closed, but their servers have seen a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.http_client.connection import ClientConnection
+
+NAMES_LAST: Final = 10.0  # seconds that a resolved name is used, so that a burst of connections resolves it once
+HEAD_START: Final = 0.25  # seconds
+
+Make = Callable[[], "ClientConnection"]
+Attempt = asyncio.Task["ClientConnection"]
+
+
+class Route:
+    """One host and port, with TLS or without."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._hosts: asyncio.Future[list[str]] | None = None
+        self._known_until = 0.0
+
+    def __str__(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    async def open(self, make: Make) -> ClientConnection:
+        """Connect, TLS included, and return the protocol that `make` made; OSError when no address answers."""
+        hosts = await self._resolve()
+        if len(hosts) == 1:
+            return await self._connect(hosts[0], make)
+        return await self._race(hosts, make)
+
+    async def _connect(self, host: str, make: Make) -> ClientConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            make, host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+        )
+        return connection
+
+    async def _race(self, hosts: list[str], make: Make) -> ClientConnection:
+        running: set[Attempt] = set()
+        found: ClientConnection | BaseException | None = None
+        try:
+            found = await self._first(hosts, make, running)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+        finally:
+            for attempt in running:
+                attempt.cancel()
+                attempt.add_done_callback(_close_loser)
+            del found  # a failure's traceback holds this frame
+
+    async def _first(self, hosts: list[str], make: Make, running: set[Attempt]) -> ClientConnection | BaseException:
+        """The first connection, or the last failure: returned, for its traceback would hold the attempts of this frame.
+
+        Attempts that still run are left in `running`.
+        """
+        failure: BaseException = OSError("no address")
+        for host in hosts:
+            running.add(asyncio.create_task(self._connect(host, make)))
+            wait = None if host is hosts[-1] else HEAD_START
+            while running:
+                done, _ = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                for attempt in done:
+                    error = attempt.exception()
+                    running.discard(attempt)
+                    if error is None:
+                        return attempt.result()
+                    failure = error
+                if wait is not None:
+                    break
+        return failure
+
+    async def _resolve(self) -> list[str]:
+        """The host's addresses, looked up once for all who ask within `NAMES_LAST` seconds."""
+        loop = asyncio.get_running_loop()
+        if self._hosts is None or (self._hosts.done() and loop.time() >= self._known_until):
+            self._hosts = asyncio.ensure_future(self._look_up(loop))
+            self._hosts.add_done_callback(self._looked_up)
+        # Shielded: whoever gives up first must not take the look-up from the others.
+        return await asyncio.shield(self._hosts)
+
+    async def _look_up(self, loop: asyncio.AbstractEventLoop) -> list[str]:
+        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        families: dict[int, list[str]] = {}
+        for family, _, _, _, address in found:
+            families.setdefault(family, []).append(str(address[0]))
+        return [host for host in chain.from_iterable(zip_longest(*families.values())) if host is not None]
+
+    def _looked_up(self, hosts: asyncio.Future[list[str]]) -> None:
+        failed = hosts.cancelled() or hosts.exception() is not None
+        self._known_until = 0.0 if failed else hosts.get_loop().time() + NAMES_LAST
+
+
+def _close_loser(attempt: Attempt) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().abort()

@@ -1,0 +1,144 @@
+"""Connections to upstreams by origin: the newest idle one first, a new one where there is none, no cap on those in use.
+
+An idle connection is dropped after `keepalive` seconds, and at once when the server closes it or talks unasked. Sharp
+edge: a connection that the server closed an instant ago looks alive until the FIN arrives, and a request on it fails.
+It is not sent again: whether the server read it first cannot be known (RFC 9110, 9.2.2), and a POST may cost money.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from gateway.errors import UpstreamTimeout, UpstreamUnreachable
+from gateway.http_client.connect import Route
+from gateway.http_client.connection import ClientConnection
+from gateway.http_client.request import Address
+from gateway.http_client.timeouts import Deadlines
+
+READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
+MAX_IDLE: Final = 1024  # connections kept per origin, over all of which a burst may go
+
+
+class Origin:
+    """One scheme, host and port: its idle connections, and how to make more."""
+
+    def __init__(self, pool: Pool, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self.read_view = pool.read_view
+        self._pool = pool
+        self._route = Route(host, port, tls)
+        self._idle: list[ClientConnection] = []  # the longest idle first
+        self._open: set[ClientConnection] = set()
+
+    def take(self) -> ClientConnection | None:
+        """The connection that was used last, which is the likeliest to live; None when none is idle."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def connect(self, within: float) -> ClientConnection:
+        """A new connection, TLS included, within so many seconds; raises UpstreamUnreachable or UpstreamTimeout."""
+        try:
+            async with asyncio.timeout(within):
+                connection = await self._route.open(lambda: ClientConnection(self))
+        except TimeoutError:
+            raise UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s") from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one
+            raise UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
+        if not connection.usable:  # it was lost before anybody could be told
+            raise UpstreamUnreachable(detail=f"{self._route}: closed at once")
+        return connection
+
+    def close(self) -> None:
+        """Close every connection, those in use included."""
+        for connection in tuple(self._open):
+            connection.drop("the gateway closes its connections")
+        self._idle.clear()
+
+    def drop_idle_since(self, moment: float) -> float | None:
+        """Close what has been idle since before `moment`; return since when the next one is."""
+        idle = self._idle
+        while idle and idle[0].idle_since <= moment:
+            idle.pop(0).abort()
+        return idle[0].idle_since if idle else None
+
+    # The connections' side -------------------------------------------------------------------------------------------
+
+    def opened(self, connection: ClientConnection) -> None:
+        """A connection was made."""
+        self._open.add(connection)
+
+    def put_back(self, connection: ClientConnection) -> None:
+        """A connection is free."""
+        if len(self._idle) >= MAX_IDLE:
+            connection.abort()
+            return
+        self._idle.append(connection)
+        self._pool.note_idle(connection)
+
+    def lost(self, connection: ClientConnection) -> None:
+        """A connection is gone."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+
+class Pool:
+    """Every origin of one event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
+        *,
+        keepalive: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.loop = loop
+        self.deadlines = deadlines
+        self.read_view = memoryview(bytearray(READ_BYTES))
+        self._keepalive = keepalive
+        self._tls = tls
+        self._origins: dict[tuple[str, str, int], Origin] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def origin(self, address: Address) -> Origin:
+        """The one origin that an address belongs to."""
+        key = (address.scheme, address.host, address.port)
+        origin = self._origins.get(key)
+        if origin is None:
+            tls = self._context() if address.scheme == "https" else None
+            origin = self._origins[key] = Origin(self, address.host, address.port, tls)
+        return origin
+
+    def note_idle(self, connection: ClientConnection) -> None:
+        """Start the idle time of a connection; one timer serves them all."""
+        connection.idle_since = self.loop.time()
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._keepalive, self._drop_idle)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.deadlines.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for origin in self._origins.values():
+            origin.close()
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # 20 ms: it reads every root certificate
+        return self._tls
+
+    def _drop_idle(self) -> None:
+        self._timer = None
+        now = self.loop.time()
+        oldest = [
+            since for origin in self._origins.values() if (since := origin.drop_idle_since(now - self._keepalive))
+        ]
+        if oldest:
+            self._timer = self.loop.call_at(min(oldest) + self._keepalive, self._drop_idle)

@@ -1,0 +1,238 @@
+"""The one way out: HTTP to providers' servers, as JSON, event streams, bytes or multipart.
+
+::
+
+    async with await upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts) as answer:
+        document = await answer.read()                     # or: while events := await answer.read_events()
+
+Requests leave on connections of our own (`http_client_pool`), or through aiohttp where a proxy of the environment
+applies. Nothing here retries, not even on a kept-alive connection that the server closed meanwhile: whether it had read
+a POST by then cannot be known, and only the dispatcher may decide to pay twice. Leaving an answer before its end closes
+its socket at once. Sharp edge: error messages never name the upstream's address; `detail` may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
+
+from msgspec import structs
+
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.http_client.forwarded_headers import trace_headers
+from gateway.http_client.inflate import Inflater
+from gateway.http_client.multipart import Multipart
+from gateway.http_client.pool import Pool
+from gateway.http_client.request import Address, RequestHead, RequestHeads, address_of, new_head
+from gateway.http_client.response import Incoming, Lane
+from gateway.http_client.timeouts import Deadlines
+from gateway.plugins.provider import Timeouts
+from gateway.sse import Event, EventParser
+
+if TYPE_CHECKING:
+    from gateway.http_client.proxied import ProxiedClient
+
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer read whole
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods whose missing body is an empty one
+
+Body = bytes | AsyncIterator[bytes] | Multipart | None
+
+
+class Upstream:
+    """A pool of connections to every upstream; one per process."""
+
+    def __init__(self, *, keepalive: float = 15.0, trust_env: bool = False, tls: ssl.SSLContext | None = None) -> None:
+        self._keepalive = keepalive  # seconds that an idle connection is kept
+        self._trust_env = trust_env  # obey HTTPS_PROXY and friends
+        self._tls = tls
+        self._heads = RequestHeads()
+        self._pool: Pool | None = None
+        self._proxied: ProxiedClient | None = None
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Body = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+    ) -> Answer:
+        """Send one request and return its answer once the headers are there; raises Upstream errors only.
+
+        What a streamed body's own source raises goes through, and the upstream sees half a request.
+        """
+        pool = self._pool or self._open()
+        headers = headers or {}
+        if isinstance(body, Multipart):
+            headers = {**headers, "Content-Type": body.content_type}
+            if body.length is not None:
+                headers["Content-Length"] = str(body.length)
+            body = body.chunks()
+            head = new_head(method, address_of(url), headers)  # its boundary is another one each time
+        else:
+            head = self._heads.head(method, url, headers)
+        trace = trace_headers()
+        started = pool.loop.time()
+        if self._trust_env and _has_proxy(head.address):
+            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            self._proxy_client().start(
+                incoming, method, url, headers={**headers, **trace}, body=body, connect=timeouts.connect
+            )
+        else:
+            if trace:  # not in the remembered head: each call has another one
+                head = structs.replace(head, start=head.start + _lines(trace))
+            origin = pool.origin(head.address)
+            connection = origin.take()
+            if connection is None:
+                connection = await origin.connect(min(timeouts.connect, timeouts.first_byte, timeouts.total))
+            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            if body is None or isinstance(body, bytes):
+                connection.start(incoming, *_message(method, head, body), method=method)
+            else:
+                connection.start(incoming, _streamed_head(head), method=method)
+                connection.upload(incoming, body, length=head.length)
+        if not incoming.status:
+            await incoming.head()
+        return Answer(incoming)
+
+    async def close(self) -> None:
+        """Close every connection, those in use included."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._proxied is not None:
+            await self._proxied.close()
+            self._proxied = None
+
+    def _open(self) -> Pool:
+        loop = asyncio.get_running_loop()
+        self._pool = Pool(loop, Deadlines(loop), keepalive=self._keepalive, tls=self._tls)
+        return self._pool
+
+    def _proxy_client(self) -> ProxiedClient:
+        if self._proxied is None:
+            # Here, not at the top: only a process behind a proxy pays for aiohttp.
+            from gateway.http_client.proxied import ProxiedClient
+
+            self._proxied = ProxiedClient(keepalive=self._keepalive, tls=self._tls)
+        return self._proxied
+
+
+class Answer:
+    """One upstream answer: status and headers now, the body as it comes. Use as a context manager, or close it."""
+
+    __slots__ = ("_content", "_inflater", "_parser", "headers", "status")
+
+    def __init__(self, content: Incoming) -> None:
+        self.status = content.status
+        self.headers: Mapping[str, str] = content.headers  # names in any case
+        self._content = content
+        self._inflater = Inflater(content.coding) if content.coding else None
+        self._parser: EventParser | None = None
+
+    async def read_chunk(self) -> bytes:
+        """The bytes that have arrived since the last call, waiting for some; b"" at the end of the body."""
+        if self._inflater is None:
+            return await self._content.take()
+        return await self._read_inflated(self._inflater)
+
+    async def read(self, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+        """The whole body; UpstreamInvalidResponse when it is longer than `limit` bytes."""
+        if self._inflater is None:
+            content = self._content
+            return content.taken(limit) if content.ended else await content.whole(limit)
+        chunks, size = [], 0
+        while chunk := await self._read_inflated(self._inflater):
+            size += len(chunk)
+            if size > limit:
+                self.close()
+                raise UpstreamInvalidResponse(detail=f"the answer is over {limit} bytes")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def read_events(self, past: Lane | None = None) -> list[Event]:
+        """The next events of a stream, all that have arrived and at least one; empty at the end of the body.
+
+        Bytes that begin with a new event and find this call waiting are first shown to `past`: what it takes is dealt
+        with, and does not end the wait.
+        """
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = EventParser()
+        while chunk := await self._read_beside(past if parser.between_events else None):
+            if events := parser.feed(chunk):
+                return events
+        return parser.flush()
+
+    def _read_beside(self, past: Lane | None) -> Awaitable[bytes]:
+        """`read_chunk`; what is compressed goes past nobody."""
+        return self._content.take(past) if self._inflater is None else self._read_inflated(self._inflater)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in pieces, as they arrive."""
+        while chunk := await self.read_chunk():
+            yield chunk
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events of a stream, one by one; `read_events` is the faster form for a loop per frame."""
+        while events := await self.read_events():
+            for event in events:
+                yield event
+
+    def release(self) -> None:
+        """The answer's own end marker has come: keep the connection if its body ends within a second."""
+        self._content.release()
+
+    def close(self) -> None:
+        """Close the socket at once unless the body has come to its end, in which case it is in the pool already."""
+        self._content.close()
+
+    async def __aenter__(self) -> Answer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _read_inflated(self, inflater: Inflater) -> bytes:
+        try:
+            while not (chunk := inflater.step()):
+                piece = await self._content.take()
+                if not piece:
+                    break
+                inflater.feed(piece)
+        except UpstreamInvalidResponse:
+            self.close()
+            raise
+        if not chunk and not inflater.complete:
+            raise UpstreamTruncated(detail="the compressed data ended before its end")
+        return chunk
+
+
+def _message(method: str, head: RequestHead, body: bytes | None) -> tuple[bytes, bytes]:
+    """Head and body of a request whose body is here."""
+    if body is None and method not in WITH_BODY:
+        return head.start + b"\r\n", b""
+    body = body or b""
+    return b"%bContent-Length: %d\r\n\r\n" % (head.start, len(body)), body
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+
+
+def _streamed_head(head: RequestHead) -> bytes:
+    if head.length is None:
+        return head.start + b"Transfer-Encoding: chunked\r\n\r\n"
+    return b"%bContent-Length: %d\r\n\r\n" % (head.start, head.length)
+
+
+def _has_proxy(address: Address) -> bool:
+    """Whether the environment names a proxy for this address, and does not except it."""
+    return address.scheme in getproxies() and not proxy_bypass(address.authority)

@@ -1,0 +1,171 @@
+"""The calls a worker is serving: their leases are renewed, what they used is checkpointed, and revoked ones are cut.
+
+Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
+that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
+heard at once on a channel; a beat that finds the key revoked is the net beneath it, and one that finds a call without
+a first word long after its time cuts what a provider's own code forgot. Sharp edge: `Running` only looks and cuts;
+settling stays with the walk that owns the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Protocol
+
+import redis.exceptions
+from msgspec import structs
+
+from gateway.accounts.accounts import CHANGED
+from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
+from gateway.inference.call import Call
+from gateway.ledger import Ledger
+from gateway.ledger.call import LineMeta
+from gateway.ledger.checkpoint_record import Bill, Tab
+from gateway.ledger.inflight_checkpoint import Place
+from gateway.log import gateway_log
+from gateway.store import Store
+
+BEAT_EVERY = 5.0  # seconds; a lease lasts 60
+LISTEN_AGAIN = 1.0  # seconds after the channel broke
+OVERDUE = 1.0  # seconds beyond its timeout at which a call is cut: the upstream's own deadlines come first
+DIED = "worker_died"  # the outcome of a call that its worker did not survive
+
+
+class Walk(Protocol):
+    """A handler that is serving a call."""
+
+    call: Call | None
+
+    def cost_so_far(self) -> int:
+        """What the call has cost up to now, in nano units."""
+
+    def cut(self, error: GatewayError) -> None:
+        """End it with that error."""
+
+
+class Running:
+    """The calls of one worker, by request id."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._walks: dict[str, Walk] = {}
+        self._seen: dict[str, float] = {}  # by request id, when a beat first found it running
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to beat and to listen."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._beat_forever()), loop.create_task(self._listen_forever())]
+
+    async def close(self) -> None:
+        """Stop both."""
+        while pending := [task for task in self._tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            # Once is not enough: in one test run this hung for minutes; a swallowed cancellation is the guess.
+            await asyncio.wait(pending, timeout=0.5)
+
+    def add(self, request_id: str, walk: Walk) -> None:
+        """A call was admitted."""
+        self._walks[request_id] = walk
+        self._empty.clear()
+
+    def discard(self, request_id: str) -> None:
+        """It was settled."""
+        self._walks.pop(request_id, None)
+        if not self._walks:
+            self._empty.set()
+
+    def bill(self, call: Call, service_tier: str | None) -> Place:
+        """Have a stream that begins charged for what it delivers, should this worker die: where to note how much."""
+        hold, price = call.hold, call.price.at(call.prompt.tokens_in)
+        meta = LineMeta(
+            hold.key.id,
+            hold.model,
+            provider=call.provider,
+            upstream=call.attempts[-1].target.model,
+            estimated=True,
+            attempts=len(call.attempts),
+            outcome=DIED,
+            price=hold.price_version,
+            hold=hold.amount,
+        )
+        price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
+        bill = Bill(hold.admitted_at, meta, call.prompt, price, service_tier, call.model.token_factor)
+        return self._ledger.board.put(Tab(hold.key.account, hold.rid, hold.key.id, bill))
+
+    async def all_settled(self, within: float) -> bool:
+        """Wait until no call runs; False when some still do after so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def cut_all(self, error: GatewayError) -> int:
+        """End every call with that error; how many there were."""
+        walks = list(self._walks.values())
+        for walk in walks:
+            walk.cut(error)
+        return len(walks)
+
+    async def beat(self) -> None:
+        """Renew every hold, store what each call used, cut those whose key was revoked."""
+        holds = []
+        now, before, self._seen = time.monotonic(), self._seen, {}
+        for request_id, walk in self._walks.items():
+            if walk.call is not None:
+                walk.call.hold.used = walk.cost_so_far()
+                holds.append(walk.call.hold)
+                since = self._seen[request_id] = before.get(request_id, now)
+                if _is_overdue(walk.call, now - since):
+                    walk.cut(UpstreamTimeout(detail="its provider forgot it"))
+        for request_id, answer in (await self._ledger.beat(holds)).items():
+            if answer == "revoked":
+                self._cut(request_id)
+
+    def revoked(self, account: str, key: str) -> None:
+        """Cut the calls of a key, or of every key of the account for `*`."""
+        for request_id, walk in list(self._walks.items()):
+            call = walk.call
+            if call is not None and call.key.account == account and key in ("*", call.key.id):
+                self._cut(request_id)
+
+    def _cut(self, request_id: str) -> None:
+        walk = self._walks.get(request_id)
+        if walk is not None:
+            walk.cut(InvalidApiKey())
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            try:
+                await self.beat()
+                await self._ledger.sweep()
+            except GatewayError as error:
+                gateway_log.warning("beat failed: %s", error.detail or error)
+
+    async def _listen_forever(self) -> None:
+        while True:
+            with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                await self._listen()
+            await asyncio.sleep(LISTEN_AGAIN)  # beats notice revocations meanwhile
+
+    async def _listen(self) -> None:
+        async with self._store.channel(CHANGED) as channel:
+            while True:
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
+                if message is not None:
+                    account, _, key = message["data"].decode().partition(":")
+                    self.revoked(account, key)
+
+
+def _is_overdue(call: Call, age: float) -> bool:
+    """Whether nothing of its answer has come in the time its model gives all attempts together."""
+    return call.first_token is None and age > call.model.targets[0].target.timeouts.total + OVERDUE

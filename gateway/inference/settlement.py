@@ -1,0 +1,89 @@
+"""The one place where a finished call becomes money: usage to cost, cost to the ledger, and the record everyone reads.
+
+`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never
+waits: the entry is on its way to the store when this returns, whatever becomes of the request, and `drain()`
+waits for the last one.
+"""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import structs
+
+from gateway.billing.call_record import CallRecord
+from gateway.billing.usage import Usage
+from gateway.inference.call import Call
+from gateway.ledger import Ledger, Outcome
+from gateway.log import gateway_log
+from gateway.metrics import Metrics
+from gateway.plugins.loader import Plugins
+
+
+class Settlement:
+    """Settles calls on the ledger, and tells the log, the metrics and the plugins."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics, plugins: Plugins) -> None:
+        self.ledger = ledger
+        self.metrics = metrics
+        self.plugins = plugins
+        self._observed = plugins.has_hook("call_settled")
+
+    def settle(self, call: Call, usage: Usage | None) -> CallRecord:
+        """Charge `usage` and release the hold; without usage only release it. Returns the call's record."""
+        assert not call.settled, "a call is settled once"
+        call.settled = True
+        usage, cost = self._cost(call, usage)
+        record = _record(call, usage or Usage(requests=0), cost)
+        self.ledger.book(call.hold, None if usage is None else _outcome(call, record))
+        self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
+        if self._observed:
+            self.plugins.call_each("call_settled", record=record)
+        return record
+
+    def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
+        if usage is None:
+            return None, 0
+        most_in, most_out = call.ceiling
+        if usage.tokens_in > most_in or usage.tokens_out > most_out:
+            # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
+            gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
+            return call.worst_case, call.hold.amount
+        return usage, call.cost(usage)
+
+    async def drain(self) -> None:
+        """Wait until every settlement so far has been written, or logged as lost."""
+        await self.ledger.drain()
+
+
+def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
+    return CallRecord(
+        request_id=call.request_id,
+        endpoint=call.endpoint,
+        account=call.key.account,
+        key=call.key.id,
+        model=call.model.name,
+        provider=call.provider,
+        outcome=call.outcome,
+        status=call.status,
+        usage=usage,
+        cost=cost,
+        attempts=len(call.attempts),
+        duration=time.monotonic() - call.started,
+        first_token=call.first_token,
+        stream=call.stream,
+    )
+
+
+def _outcome(call: Call, record: CallRecord) -> Outcome:
+    usage = record.usage
+    return Outcome(
+        amount=record.cost,
+        provider=record.provider,
+        model=call.attempts[-1].target.model if call.attempts else "",
+        usage=structs.replace(usage, estimated=False) if usage.estimated else usage,  # the line says so elsewhere
+        tokens=usage.tokens_in + usage.tokens_out,
+        estimated=usage.estimated,
+        attempts=record.attempts,
+        outcome=record.outcome,
+    )

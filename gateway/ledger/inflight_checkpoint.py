@@ -1,0 +1,197 @@
+"""The calls a worker is serving, in a file that outlives it: what each would be charged at this moment.
+
+::
+
+    board.put(Tab(account, rid, kid))               # before the call is admitted
+    place = board.put(Tab(account, rid, kid, bill)) # when its answer begins
+    place.delivered(units)                          # with each chunk: one store into a mapped page, 0.07 µs
+    board.clear(rid)                                # once its settlement is in the journal
+
+The kernel keeps the pages of a killed process, and whoever adopts its journal settles what is on its board. Sharp edge:
+they reach the disk when the kernel likes. After a crash of the machine the beats' checkpoints are newer, so a board of
+another boot only tells which calls there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gateway.ledger.checkpoint_record import Tab
+from gateway.ledger.entry import Entry
+
+log = logging.getLogger("gateway.ledger")
+
+SLOT = 1024  # bytes of one call: its state, the units delivered, its tab
+SLOTS = 256  # that the file grows by
+WORD = 8
+ROOM = SLOT - 2 * WORD
+LAYOUT = b"board 1\n"  # what the file begins with; another release may have another
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Tab)
+
+
+class Place:
+    """Where a call is on the board."""
+
+    __slots__ = ("_block", "_state", "_words")
+
+    def __init__(self, block: mmap.mmap | bytearray, words: memoryview, *, state: int) -> None:
+        self._block = block
+        self._words = words  # the block as 64-bit words: an aligned one is stored whole, whenever the process is killed
+        self._state = state  # number of the slot's first word
+
+    def delivered(self, units: int) -> None:
+        """The call has delivered so much in all."""
+        self._words[self._state + 1] = units
+
+    def write(self, body: bytes) -> None:
+        """Fill a free slot; its state comes last, and is what makes it count."""
+        start = (self._state + 2) * WORD
+        self._block[start : start + len(body)] = body
+        self._words[self._state + 1] = 0
+        self._words[self._state] = _state_of(body)
+
+    def vacate(self, waste: Place) -> Place:
+        """Free the slot and return it as it will be used next; whoever still has this place writes to the waste."""
+        self._words[self._state] = 0
+        free = Place(self._block, self._words, state=self._state)
+        self._block, self._words, self._state = waste._block, waste._words, waste._state
+        return free
+
+
+class Board:
+    """The running calls of this process by request id; without a path it remembers nothing.
+
+    A call that is put and cleared costs 1.1 µs, a stream with its bill 3.5.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._grows = path is not None
+        self._size = 0
+        self._free: list[Place] = []
+        self._places: dict[str, Place] = {}
+        waste = bytearray(2 * WORD)
+        self._waste = Place(waste, memoryview(waste).cast("q"), state=0)
+
+    def put(self, tab: Tab) -> Place:
+        """Note a call, or what is known of it by now, in a place of its own: at no moment it has none.
+
+        A call that gets none, for want of disk or as its names are too long, is charged at its last checkpoint.
+        """
+        if not self._free and not self._grow():
+            return self._waste
+        body = _encoder.encode(tab)
+        if len(body) > ROOM:
+            return self._waste
+        place = self._free.pop()
+        place.write(body)
+        before = self._places.get(tab.rid)
+        self._places[tab.rid] = place
+        if before is not None:
+            self._free.append(before.vacate(self._waste))
+        return place
+
+    def clear(self, rid: str) -> None:
+        """The call has ended, and the journal or the store knows how."""
+        place = self._places.pop(rid, None)
+        if place is not None:
+            self._free.append(place.vacate(self._waste))
+
+    def close(self) -> None:
+        """Let go of the file; it stays if there are calls on it."""
+        if self._path is not None and not self._places:
+            self._path.unlink(missing_ok=True)
+        self._grows = False
+        self._free.clear()
+        self._places.clear()
+
+    def _grow(self) -> bool:
+        if self._path is None or not self._grows:
+            return False
+        try:
+            block = self._map_more(self._path)
+        except OSError as error:
+            self._grows = False
+            log.error("the board cannot grow, calls beyond %d are not on it: %s", len(self._places), error)
+            return False
+        words = memoryview(block).cast("q")
+        first = 0 if self._size else 1  # the first slot of the file says whose board it is
+        self._free += [Place(block, words, state=slot * SLOT // WORD) for slot in reversed(range(first, SLOTS))]
+        self._size += len(block)
+        return True
+
+    def _map_more(self, path: Path) -> mmap.mmap:
+        content = (b"" if self._size else _head()).ljust(SLOT * SLOTS, b"\0")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Written and not just made longer: on a disk without room, storing into a hole is a fatal signal.
+            if os.pwrite(descriptor, content, self._size) != len(content):
+                raise OSError("the disk is full")
+            return mmap.mmap(descriptor, len(content), offset=self._size)
+        finally:
+            os.close(descriptor)
+
+
+class Left(Struct):
+    """What a dead process was serving: settlements for what was delivered, and the other calls by account."""
+
+    entries: list[Entry] = []
+    others: dict[str, list[str]] = {}
+
+
+def read_board(path: Path) -> Left:
+    """What is left on a board; nothing if there is none."""
+    left = Left()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return left
+    counted = content.startswith(_head())
+    for tab, units in _tabs(content, path.name):
+        if counted and tab.bill is not None:
+            left.entries.append(tab.entry(tab.bill, units))
+        else:
+            left.others.setdefault(tab.account, []).append(tab.rid)
+    return left
+
+
+def _tabs(content: bytes, name: str) -> Iterator[tuple[Tab, int]]:
+    if not content.startswith(LAYOUT):
+        return
+    for start in range(SLOT, len(content) - SLOT + 1, SLOT):
+        state, units = struct.unpack_from("@qq", content, start)
+        if not state:
+            continue
+        at = start + 2 * WORD
+        body = content[at : at + (state & 0xFFFF)]
+        try:
+            if state != _state_of(body):
+                raise ValueError("torn")
+            yield _decoder.decode(body), units
+        except ValueError as error:  # msgspec's are ValueErrors, too
+            log.error("%s: a call is unreadable and left to its lease: %s", name, error)
+
+
+def _state_of(body: bytes) -> int:
+    """Never 0: a checksum, for pages that a crash of the machine may have torn, and the length."""
+    return zlib.crc32(body) << 16 | len(body)
+
+
+def _head() -> bytes:
+    """The layout and the boot that a board belongs to."""
+    try:
+        return LAYOUT + BOOT.read_bytes()
+    except OSError:
+        return LAYOUT  # not Linux

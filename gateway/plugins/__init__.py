@@ -1,0 +1,1 @@
+"""Plugins: hooks, loading, provider classes and their instances."""

@@ -1,0 +1,101 @@
+"""Provider instances: one per [providers.NAME] and credential, made from the plugin's class and its checked options.
+
+A provider that cannot be made (its plugin failed, an option is wrong, it raises) is named in the log and left out; its
+models then answer 503 while everything else is served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gateway.config.secret import HIDDEN, Secret, SecretFault
+from gateway.config.secret_watcher import Stamp, stamp_of
+from gateway.config.settings import Fault, Settings, SettingsFault
+from gateway.config.toml_reader import suggestion
+from gateway.log import gateway_log
+from gateway.plugins.isolation import is_theirs
+from gateway.plugins.loader import Plugins
+from gateway.plugins.provider import Provider
+
+if TYPE_CHECKING:
+    from gateway.http_client.upstream import Upstream
+
+
+class Instances(Struct):
+    """The providers that could be made, and why the others could not."""
+
+    instances: dict[str, dict[int, Provider]]  # by the number of the credential
+    faults: dict[str, str]
+    files: dict[str, dict[Path, Stamp]]  # where each provider's secrets are, as they stood before they were read
+
+
+def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
+    """The class and options of provider `name`, one set per credential; SettingsFault names file and key of a fault."""
+    plugin = settings.providers[name].plugin
+    provider = plugins.providers.get(plugin)
+    if provider is None:
+        message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
+        raise SettingsFault([Fault(settings.file, f"providers.{name}.plugin", message)])
+    numbers = range(settings.providers[name].instances)
+    return provider, [settings.provider_options(name, provider.Options, credential=number) for number in numbers]
+
+
+async def build_providers(
+    names: Iterable[str], settings: Settings, *, plugins: Plugins, upstream: Upstream
+) -> Instances:
+    """Make and start every provider in `names` that can be."""
+    made = Instances({}, {}, {})
+    for name in names:
+        try:
+            provider, credentials = check_options(name, settings, plugins)
+        except BaseException as error:
+            # A third party's Options may raise what they like while they are filled in.
+            if not is_theirs(error):
+                raise
+            made.faults[name] = str(error)
+            gateway_log.error("provider %s is out of service: %s", name, error)
+            continue
+        made.files[name] = {path: stamp_of(path) for options in credentials for path in secret_files(options)}
+        for number, options in enumerate(credentials):
+            label = name if len(credentials) == 1 else f"{name}#{number}"
+            instance = await _instance(provider, options, upstream, label=label, faults=made.faults)
+            if instance is not None:
+                made.instances.setdefault(name, {})[number] = instance
+    return made
+
+
+async def _instance(
+    provider: type[Provider], options: Struct, upstream: Upstream, *, label: str, faults: dict[str, str]
+) -> Provider | None:
+    try:
+        instance = provider(options, upstream)
+        await instance.start()
+    except BaseException as error:
+        # Third-party constructors and start-ups raise what they like; one must not stop the others.
+        if not is_theirs(error):
+            raise
+        fault = faults[label] = _without_secrets(str(error), options)
+        gateway_log.error("provider %s is out of service: %s", label, fault or type(error).__name__)
+        return None
+    return instance
+
+
+def secret_files(options: Struct) -> list[Path]:
+    """The files that hold the secrets of these options."""
+    values = (getattr(options, name) for name in options.__struct_fields__)
+    return [value.file for value in values if isinstance(value, Secret) and value.file is not None]
+
+
+def _without_secrets(text: str, options: Struct | None) -> str:
+    """`text` without what the provider's own secrets hold: a constructor's complaint may quote them."""
+    for name in options.__struct_fields__ if options is not None else ():
+        secret = getattr(options, name)
+        if isinstance(secret, Secret):
+            with contextlib.suppress(SecretFault):
+                text = text.replace(secret.reveal(), HIDDEN)
+    return text

@@ -1,0 +1,174 @@
+"""Loading plugins: built-ins by name, third parties by entry point; one bad plugin never stops the rest.
+
+`load_plugins(settings.plugins)` returns `Plugins`: the provider classes by name, one report per plugin, and the hooks.
+Each plugin loads inside its own fence, so one that raises at import or at registration is reported and left out.
+Sharp edge: a built-in wins over a third party's provider of the same name, and the first of two third parties wins.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+from msgspec import Struct
+
+from gateway.log import PluginLog
+from gateway.plugins import hookspecs
+from gateway.plugins.isolation import is_theirs
+from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
+from gateway.version import __version__
+
+if TYPE_CHECKING:
+    from gateway.config.settings import PluginSettings
+
+ENTRY_POINT_GROUP = "gateway"
+
+# Named as strings: the engine never imports its own providers, it loads them as it loads anyone's.
+BUILTINS: Mapping[str, str] = {
+    "openai": "gateway_providers.openai",
+    "azure": "gateway_providers.azure",
+    "anthropic": "gateway_providers.anthropic",
+    "bedrock": "gateway_providers.bedrock",
+    "cohere": "gateway_providers.cohere",
+    "gemini": "gateway_providers.gemini",
+    "elevenlabs": "gateway_providers.elevenlabs",
+    "deepgram": "gateway_providers.deepgram",
+    "fake": "gateway_providers.fake",
+}
+
+
+class PluginRefused(Exception):
+    """A plugin's hook raised, which means: do not start."""
+
+    def __init__(self, plugin: str, hook: str, error: Exception) -> None:
+        super().__init__(f"plugin {plugin} refuses to start: {type(error).__name__} in {hook}: {error}")
+
+
+class PluginReport(Struct, kw_only=True):
+    """What became of one plugin."""
+
+    name: str
+    version: str
+    source: str  # "built-in", or the distribution it came with
+    providers: list[str] = []
+    capabilities: list[str] = []
+    state: str = "active"  # active · failed · disabled · quarantined
+    reason: str = ""
+
+
+class Plugins:
+    """Every loaded plugin: provider classes, reports, hooks."""
+
+    def __init__(self, log: PluginLog | None = None) -> None:
+        self.log = log or PluginLog()
+        self.providers: dict[str, type[Provider]] = {}
+        self.reports: list[PluginReport] = []
+        self._hooks = pluggy.PluginManager("gateway")
+        self._hooks.add_hookspecs(hookspecs)
+
+    def load(self, report: PluginReport, find: Callable[[], Any]) -> None:
+        """Import and register one plugin; whatever it does wrong ends up in its report."""
+        self.reports.append(report)
+        try:
+            module = find()
+            self._hooks.register(module, name=report.name)
+            self._hooks.check_pending()
+            self._register_providers(report, module)
+        except BaseException as error:
+            # A plugin is other people's code: anything it raises while loading is its own failure only.
+            if not is_theirs(error):
+                raise
+            self._fail(report, f"{type(error).__name__}: {error}")
+
+    def _register_providers(self, report: PluginReport, module: Any) -> None:
+        offered: list[type[Provider]] = []
+        # Only this plugin's own implementation: the others have been asked already.
+        others = [plugin for plugin in self._hooks.get_plugins() if plugin is not module]
+        self._hooks.subset_hook_caller("register_providers", others)(register=offered.append)
+        for provider in offered:
+            self._accept(report, provider)
+
+    def _accept(self, report: PluginReport, provider: Any) -> None:
+        if not (isinstance(provider, type) and issubclass(provider, Provider)):
+            raise TypeError(f"register() takes a Provider class, not {provider!r}")
+        if not (isinstance(provider.name, str) and provider.name):
+            raise TypeError(f"{provider.__name__} has no name")
+        if provider.name in self.providers:
+            raise ValueError(f"a provider named {provider.name!r} is registered already")
+        self.providers[provider.name] = provider
+        report.providers.append(provider.name)
+        have = {*report.capabilities, *capabilities_of(provider)}
+        report.capabilities = [name for name in CAPABILITIES if name in have]
+
+    def _fail(self, report: PluginReport, reason: str) -> None:
+        report.state, report.reason = "failed", reason
+        for name in report.providers:
+            self.providers.pop(name, None)
+        report.providers = []
+        if self._hooks.has_plugin(report.name):
+            self._hooks.unregister(name=report.name)
+        self.log.not_loaded(report.name, reason)
+
+    def call_each(self, hook: str, **arguments: Any) -> None:
+        """Call a notification hook on every plugin; one that raises is logged, and the rest still run."""
+        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
+            names = implementation.argnames
+            try:
+                implementation.function(*(arguments[name] for name in names))
+            except Exception as error:
+                # Third-party code after the fact: a faulty observer must not undo what was observed.
+                self.log.hook_failed(implementation.plugin_name, hook, error)
+
+    def call_strict(self, hook: str, **arguments: Any) -> None:
+        """Call a hook that may refuse; PluginRefused says which plugin did, and why."""
+        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
+            try:
+                implementation.function(*(arguments[name] for name in implementation.argnames))
+            except Exception as error:
+                # Third-party code: whatever it raises is its refusal, and the operator wants its name.
+                raise PluginRefused(implementation.plugin_name, hook, error) from error
+
+    def has_hook(self, hook: str) -> bool:
+        """Whether any plugin implements `hook`; lets the caller skip building its arguments."""
+        return bool(getattr(self._hooks.hook, hook).get_hookimpls())
+
+
+def load_plugins(settings: PluginSettings, *, log: PluginLog | None = None) -> Plugins:
+    """Load the built-ins, then every entry point that the settings do not exclude."""
+    plugins = Plugins(log)
+    for name, path in BUILTINS.items():
+        report = PluginReport(name=name, version=__version__, source="built-in")
+        if _excluded(name, report, settings):
+            plugins.reports.append(report)
+        else:
+            plugins.load(report, lambda path=path: importlib.import_module(path))  # type: ignore[misc]
+    for point in _third_party():
+        report = PluginReport(name=point.name, version=_version(point), source=_source(point))
+        if _excluded(point.name, report, settings):
+            plugins.reports.append(report)
+        else:
+            plugins.load(report, point.load)
+    return plugins
+
+
+def _third_party() -> Iterator[EntryPoint]:
+    return iter(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
+
+
+def _excluded(name: str, report: PluginReport, settings: PluginSettings) -> bool:
+    if name in settings.disabled:
+        report.state, report.reason = "disabled", "named in plugins.disabled"
+    elif settings.allow and report.source != "built-in" and name not in settings.allow:
+        report.state, report.reason = "disabled", "not named in plugins.allow"
+    return report.state == "disabled"
+
+
+def _version(point: EntryPoint) -> str:
+    return point.dist.version if point.dist is not None else "unknown"
+
+
+def _source(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value

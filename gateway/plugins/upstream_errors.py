@@ -1,0 +1,269 @@
+"""What an upstream calls an error → the typed error that the gateway acts on (wire contract 2.5), for every dialect.
+
+`raise_for_status` reads a status and a body of any of the shapes in use, `error_of_document` an `error` that rides
+inside a 200 answer or an event stream. The class decides whether another target may be tried.
+Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of addresses and keys; of an
+upstream's view of the operator's account, status and code stay in `detail`, for the log.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import (
+    ContentFiltered,
+    ContextLengthExceeded,
+    GatewayError,
+    RequestTooLarge,
+    UpstreamAuthError,
+    UpstreamError,
+    UpstreamInvalidResponse,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamTimeout,
+)
+
+if TYPE_CHECKING:
+    from gateway.http_client.upstream import Answer
+
+MAX_BODY = 256 * 1024  # bytes of an error's body that are read
+MAX_WORDS = 600  # characters of an upstream's message that are passed on
+MAX_WAIT = 86_400.0  # seconds; a Retry-After beyond a day is a mistake
+
+# Order matters where one text matches twice: an overflow is often also called an invalid request.
+_CONTEXT = re.compile(
+    r"context[ _](length|limit|window)|maximum context|prompt is too long|input is too long|too many (input )?tokens"
+    r"|exceeds? the (maximum|max|available) (number of )?(input )?tokens|longer than the model",
+    re.IGNORECASE,
+)
+_FILTER = re.compile(
+    r"content[ _]?filter|content[ _]management|content[ _]policy|responsible[ _]?ai|moderation[ _]blocked"
+    r"|requires moderation|safety system|flagged",
+    re.IGNORECASE,
+)
+_CREDIT = re.compile(
+    r"insufficient[ _](quota|funds|balance|credits?)|credit[ _]balance|out of credits|billing|payment required"
+    r"|exceeded your current quota|\bquota_exceeded\b|spend[ _]limit|usage limits?\b.{0,80}regain access",
+    re.IGNORECASE,
+)
+_OVERLOAD = re.compile(r"overload|over capacity|no capacity|at capacity|too busy|high demand", re.IGNORECASE)
+_RATE = re.compile(r"rate[ _]?limit|too many requests|slow[ _]down|resource[ _]exhausted", re.IGNORECASE)
+_TIME = re.compile(r"time[d ]?[ _-]?out", re.IGNORECASE)
+_AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|unauthori[sz]ed", re.IGNORECASE)
+_INVALID = re.compile(r"invalid[ _]?request|bad[ _]?request|validation|invalid[ _]argument|unsupported", re.IGNORECASE)
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>)\]]+", re.IGNORECASE)
+_KEY = re.compile(
+    r"\b(?:bearer|basic)\s+[\w.~+/=-]{6,}|\b(?:sk|pk|rk|gsk|xai|nvapi)[-_][\w*-]{4,}"
+    r"|\b(?:key|api|org|proj|hf)[-_][\w*-]{12,}"
+    r"|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{8,}|\beyJ[\w-]{8,}\.[\w.-]+",
+    re.IGNORECASE,
+)
+_HOST = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w-]+(?:\.[\w-]+)*:\d{3,5}\b|\blocalhost\b"
+    r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|dev|cloud|internal|local|lan|svc|invalid)\b",
+    re.IGNORECASE,
+)
+_PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
+
+
+class Complaint(Struct, frozen=True):
+    """What an upstream said about a failure, as far as it could be understood."""
+
+    message: str = ""
+    code: str = ""  # its code, type and status words together: only ever matched, never shown
+    param: str | None = None
+    status: int = 0  # a status inside the document, when there is one
+
+
+async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
+    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out."""
+    if answer.status == 200:
+        return
+    try:
+        body = await answer.read(limit=MAX_BODY)
+    except UpstreamError:
+        body = b""  # the status alone says enough
+    raise error_of_answer(answer.status, answer.headers, body, hidden)
+
+
+def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
+    """The typed error for an answer that is no success."""
+    for text in hidden:
+        body = body.replace(text.encode(), b"[removed]")
+    return _typed(status, _understand(body), retry_after=wait_asked(headers))
+
+
+def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
+    """The typed error for the value of a top-level `error`, an object or a text, in an answer of status 200."""
+    complaint = _complaint(error)
+    for text in hidden:
+        complaint = msgspec.structs.replace(complaint, message=complaint.message.replace(text, "[removed]"))
+    return _typed(complaint.status or _status_of_words(complaint), complaint, retry_after=None)
+
+
+def wait_asked(headers: Mapping[str, str]) -> float | None:
+    """Seconds the upstream asks to wait: retry-after-ms, or Retry-After in seconds or as a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            wait = float(text) * scale
+        except ValueError:
+            wait = _until(text)
+        if 0 < wait <= MAX_WAIT:
+            return wait
+    return None
+
+
+def _until(date: str) -> float:
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def clean(text: str) -> str:
+    """`text` fit for a caller: one line, bounded, without addresses and without anything shaped like a credential."""
+    text = " ".join(text[: 4 * MAX_WORDS].split())
+    for pattern in (_URL, _KEY, _HOST):
+        text = pattern.sub("[removed]", text)
+    return "".join(character for character in text[:MAX_WORDS] if character.isprintable())
+
+
+def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> GatewayError:
+    words = f"{complaint.code} {complaint.message}"
+    # Its code and type only: the words of an upstream may quote the prompt, which no log may hold.
+    detail = clean(f"upstream status {status}: {complaint.code}").rstrip(": ")
+    if status in {400, 403, 422} and (error := _about_the_request(complaint, words, detail)):
+        return error
+    if status == 402 or (status in {400, 401, 403, 429} and _CREDIT.search(words)):
+        return UpstreamOverloaded(
+            "The model provider is not available",
+            code="service_unavailable",
+            retry_after=retry_after or 1.0,
+            detail=detail,
+        )
+    if status in {400, 422}:
+        return UpstreamRejected(clean(complaint.message) or None, param=complaint.param, detail=detail)
+    if status == 429:
+        return UpstreamRateLimited(retry_after=retry_after or 1.0, detail=detail)
+    if status in {498, 529} or (status >= 500 and _OVERLOAD.search(words)):
+        return UpstreamOverloaded(retry_after=retry_after or 1.0, detail=detail)
+    kind = _BY_STATUS.get(status, UpstreamError)
+    if 300 <= status < 400:
+        kind = UpstreamInvalidResponse  # redirects are not followed
+    return kind(detail=detail)
+
+
+def _about_the_request(complaint: Complaint, words: str, detail: str) -> GatewayError | None:
+    """The caller's own fault, where the upstream is specific about it."""
+    if _CONTEXT.search(words):
+        return ContextLengthExceeded(
+            clean(complaint.message) or "The prompt is too long for the model", param="messages", detail=detail
+        )
+    if _FILTER.search(words):
+        return ContentFiltered(param="messages", detail=detail)
+    return None
+
+
+_BY_STATUS: Mapping[int, Callable[..., GatewayError]] = {
+    401: UpstreamAuthError,
+    403: UpstreamAuthError,
+    408: UpstreamTimeout,
+    413: RequestTooLarge,
+    504: UpstreamTimeout,
+    524: UpstreamTimeout,
+}
+
+_STATUS_BY_WORDS: tuple[tuple[re.Pattern[str], int], ...] = (
+    (_CONTEXT, 400),
+    (_FILTER, 400),
+    (_CREDIT, 402),
+    (_OVERLOAD, 529),
+    (_RATE, 429),
+    (_TIME, 504),
+    (_AUTH, 401),
+    (_INVALID, 400),
+)
+
+
+def _status_of_words(complaint: Complaint) -> int:
+    """The HTTP status that an error without one amounts to; 500 when nothing about it is known."""
+    for text in (complaint.code, complaint.message):
+        for pattern, status in _STATUS_BY_WORDS:
+            if pattern.search(text):
+                return status
+    return 500
+
+
+def _understand(body: bytes) -> Complaint:
+    """The complaint in an error body: JSON of any shape, or plain text."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return Complaint(message=body[: 4 * MAX_WORDS].decode("utf-8", "replace"))
+    if isinstance(document, list) and document:
+        document = document[0]  # some gateways wrap the error in an array
+    if isinstance(document, dict) and document.get("error"):
+        inner = _complaint(document["error"])
+        outer = _word(document.get("code"))  # {"code": "…", "error": "text"}
+        return msgspec.structs.replace(inner, code=f"{outer} {inner.code}".strip())
+    if isinstance(document, dict) and isinstance(document.get("detail"), dict):
+        document = document["detail"]  # ElevenLabs
+    return _complaint(document)
+
+
+_MESSAGES = ("message", "detail", "msg", "err_msg", "error")
+
+
+def _complaint(value: Any) -> Complaint:
+    if not isinstance(value, dict):
+        return Complaint(message=_text(value))
+    message = next((_text(value[key]) for key in _MESSAGES if value.get(key)), "")
+    words = [_word(value.get(key)) for key in ("code", "type", "status", "err_code", "category")]
+    inner = value.get("innererror")  # Azure: the filter's verdict
+    if isinstance(inner, dict):
+        words.append(_word(inner.get("code")))
+    details = value.get("details")  # Anthropic: what tells a spent budget from a rate
+    if isinstance(details, dict):
+        words.append(_word(details.get("error_code")))
+    return Complaint(message, " ".join(word for word in words if word), _param(value.get("param")), _status(value))
+
+
+def _status(value: dict[str, Any]) -> int:
+    for key in ("code", "status", "status_code"):
+        number = value.get(key)
+        if isinstance(number, str) and number.isascii() and number.isdigit():
+            number = int(number[:4])
+        if isinstance(number, int) and 400 <= number <= 599:
+            return number
+    return 0
+
+
+def _param(value: Any) -> str | None:
+    return value if isinstance(value, str) and _PARAM.fullmatch(value) else None
+
+
+def _word(value: Any) -> str:
+    return str(value)[:100] if isinstance(value, str | int) else ""
+
+
+def _text(value: Any) -> str:
+    """The words in a message, which may itself be a list of validation errors or an object around one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return next((_text(value[key]) for key in ("message", "msg", "detail") if value.get(key)), "")
+    if isinstance(value, list):
+        return "; ".join(filter(None, (_text(item) for item in value[:5])))
+    return ""

@@ -1,0 +1,146 @@
+"""What one worker learned of a target's health, told to every other worker and to `gateway models --health`.
+
+Transitions only: a field per open place in one hash of the store, and a message on a channel. A worker that starts, or
+that lost the channel, reads the hash. Sharp edge: this is news, not truth; without the store every worker finds out by
+itself, and nothing of it is on the path of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+import redis.exceptions
+from msgspec import Struct
+
+from gateway.errors import GatewayError
+from gateway.log import gateway_log
+from gateway.routing.circuit_breaker import Circuit, Place
+from gateway.routing.circuit_registry import Health
+from gateway.store.link import RedisReplyError
+
+if TYPE_CHECKING:
+    from gateway.store import Store
+
+HASH = "health"
+CHANNEL = "gateway:health"
+LISTEN_AGAIN = 1.0  # seconds after the channel broke
+FORGOTTEN_AFTER = 3600  # seconds without news: whoever was left alone has been probed by then, or nobody asks for it
+
+
+class News(Struct, frozen=True, omit_defaults=True):
+    """A circuit that opened, or closed where `cause` is empty."""
+
+    worker: str
+    provider: str
+    credential: int = -1
+    model: str = ""
+    cause: str = ""
+    seconds: float = 0.0  # how long it stays open, from `at` on
+    at: float = 0.0  # Unix seconds
+
+    @property
+    def place(self) -> Place:
+        """Whose news it is."""
+        return Place(self.provider, self.credential, self.model)
+
+    def left(self, now: float) -> float:
+        """Seconds until it may be called again."""
+        return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be behind
+
+
+_decoder = msgspec.json.Decoder(News)
+
+
+class HealthSharing:
+    """One worker's part in it."""
+
+    def __init__(self, health: Health, store: Store) -> None:
+        self._health = health
+        self._store = store
+        self.listening = False  # whether news of the others arrive
+        self._me = secrets.token_hex(8)
+        self._tasks: set[asyncio.Task[None]] = set()
+        health.news = self._tell
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._keep(self._listen_forever())
+
+    async def close(self) -> None:
+        """Stop."""
+        self._health.news = None
+        while pending := [task for task in self._tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            await asyncio.wait(pending, timeout=0.5)
+
+    def _tell(self, circuit: Circuit) -> None:
+        place, cause = circuit.place, circuit.cause or ""
+        seconds = max(0.0, circuit.until - time.monotonic()) if cause else 0.0
+        news = News(self._me, place.provider, place.credential, place.model, cause, seconds, time.time())
+        self._keep(self._publish(news))
+
+    async def _publish(self, news: News) -> None:
+        link, text = self._store.link(HASH), msgspec.json.encode(news)
+        with contextlib.suppress(GatewayError, RedisReplyError):  # without the store the others find out by themselves
+            if news.cause:
+                await link.call("HSET", HASH, str(news.place), text)
+                await link.call("EXPIRE", HASH, str(FORGOTTEN_AFTER))
+            else:
+                await link.call("HDEL", HASH, str(news.place))
+            await link.call("PUBLISH", CHANNEL, text)
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _listen_forever(self) -> None:
+        while True:
+            with contextlib.suppress(redis.exceptions.RedisError, OSError, GatewayError, RedisReplyError):
+                await self._listen()
+            self.listening = False
+            await asyncio.sleep(LISTEN_AGAIN)
+
+    async def _listen(self) -> None:
+        async with self._store.channel(CHANNEL) as channel:
+            while True:
+                message = await channel.get_message(timeout=5.0)
+                if message is None:
+                    continue
+                if message["type"] == "subscribe":  # from here on nothing is missed
+                    for news in await read_news(self._store):
+                        self._hear(news)
+                    self.listening = True
+                else:
+                    for news in _understood([message["data"]]):
+                        self._hear(news)
+
+    def _hear(self, news: News) -> None:
+        if news.worker == self._me:
+            return
+        left = news.left(time.time())
+        gateway_log.debug("another worker says of %s: %s for %.0f s", news.place, news.cause or "well", left)
+        if not news.cause or left > 0:
+            self._health.heard(news.place, news.cause, left)
+
+
+async def read_news(store: Store) -> list[News]:
+    """What is open at present, by what the workers told; places whose time is over await their probe."""
+    fields = await store.link(HASH).call("HGETALL", HASH)
+    return _understood(fields.values())
+
+
+def _understood(texts: Iterable[bytes]) -> list[News]:
+    """The news among them: workers of another release may tell what this one has no word for."""
+    found = []
+    for text in texts:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(_decoder.decode(text))
+    return found

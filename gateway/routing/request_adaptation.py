@@ -1,0 +1,103 @@
+"""What happens to request fields that a target cannot honour (wire contract 1.1, field classes), on every endpoint.
+
+`fit(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
+refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch; the dropped names
+go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`, `embedding_fields` and so on:
+None means everything, and "*" among the names unknown ones. Sharp edge: a refusal counts only if no candidate can serve
+the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from gateway.errors import BadRequest
+from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Transcription
+from gateway.routing.router import Candidate
+from gateway.schemas.forbidden import header_name
+from gateway.schemas.request_fields import RequestFields
+
+R = TypeVar("R", bound=RequestFields)
+
+UNKNOWN = "*"  # in what a provider honours: fields that the wire does not know
+
+#: Where a provider says which fields it honours, by capability.
+HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingProxyType(
+    {
+        Chat: attrgetter("chat_fields"),
+        Embeddings: attrgetter("embedding_fields"),
+        Images: attrgetter("image_fields"),
+        Speech: attrgetter("speech_fields"),
+        Transcription: attrgetter("transcription_fields"),
+    }
+)
+
+
+class Fitted(Struct, Generic[R]):
+    """A request as one candidate will see it, and the names of the fields it will not."""
+
+    candidate: Candidate
+    request: R
+    dropped: tuple[str, ...]
+
+
+def fit(
+    request: R,
+    candidates: list[Candidate],
+    capability: type,
+    *,
+    unknown_params: str,
+    check: Callable[[R, Candidate], None] | None = None,
+) -> list[Fitted[R]]:
+    """The candidates that can honour the request, each with its version of it; raises when none can.
+
+    `check` raises a BadRequest for what a provider cannot do beside its fields: a format, a form of the input.
+    """
+    fitted: list[Fitted[R]] = []
+    refusal: BadRequest | None = None
+    if unknown_params == "reject":
+        request.refuse_unknown()
+    try:
+        for candidate in candidates:
+            try:
+                if check is not None:
+                    check(request, candidate)
+                fitted.append(_fit_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
+            except BadRequest as error:
+                refusal = refusal or error
+        if not fitted and refusal is not None:
+            raise refusal
+        return fitted
+    finally:
+        del refusal  # its traceback holds this frame, and so the request, until the garbage collector comes
+
+
+def _fit_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Fitted[R]:
+    unsupported = candidate.model.unsupported_params
+    if honoured is None and not unsupported and (unknown_params == "forward" or not request.extra):
+        return Fitted(candidate, request, request.dropped)
+    if honoured is not None:
+        refused = sorted(request.demands() - honoured)
+        if refused:
+            raise request.unsupported(refused[0])
+    classes = request.field_classes
+    unwanted = [
+        name for name in request.present_fields() if _is_unwanted(name, classes.get(name), honoured, unsupported)
+    ]
+    if unknown_params == "drop":
+        unwanted += request.extra
+    elif honoured is not None and UNKNOWN not in honoured:
+        unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have fields of its own
+    named = (name for name in unwanted if classes.get(name) != "hint")  # hints go silently
+    return Fitted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
+
+
+def _is_unwanted(name: str, kind: str | None, honoured: frozenset[str] | None, unsupported: frozenset[str]) -> bool:
+    if kind == "sampling" and name in unsupported:
+        return True
+    return honoured is not None and name not in honoured and kind in {"semantic", "sampling", "hint"}

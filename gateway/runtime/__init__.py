@@ -1,0 +1,1 @@
+"""Processes: the composition root, workers, the supervisor, the side port."""

@@ -1,0 +1,225 @@
+"""The composition root: builds one `Gateway` object out of settings, and is the only place that knows every part.
+
+`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application
+over it. Sharp edge: `reload` swaps the catalogue and the router whole, so calls in flight keep what they were
+admitted with, and replaced providers live on until those end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+
+from gateway.accounts.authenticator import Authenticator
+from gateway.api.routes import Application
+from gateway.catalog import Catalog
+from gateway.config.secret_watcher import SecretWatch
+from gateway.config.settings import Settings
+from gateway.http_client.upstream import Upstream
+from gateway.ids import Ids
+from gateway.inference.active_calls import Running
+from gateway.inference.event_stream import Pulse
+from gateway.inference.idempotency import Idempotency
+from gateway.inference.settlement import Settlement
+from gateway.ledger import Journal, Ledger
+from gateway.log import AccessLog, PluginLog, gateway_log
+from gateway.metrics import Metrics
+from gateway.plugins.instances import build_providers
+from gateway.plugins.loader import Plugins, load_plugins
+from gateway.plugins.provider import Provider
+from gateway.routing.circuit_registry import Health
+from gateway.routing.circuit_sync import HealthSharing
+from gateway.routing.dispatcher import Dispatcher
+from gateway.routing.router import Router
+from gateway.runtime.overload import Pressure
+from gateway.runtime.watchdog import Stall, Watchdog
+from gateway.store import Store
+
+#: Seconds that a provider replaced by a reload is kept for the calls it still serves: the longest a call may take.
+RETIRE_AFTER = 3600.0
+#: Where the built-in providers lie, each in a package or module of its own.
+BUILTIN_PACKAGE = "gateway_providers"
+
+
+class Gateway:
+    """Everything one worker serves with."""
+
+    def __init__(
+        self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes, journal: Journal | None = None
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.plugins = plugins
+        self.log = PluginLog()
+        self.ids = Ids()
+        self.metrics = Metrics()
+        self.metrics.build_info()
+        self.access_log = AccessLog(enabled=settings.log.access)
+        self.auth = Authenticator(store, pepper)
+        self.idempotency = Idempotency(store)
+        # Looked up once: a path made and forgotten with each request leaves gaps among Python's interned strings, until
+        # their table is copied into one of twice the size.
+        self.spools = settings.data_dir / "tmp"
+        self.catalog = Catalog.build(settings)
+        self.journal = journal
+        self.ledger = Ledger(store, self.catalog.groups, journal=journal)
+        if self.ledger.recovery is not None:
+            store.on_reconnect = self.ledger.recovery.reconnected
+        if journal is not None:
+            journal.store_is_whole = store.whole
+        self.upstream = Upstream()
+        self.providers: dict[str, dict[int, Provider]] = {}  # by name and number of the credential
+        self.secrets = SecretWatch(self.renew)
+        self.health = Health(self.metrics)
+        self.health_sharing = HealthSharing(self.health, store)
+        self.router = Router(self.catalog, self.providers, health=self.health)
+        self.dispatcher = Dispatcher(self.metrics, self.log)
+        self.running = Running(self.ledger, store)
+        self.pressure = Pressure(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
+        self.watchdog = Watchdog(self.pressure, self._stalled)
+        self.settlement = Settlement(self.ledger, self.metrics, plugins)
+        server = settings.server
+        self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
+        self._retired: list[Provider] = []
+        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
+
+    @classmethod
+    async def build(
+        cls,
+        settings: Settings,
+        store: Store,
+        *,
+        pepper: bytes,
+        plugins: Plugins | None = None,
+        journal: Journal | None = None,
+    ) -> Gateway:
+        """A gateway ready to serve; a plugin's `startup` hook may refuse. Without a journal the store alone counts."""
+        plugins = plugins or load_plugins(settings.plugins)
+        gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
+        await gateway._use_providers(settings)
+        plugins.call_strict("startup", gateway=gateway)
+        gateway.running.start()
+        gateway.health_sharing.start()
+        gateway.pressure.start()
+        gateway.watchdog.start()
+        gateway.secrets.start()
+        return gateway
+
+    def application(self) -> Application:
+        """What an HTTPServer serves."""
+        return Application(self)
+
+    async def reload(self, settings: Settings) -> None:
+        """Serve by new settings from the next request on; sockets, store and plugins stay as they are."""
+        catalog = Catalog.build(settings)
+        async with self._changing:
+            await self._use_providers(settings, previous=self.settings)
+            self._use(settings, catalog)
+
+    def _use(self, settings: Settings, catalog: Catalog) -> None:
+        self.settings, self.catalog = settings, catalog
+        self.pressure.max_lag, self.pressure.max_memory = settings.server.max_loop_lag, settings.server.max_memory
+        self.ledger.groups = catalog.groups
+        self.router = Router(catalog, self.providers, health=self.health)
+        gateway_log.info("configuration reloaded: %d models", len(catalog.models))
+
+    async def renew(self, names: set[str]) -> None:
+        """Make these providers anew: a file with a secret of theirs has changed."""
+        gateway_log.info("secrets changed: making %s anew", ", ".join(sorted(names)))
+        async with self._changing:
+            await self._use_providers(self.settings, previous=self.settings, stale=names)
+
+    async def _use_providers(
+        self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()
+    ) -> None:
+        """Keep the instances whose settings did not change, make the others, retire what is gone.
+
+        A `stale` one is made anew for its secret alone, so until that can be read the one that has the old serves on.
+        """
+        wanted, before = settings.providers, previous.providers if previous else {}
+        kept = {
+            name: old
+            for name, old in self.providers.items()
+            if name in wanted and before.get(name) == wanted[name] and name not in stale
+        }
+        fresh = [name for name in wanted if name not in kept]
+        made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
+        renewed = set(made.instances)
+        for name in stale:
+            if name in fresh and name in self.providers:
+                if len(made.instances.get(name, {})) < len(self.providers[name]):
+                    gateway_log.warning("provider %s goes on with the secret it had", name)
+                made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
+        self._replace({**kept, **made.instances})
+        self.watchdog.packages = _packages(self.providers)
+        self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
+        self.secrets.watch(made.files, kept={*kept, *stale})
+        self.router = Router(self.catalog, self.providers, health=self.health)
+        self.health.forgive(renewed)
+
+    def _stalled(self, stall: Stall) -> None:
+        """The loop stood still: say who held it, and hold it against them."""
+        names = [stall.provider] if stall.provider else self.watchdog.packages.get(stall.package, [])
+        for name in names:
+            self.health.provider(name).fault(time.monotonic())
+        culprit = f"by provider {', '.join(names)} " if names else ""
+        gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.place)
+        self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
+
+    def _replace(self, providers: dict[str, dict[int, Provider]]) -> None:
+        """Serve with these from now on, and retire those that are not among them."""
+        before, self.providers = self.providers, providers
+        stay = set(map(id, _instances(providers)))
+        for provider in _instances(before):
+            if id(provider) not in stay:
+                self._retired.append(provider)
+                asyncio.get_running_loop().call_later(RETIRE_AFTER, self._release, provider)
+
+    def _release(self, provider: Provider) -> None:
+        if provider in self._retired:
+            self._retired.remove(provider)
+            task = asyncio.ensure_future(self._close_provider(provider))
+            task.add_done_callback(lambda _: None)
+
+    async def _close_provider(self, provider: Provider) -> None:
+        try:
+            await provider.close()
+        except Exception as error:
+            # Third-party clean-up must not keep the rest from being closed.
+            self.log.provider_failed(provider.name, error)
+
+    async def close(self) -> None:
+        """Write the last settlements and release everything; call it after the last request has drained."""
+        await self.running.close()
+        self.watchdog.close()
+        self.pressure.close()
+        await self.secrets.close()
+        await self.health_sharing.close()
+        await self.settlement.drain()
+        await self.idempotency.drain()
+        self.access_log.flush()
+        self.plugins.call_each("shutdown", gateway=self)
+        for provider in [*_instances(self.providers), *self._retired]:
+            await self._close_provider(provider)
+        await self.upstream.close()
+        if self.ledger.recovery is not None:
+            await self.ledger.recovery.close()
+        await self.store.close()
+        if self.journal is not None:
+            self.journal.close()
+
+
+def _instances(providers: Mapping[str, Mapping[int, Provider]]) -> list[Provider]:
+    return [provider for instances in providers.values() for provider in instances.values()]
+
+
+def _packages(providers: Mapping[str, Mapping[int, Provider]]) -> dict[str, list[str]]:
+    """The packages that providers' code lies in, and the names of the providers that each serves."""
+    found: dict[str, list[str]] = {}
+    for name, instances in providers.items():
+        for provider in list(instances.values())[:1]:
+            steps = type(provider).__module__.split(".")
+            depth = 2 if steps[0] == BUILTIN_PACKAGE else 1
+            found.setdefault(".".join(steps[:depth]), []).append(name)
+    return found

@@ -1,0 +1,81 @@
+"""The side port: `/metrics`, `/healthz` and `/readyz`, answered by the supervisor whatever the workers do.
+
+Health says booleans only: no addresses, versions or counts for whoever finds the port.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+if TYPE_CHECKING:
+    from gateway.runtime.supervisor import Supervisor
+
+
+class SideHandler(RequestHandler):
+    """A handler of the side port."""
+
+    def initialize(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
+class MetricsHandler(SideHandler):
+    """Prometheus text or OpenMetrics, as the scraper asks."""
+
+    async def get(self) -> None:
+        body, content_type = await self.supervisor.metrics_text(self.request.headers.get("Accept", ""))
+        self.set_header("Content-Type", content_type)
+        self.finish(body)
+
+
+class HealthHandler(SideHandler):
+    """The process lives."""
+
+    def get(self) -> None:
+        self.finish({"live": True})
+
+
+class ReadyHandler(SideHandler):
+    """Store reachable, a worker serving, not draining: 200, else 503."""
+
+    async def get(self) -> None:
+        ready = await self.supervisor.is_ready()
+        if not all(ready.values()):
+            self.set_status(503)
+        self.finish({"ready": all(ready.values()), **ready})
+
+
+class SidePort:
+    """The HTTP server of the side port."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        arguments = {"supervisor": supervisor}
+        application = Application(
+            [
+                ("/metrics", MetricsHandler, arguments),
+                ("/healthz", HealthHandler, arguments),
+                ("/readyz", ReadyHandler, arguments),
+            ],
+            log_function=lambda handler: None,
+        )
+        self._server = HTTPServer(application, idle_connection_timeout=65.0, body_timeout=10.0, max_body_size=65_536)
+        self.address: tuple[str, int] = ("", 0)
+
+    async def start(self, sock: socket.socket) -> None:
+        """Serve on a bound socket."""
+        sock.listen(128)
+        self.address = sock.getsockname()[:2]
+        self._server.add_socket(sock)
+
+    async def close(self) -> None:
+        """Stop serving."""
+        self._server.stop()
+        await self._server.close_all_connections()

@@ -1,0 +1,329 @@
+"""The process `gateway serve` is: it owns the sockets, the store, the side port and the workers, and serves no request.
+
+It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so
+connections that queued there wait for the new one instead of failing. SIGTERM and SIGINT drain, a second one cuts the
+drain short; SIGHUP reloads. Sharp edge: if this process is killed outright, its workers drain by themselves, the
+embedded store ends at once, and what they settle meanwhile waits in their journals for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+
+import msgspec
+
+from gateway.accounts.authenticator import PepperFault, pepper_of
+from gateway.config.configuration import Configuration
+from gateway.config.secret import SecretFault
+from gateway.config.settings import Settings, SettingsFault
+from gateway.errors import StoreUnavailable
+from gateway.log import configure, gateway_log
+from gateway.metrics import Metrics, Totals, decode_delta
+from gateway.runtime.demo import announce
+from gateway.runtime.side_port import SidePort
+from gateway.runtime.sockets import bind_all
+from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
+from gateway.runtime.worker_process import Life, WorkerProcess
+from gateway.runtime.worker_recovery import Salvage
+from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault
+from gateway.store.link import ServerIdentity
+
+GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
+READY_WITHIN = 60.0  # seconds a worker may take to its first request
+BIND_WITHIN = 1.0  # seconds for the workers of a supervisor that was killed to let go of the port
+
+
+class StartFault(Exception):
+    """The gateway cannot start; one line for the operator."""
+
+
+class Supervisor:
+    """The life of one gateway."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.settings = configuration.settings()
+        self.draining = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.totals = Totals()
+        self.metrics = Metrics()
+        self.metrics.build_info()
+        self.workers: list[WorkerProcess] = []
+        self.embedded: EmbeddedServer | None = None
+        self.store: Store | None = None
+        self.store_url = self.settings.store.url
+        self.side: SidePort | None = None
+        self.salvage: Salvage | None = None
+        self.fault: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until a signal says stop; raises what kept it from starting."""
+        self._heed_signals()
+        starting = asyncio.create_task(self._start())
+        stopping = asyncio.create_task(self.draining.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                await stopping
+            await self._drain()
+        finally:
+            tasks = {starting, stopping, *self._tasks}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._release()
+        if self.fault is not None:
+            raise self.fault
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        # Without a file there is nothing to reload: then SIGHUP means what it says, the terminal of a demo is gone.
+        loop.add_signal_handler(signal.SIGHUP, self.reload if self.configuration.file else self.stop)
+
+    def stop(self) -> None:
+        """Drain; said twice, do not wait for running requests."""
+        if self.draining.is_set():
+            self.hurry.set()
+        self.draining.set()
+
+    # Starting --------------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        pepper = pepper_of(self.settings)
+        server, metrics = self.settings.server, self.settings.metrics
+        sockets = await _bind(server.host, server.port, server.workers)
+        self.side = SidePort(self)
+        await self.side.start((await _bind(metrics.host, metrics.port, 1))[0])
+        self.store = await self._open_store()
+        self.salvage = Salvage(self.store, self.settings.data_dir / "journal")
+        self._keep(self.salvage.run())
+        self.workers = [self._worker(number, sock, pepper) for number, sock in enumerate(sockets)]
+        for worker in self.workers:
+            self._keep(worker.keep_alive())
+        await self._await_ready()
+        host, port = sockets[0].getsockname()[:2]
+        gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
+        if self.settings.demo:
+            await announce(self.store, pepper, base_url=f"http://{host}:{port}/v1")
+
+    async def _open_store(self) -> Store:
+        if not self.store_url:
+            self.embedded = EmbeddedServer(self.settings.data_dir)
+            await self.embedded.start()
+            self.store_url = f"unix://{self.embedded.socket}"
+            self._keep(self.embedded.watch(self._store_event))
+        store = await Store.open(self.store_url, timeout=self.settings.store.timeout, required=False)
+        store.on_reconnect = self._reconnected
+        self._keep(self._look_at(store))
+        return store
+
+    async def _look_at(self, store: Store) -> None:
+        """Say what is wrong with the store's own configuration, as soon as it answers."""
+        told = False
+        while True:
+            try:
+                for warning in await store.warnings():
+                    gateway_log.warning("%s", warning)
+            except StoreUnavailable as error:
+                if not told:
+                    gateway_log.error("the store does not answer; requests get 503 until it does: %s", error.detail)
+                told = True
+            else:
+                break
+            await asyncio.sleep(1.0)
+        if told:
+            self._store_is_back()
+
+    def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        if self.salvage is not None:
+            self.salvage.reconnected(before, now)
+        self._store_is_back()
+
+    def _store_is_back(self) -> None:
+        gateway_log.info("the store answers")
+        if self.salvage is not None:
+            self.salvage.look()
+
+    def _store_event(self, event: StoreEvent) -> None:
+        gateway_log.log(logging.WARNING if event.kind == "restarted" else logging.ERROR, "%s", event.detail)
+        if event.kind == "restarted":
+            self.metrics.inc("gateway_store_restarts")
+
+    def _worker(self, number: int, sock: socket.socket, pepper: bytes) -> WorkerProcess:
+        return WorkerProcess(
+            WorkerSpec(number=number, listen_fd=-1, channel_fd=-1, store_url=self.store_url),
+            sock,
+            brief=lambda: Briefing(pepper, self.configuration),
+            on_counts=self._counted,
+            on_end=self._worker_ended,
+        )
+
+    async def _await_ready(self) -> None:
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                served = await asyncio.gather(*(worker.first_try() for worker in self.workers))
+        except TimeoutError:
+            raise StartFault("no worker became ready in time; the log above says why") from None
+        if not any(served):
+            raise StartFault("no worker could start; the log above says why")
+
+    def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Run something beside all else; if it fails, a supervisor that is half there must not go on."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            gateway_log.critical("the supervisor failed; stopping", exc_info=fault)
+            self.fault = fault
+            self.draining.set()
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Read the configuration anew; if it is sound, every worker takes it."""
+        try:
+            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
+            settings = configuration.settings()
+        except SettingsFault as fault:
+            for line in str(fault).splitlines():
+                gateway_log.error("reload refused, the old configuration stays: %s", line)
+            return
+        for name in _fixed(self.settings, settings):
+            gateway_log.warning("%s has changed, which takes a restart", name)
+        self.configuration, self.settings = configuration, settings
+        payload = msgspec.msgpack.encode(configuration)
+        for worker in self.workers:
+            worker.send("reload", payload)
+
+    def _counted(self, life: Life, payload: bytes) -> None:
+        self.totals.merge(decode_delta(payload), source=life.source)
+
+    def _worker_ended(self, life: Life) -> None:
+        self.totals.forget(life.source)
+        if self.salvage is not None:
+            self.salvage.look()
+        if not self.draining.is_set():
+            self.metrics.inc("gateway_worker_restarts")
+
+    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
+        """Everything counted up to now, by all workers."""
+        await asyncio.gather(*(worker.report() for worker in self.workers))
+        self.metrics.set("gateway_workers", (), sum(worker.ready for worker in self.workers))
+        delta = self.metrics.drain()
+        if delta is not None:
+            self.totals.merge(delta, source="supervisor")
+        return self.totals.text(accept)
+
+    async def is_ready(self) -> dict[str, bool]:
+        """What readiness consists of."""
+        store = False
+        if self.store is not None:
+            try:
+                await self.store.ping()
+                store = True
+            except StoreUnavailable:
+                store = False
+        return {
+            "store": store,
+            "workers": any(worker.ready for worker in self.workers),
+            "accepting": not self.draining.is_set(),
+        }
+
+    # Stopping --------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        gateway_log.info("draining: no new connections, running requests finish")
+        for worker in self.workers:
+            worker.stop_accepting()
+        within = self.settings.server.drain_timeout + GRACE
+        ending = asyncio.create_task(self._stop_workers(within))
+        hurry = asyncio.create_task(self.hurry.wait())
+        await asyncio.wait([ending, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not ending.done():
+            gateway_log.warning("told twice to stop: cutting what still runs")
+            ending.cancel()
+            for worker in self.workers:
+                worker.send("hurry")
+            await self._stop_workers(GRACE)
+
+    async def _stop_workers(self, within: float) -> None:
+        await asyncio.gather(*(worker.stop(within) for worker in self.workers))
+
+    async def _release(self) -> None:
+        for worker in self.workers:
+            await worker.stop(0.0)
+        if self.side is not None:
+            await self.side.close()
+        if self.salvage is not None:
+            await self.salvage.close()
+        if self.store is not None:
+            await self.store.close()
+        if self.embedded is not None:
+            await self.embedded.stop()
+        if self.store is not None:
+            gateway_log.info("stopped")
+
+
+def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
+    """Run a gateway until it is told to stop; the process's exit code."""
+    configure(settings.log.level)
+    try:
+        if config_path is None:
+            configuration = Configuration.of_demo(settings.data_dir)
+        else:
+            configuration = Configuration.read(config_path, demo=demo)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_supervise(configuration))
+    except (StartFault, SettingsFault, StoreFault, StoreUnavailable, PepperFault, SecretFault) as fault:
+        return _refuse(str(fault))
+    except OSError as fault:
+        return _refuse(f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror or str(fault))
+    return 0
+
+
+async def _supervise(configuration: Configuration) -> None:
+    await Supervisor(configuration).run()
+
+
+def _refuse(reason: str) -> int:
+    print(f"gateway: {reason}", file=sys.stderr)  # noqa: T201 - the one line the operator needs
+    return 1
+
+
+async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
+    deadline = asyncio.get_running_loop().time() + BIND_WITHIN
+    while True:
+        try:
+            return bind_all(host, port, count)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
+def _fixed(before: Settings, now: Settings) -> list[str]:
+    """What differs and is only read at start, by its key."""
+    sections = ("metrics", "store", "plugins", "log")
+    changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
+    at_start = [
+        "host", "port", "workers", "header_timeout", "idle_timeout", "body_timeout", "write_timeout",
+        "max_header_bytes", "keepalive_comment", "commit_after",
+    ]  # fmt: skip
+    return changed + [
+        f"server.{name}" for name in at_start if getattr(before.server, name) != getattr(now.server, name)
+    ]

@@ -1,0 +1,250 @@
+"""One serving process: `python -m gateway.runtime.worker SPEC`, started and watched by the supervisor.
+
+It is briefed over its channel, builds a `Gateway`, serves on the listening socket it inherited, and reports its counts.
+SIGTERM drains it, and just so the end of the channel: a worker never outlives the process that would restart its
+peers. Sharp edge: SIGINT and SIGHUP are not for workers and do nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import NoReturn
+
+import msgspec
+
+from gateway import log
+from gateway.api.protocol_errors import ProtocolErrors
+from gateway.config.configuration import Configuration
+from gateway.config.settings import Settings, SettingsFault
+from gateway.errors import Draining
+from gateway.http_server.server import HTTPServer, ServerLimits
+from gateway.ledger import Journal
+from gateway.log import gateway_log
+from gateway.metrics import encode_delta
+from gateway.plugins.loader import PluginRefused
+from gateway.runtime.gateway import Gateway
+from gateway.runtime.ipc import Channel, Message
+from gateway.store import Store, StoreFault
+
+REPORT_EVERY = 1.0  # seconds between reports of counts
+REPORTED_AT_ONCE = 100  # tallies, of which each model asked has one: 7 µs each, in which no call is served
+CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
+SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
+ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
+
+
+class WorkerSpec(msgspec.Struct):
+    """What a worker is told on its command line: nothing that must stay secret."""
+
+    number: int
+    listen_fd: int
+    channel_fd: int
+    store_url: str
+
+
+class Briefing(msgspec.Struct, array_like=True):
+    """What a worker is told first over its channel."""
+
+    pepper: bytes
+    configuration: Configuration
+
+
+class Worker:
+    """The life of one worker."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.draining = asyncio.Event()
+        self.hurry = asyncio.Event()  # drain no longer: cut what still runs
+        self.gateway: Gateway | None = None
+        self.channel: Channel | None = None
+        self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
+        self._built = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()  # what messages asked for
+        self._one_reload = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve until told to stop."""
+        self._heed_signals()
+        listener, channel = (socket.socket(fileno=fd) for fd in (self.spec.listen_fd, self.spec.channel_fd))
+        for sock in (listener, channel):
+            sock.set_inheritable(False)  # what a plugin starts must not hold our port open
+        self.channel = await Channel.open(channel, self._receive, self._supervisor_gone)
+        briefing = await self._briefing
+        if briefing is None:
+            return
+        settings = briefing.configuration.settings()
+        log.configure(settings.log.level)
+        self.gateway = await self._build(settings, briefing.pepper)
+        self._built.set()
+        await self._serve(self.gateway, listener)
+        await self._report()
+        self.channel.close()
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._drain_soon)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda: None)  # the supervisor decides what they mean
+
+    async def _build(self, settings: Settings, pepper: bytes) -> Gateway:
+        store = await Store.open(self.spec.store_url, timeout=settings.store.timeout, required=False)
+        journal = Journal(settings.data_dir / "journal")
+        return await Gateway.build(settings, store, pepper=pepper, journal=journal)
+
+    async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
+        server = HTTPServer(
+            gateway.application(), server_limits(gateway.settings), on_protocol_error=ProtocolErrors(gateway)
+        )
+        await server.start(listener)
+        # What exists now lives as long as the process: the collector need not walk it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        self._tell("ready")
+        reporting = asyncio.create_task(self._report_forever())
+        await self.draining.wait()
+        await self._drain(gateway, server)
+        reporting.cancel()
+
+    # Ending ----------------------------------------------------------------------------------------------------------
+
+    async def _drain(self, gateway: Gateway, server: HTTPServer) -> None:
+        """Let running requests finish, for as long as the settings allow; cut the rest, settle everything."""
+        server.close_listener()
+        self._tell("leaving")
+        finished = asyncio.create_task(server.drain(gateway.settings.server.drain_timeout + CUT_WITHIN))
+        hurry = asyncio.create_task(self.hurry.wait())
+        await asyncio.wait(
+            {finished, hurry}, timeout=gateway.settings.server.drain_timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        hurry.cancel()
+        if not finished.done():
+            cut = gateway.running.cut_all(Draining())
+            gateway_log.warning("draining ends with %d requests cut, %d connections open", cut, server.connections)
+            await asyncio.wait({finished}, timeout=CUT_WITHIN)
+            await server.drain(0.0)
+        await finished
+        if not await gateway.running.all_settled(SETTLE_WITHIN):
+            gateway.running.cut_all(Draining())  # those whose client left, but whose upstream is read on
+            await gateway.running.all_settled(SETTLE_WITHIN)
+        await gateway.close()
+
+    def _drain_soon(self) -> None:
+        self.draining.set()
+        if not self._briefing.done():
+            self._briefing.set_result(None)
+
+    def _supervisor_gone(self) -> None:
+        if self.draining.is_set():
+            return
+        gateway_log.error("the supervisor is gone: draining")
+        self._drain_soon()
+        patience = self.gateway.settings.server.drain_timeout if self.gateway is not None else 0.0
+        # Nobody is left to kill a worker that hangs, in a plugin's shutdown for instance.
+        asyncio.get_running_loop().call_later(patience + CUT_WITHIN + 2 * SETTLE_WITHIN + ORPHAN_GRACE, _give_up)
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _receive(self, message: Message) -> None:
+        if message.name == "briefing" and not self._briefing.done():
+            self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=Briefing))
+        elif message.name == "reload":
+            self._start(self._reload(message.payload))
+        elif message.name == "report":
+            self._start(self._answer_report(message.payload))
+        elif message.name == "hurry":
+            self.hurry.set()
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload(self, payload: bytes) -> None:
+        await self._built.wait()
+        assert self.gateway is not None
+        async with self._one_reload:
+            try:
+                await self.gateway.reload(msgspec.msgpack.decode(payload, type=Configuration).settings())
+            except Exception as error:
+                # Providers of third parties are made anew in there: whatever they do, this worker serves on as it was.
+                gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
+
+    def _tell(self, name: str, payload: bytes = b"") -> None:
+        if self.channel is not None:
+            self.channel.send(name, payload)
+
+    async def _report_forever(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            await self._report()
+
+    async def _answer_report(self, payload: bytes) -> None:
+        await self._report()
+        self._tell("reported", payload)
+
+    async def _report(self) -> None:
+        """Tell what was counted until now."""
+        if self.gateway is None:
+            return
+        metrics = self.gateway.metrics
+        for _ in range(metrics.tallied // REPORTED_AT_ONCE + 1):
+            delta = metrics.drain(REPORTED_AT_ONCE)
+            if delta is not None:
+                self._tell("counts", encode_delta(delta))
+            await asyncio.sleep(0)
+
+
+def _give_up() -> NoReturn:
+    gateway_log.error("draining does not end; giving up")
+    os._exit(1)
+
+
+def server_limits(settings: Settings) -> ServerLimits:
+    """The transport's limits from the settings."""
+    server = settings.server
+    return ServerLimits(
+        max_header_bytes=server.max_header_bytes,
+        max_body_bytes=server.max_json_body,
+        header_timeout=server.header_timeout,
+        idle_timeout=server.idle_timeout,
+        body_idle_timeout=server.body_timeout,
+        write_timeout=server.write_timeout,
+    )
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed (−15 % CPU per request), else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def main(argv: list[str]) -> int:
+    """Entry of the worker process."""
+    spec = msgspec.json.decode(argv[0], type=WorkerSpec)
+    log.configure()
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run(spec))
+    except (SettingsFault, StoreFault, PluginRefused, OSError) as fault:
+        gateway_log.error("worker %d cannot serve: %s", spec.number, fault)
+        return 1
+    return 0
+
+
+async def _run(spec: WorkerSpec) -> None:
+    await Worker(spec).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

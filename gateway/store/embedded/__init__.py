@@ -1,0 +1,1 @@
+"""The embedded store server: its binary, data folder and process."""

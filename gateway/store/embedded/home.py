@@ -1,0 +1,135 @@
+"""The embedded server's folder, `data_dir/store`, and what is written beside its data.
+
+`owner.lock` is held by the gateway that owns the server, `server.lock` by the server itself, `users.lock` (shared) by
+commands attached to somebody else's server. `version` is the server that wrote the data, `socket` where it listens:
+beside the data, or in a short private folder when the path would pass the 108 bytes a unix socket may have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+from gateway.store.embedded.file_lock import FileLock
+from gateway.store.embedded.version import ServerVersion
+from gateway.store.fault import StoreFault
+
+LONGEST_SOCKET = 100  # bytes; Linux takes 107 and macOS 103
+LOG_LIMIT = 1 << 20  # bytes; a larger log is put aside at the next start
+
+
+class ServerHome:
+    """Paths, locks and notes of one data folder."""
+
+    def __init__(self, data_dir: str | Path) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.root = self.data_dir / "store"
+        self.log = self.root / "server.log"
+        self.pid_file = self.root / "server.pid"
+        self.owner = FileLock(self.root / "owner.lock")
+        self.server = FileLock(self.root / "server.lock")
+        self.users = FileLock(self.root / "users.lock")
+        self._version = self.root / "version"
+        self._socket = self.root / "socket"
+
+    def prepare(self) -> None:
+        """Make the folder, private to this user."""
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, exist_ok=True)
+            self.root.chmod(0o700)
+            if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+                self.log.replace(self.log.with_suffix(".log.1"))
+        except OSError as error:
+            raise StoreFault(f"store.data_dir {self.data_dir}: {error.strerror}") from None
+
+    def written_by(self) -> ServerVersion | None:
+        """The server whose data lies here."""
+        return ServerVersion.parse(self._version.read_text()) if self._version.exists() else None
+
+    def write_version(self, version: ServerVersion) -> None:
+        """Remember who is about to write, before it can."""
+        _write(self._version, f"{version}\n")
+
+    def choose_socket(self) -> Path:
+        """Pick the socket's path, write it down and clear what a dead server left there."""
+        path = self.root / "valkey.sock"
+        if len(os.fsencode(path)) > LONGEST_SOCKET:
+            path = self._short_folder() / "valkey.sock"
+        _write(self._socket, f"{path}\n")
+        path.unlink(missing_ok=True)
+        self.pid_file.unlink(missing_ok=True)
+        return path
+
+    def recorded_socket(self) -> Path | None:
+        """Where the last server listened."""
+        return Path(self._socket.read_text().strip()) if self._socket.exists() else None
+
+    def sync(self) -> None:
+        """Have the disk take at once what the server has written; it does so by itself once a second."""
+        for path in self.root.glob("appendonlydir/*.aof"):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # replaced by a rewritten one, which the server has synced
+                continue
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def server_pid(self) -> int | None:
+        """The process that the server's own file names, if it still runs."""
+        try:
+            pid = int(self.pid_file.read_text())
+            os.kill(pid, 0)
+            cwd = Path(f"/proc/{pid}/cwd")  # where there is /proc, it shows a number that was given away anew
+            return pid if not cwd.exists() or cwd.samefile(self.root) else None
+        except (OSError, ValueError):
+            return None
+
+    def last_words(self) -> str:
+        """The last line of the server's log."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            return "no log"
+        return next((line for line in reversed(lines) if line.strip()), "an empty log")
+
+    def _short_folder(self) -> Path:
+        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
+        folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"gateway-{os.geteuid()}-{name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        # The parent may be a shared /tmp: somebody else's folder or link by this name would get our socket.
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise StoreFault(f"{folder} is not a private folder of this user; remove it")
+        if len(os.fsencode(folder)) > LONGEST_SOCKET - 12:
+            raise StoreFault(f"store.data_dir {self.data_dir}: the path is too long for a unix socket, so is {folder}")
+        return folder
+
+
+def ask(path: Path | None, command: str, timeout: float = 1.0) -> str:
+    """One inline command to the server at a socket; its first line, or nothing when nobody answers."""
+    if path is None:
+        return ""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(timeout)
+        try:
+            peer.connect(str(path))
+            peer.sendall(f"{command}\r\n".encode())
+            return peer.recv(4096).decode(errors="replace").partition("\r\n")[0]
+        except OSError:
+            return ""
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and path.read_text() == text:
+        return
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(text)
+    fresh.chmod(0o600)
+    fresh.replace(path)

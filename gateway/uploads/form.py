@@ -1,0 +1,195 @@
+"""A multipart/form-data body, read as it arrives: short texts into memory, the one file into a spool.
+
+::
+
+    reader = FormReader(content_type, spool, file="file")
+    reader.feed(data)            # for each piece; BadRequest at the first fault
+    form = reader.finish()       # the form is whole, or BadRequest
+
+Parts may come in any order. What makes two forms the same, whatever boundary they were sent with, is `digest`. Sharp
+edge: a field's name is the caller's own text; nothing here says that it means anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import struct
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from gateway.errors import BadRequest, InvalidValue, OutOfRange, UnsupportedContentType
+from gateway.schemas.forbidden import header_name
+
+if TYPE_CHECKING:
+    from gateway.uploads.spool import Spool
+
+MEDIA_TYPE = "multipart/form-data"
+MAX_PARTS = 64
+MAX_TEXT = 65_536  # bytes of one text field
+MAX_ROOMY = 1 << 20  # of one that may hold a sound as a data URL
+MAX_TEXTS = 5 << 20  # of all of them
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_LENGTHS = struct.Struct("!QQ")
+_PLAIN = frozenset({"", "7bit", "8bit", "binary"})  # transfer encodings that change nothing
+_silent = logging.Logger("form", level=logging.CRITICAL + 1)  # the parser would log every malformed form
+
+
+class Form(Struct, frozen=True):
+    """A whole form; `filename` is None where no file came."""
+
+    texts: list[tuple[str, str]]  # name and value, in the order they came
+    filename: str | None = None
+    content_type: str = ""  # of the file's part, as sent
+    digest: str = ""
+
+
+class FormReader:
+    """Reads one form; `roomy` names fields that may be longer than others."""
+
+    def __init__(self, content_type: str, spool: Spool, *, file: str, roomy: Collection[str] = ()) -> None:
+        boundary = _boundary(content_type)
+        self._spool = spool
+        self._file = file
+        self._roomy = roomy
+        self._parser = _parser(boundary, self)
+        self._texts: list[tuple[str, str]] = []
+        self._left = MAX_TEXTS
+        self._parts = 0
+        self._filename: str | None = None
+        self._content_type = ""
+        self._ended = False
+        self._hash = hashlib.sha256()
+        # Of the part under way:
+        self._headers: dict[str, str] = {}
+        self._header_name = self._header_value = b""
+        self._name = ""
+        self._value: bytearray | None = None  # of a text; None while the file comes
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the body."""
+        try:
+            self._parser.write(data)
+        except FormParserError:
+            raise BadRequest("The request body is not valid multipart/form-data.") from None
+
+    def finish(self) -> Form:
+        """The form, once its last byte was fed."""
+        self.close()
+        if not self._ended:
+            raise BadRequest("The request body is truncated: the form has no end.")
+        return Form(self._texts, self._filename, self._content_type, self._hash.hexdigest())
+
+    def close(self) -> None:
+        """Read no more; else the parser and this reader hold each other, and the spool, until the collector comes."""
+        self._parser.callbacks = {}
+
+    # What the parser calls -------------------------------------------------------------------------------------------
+
+    def on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise BadRequest(f"The form has more than {MAX_PARTS} parts.")
+        self._headers.clear()
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header_name += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def on_header_end(self) -> None:
+        if _CONTROL.search(self._header_value):
+            raise BadRequest("A part of the form has a control character in its head.")
+        self._headers[self._header_name.decode("latin-1").lower()] = self._header_value.decode("latin-1")
+        self._header_name = self._header_value = b""
+
+    def on_headers_finished(self) -> None:
+        kind, options = parse_options_header(self._headers.get("content-disposition"))
+        if kind != b"form-data" or b"name" not in options:
+            raise BadRequest("A part of the form has no name.")
+        self._name, self._size = _text(options[b"name"]), 0
+        if self._headers.get("content-transfer-encoding", "").strip().lower() not in _PLAIN:
+            raise self._fault("a transfer encoding is not supported.")
+        if self._name != self._file:
+            self._value = bytearray()
+            return
+        if self._filename is not None:
+            raise self._fault("the form holds more than one file.")
+        self._value = None
+        self._filename = _text(options.get(b"filename", b""))
+        self._content_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        piece = memoryview(data)[start:end]
+        self._size += len(piece)
+        self._hash.update(piece)
+        if self._value is None:
+            self._spool.write(piece)
+            return
+        limit = MAX_ROOMY if self._name.partition("[")[0] in self._roomy else MAX_TEXT
+        if self._size > limit:
+            shown = header_name(self._name)
+            raise OutOfRange(
+                f"Invalid '{shown}': string too long. Expected at most {limit} bytes.",
+                code="string_above_max_length",
+                param=shown,
+            )
+        self._left -= len(piece)
+        if self._left < 0:
+            raise BadRequest(f"The form holds more than {MAX_TEXTS} bytes of text.")
+        self._value += piece
+
+    def on_part_end(self) -> None:
+        # Content first, then what it was, then both lengths: read from its end, the whole has one meaning only.
+        label = f"{self._name}\0{self._filename if self._value is None else ''}".encode("utf-8", "surrogatepass")
+        self._hash.update(label)
+        self._hash.update(_LENGTHS.pack(self._size, len(label)))
+        if self._value is None:
+            return
+        try:
+            self._texts.append((self._name, self._value.decode()))
+        except UnicodeDecodeError:
+            raise self._fault("it is not valid UTF-8.") from None
+
+    def on_end(self) -> None:
+        self._ended = True
+
+    def _fault(self, cause: str) -> InvalidValue:
+        shown = header_name(self._name)
+        return InvalidValue(f"Invalid '{shown}': {cause}", param=shown)
+
+
+def is_form(content_type: str | None) -> bool:
+    """Whether a Content-Type header names a form with a file."""
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == MEDIA_TYPE
+
+
+def _boundary(content_type: str) -> bytes:
+    if not is_form(content_type):
+        raise UnsupportedContentType(f"Content-Type must be {MEDIA_TYPE}")
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    if not re.fullmatch(rb"[ -~]{0,69}[!-~]", boundary):
+        raise BadRequest("The Content-Type has no valid boundary.")
+    return boundary
+
+
+def _parser(boundary: bytes, reader: FormReader) -> MultipartParser:
+    names = (
+        "part_begin", "part_data", "part_end", "header_field", "header_value", "header_end", "headers_finished", "end",
+    )  # fmt: skip
+    callbacks: Any = {f"on_{name}": getattr(reader, f"on_{name}") for name in names}
+    parser = MultipartParser(boundary, callbacks)
+    parser.logger = _silent
+    return parser
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,25 @@
+"""A sound that is the body of an answer, passed on as it comes; what comes in its place is an error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from gateway import Answer, SpeechChunk
+from gateway.errors import UpstreamInvalidResponse
+from gateway.plugins.upstream_errors import error_of_answer
+
+
+async def sound_of(answer: Answer, hidden: Sequence[str] = ()) -> AsyncIterator[SpeechChunk]:
+    """The bytes; raises for a document, and for no bytes at all."""
+    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        error = error_of_answer(500, {}, await answer.read(), hidden)
+        raise UpstreamInvalidResponse(detail=f"a document instead of a sound: {error.detail}")
+    if media_type.startswith("text/"):
+        raise UpstreamInvalidResponse(detail=f"{media_type} instead of a sound")
+    spoke = False
+    while piece := await answer.read_chunk():
+        spoke = True
+        yield SpeechChunk(piece)
+    if not spoke:
+        raise UpstreamInvalidResponse(detail="no sound")

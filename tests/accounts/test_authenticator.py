@@ -1,0 +1,183 @@
+"""Who calls: the shape of credentials, the pepper, what is remembered and what never is."""
+
+import asyncio
+import hmac
+import stat
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway import errors
+from gateway.accounts.authenticator import (
+    ApiKey,
+    Authenticator,
+    Fingerprint,
+    PepperFault,
+    bearer,
+    derive,
+    load_pepper,
+    read_pepper,
+)
+
+PEPPER = b"0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "credential"),
+    [
+        ("Bearer sk-abc", None, "sk-abc"),
+        ("bearer sk-abc", None, "sk-abc"),
+        ("BEARER    sk-abc ", None, "sk-abc"),
+        ("Bearer sk-" + "x" * 509, None, "sk-" + "x" * 509),
+        (None, "sk-abc", "sk-abc"),
+        ("Bearer sk-abc", "sk-other", "sk-abc"),
+        (None, None, None),
+        ("", None, None),
+        ("", "sk-abc", None),
+        ("Bearer", None, None),
+        ("Bearersk-abc", None, None),
+        ("Bearer sk-", None, None),
+        ("Bearer sk-" + "x" * 510, None, None),
+        ("Bearer sk-a b", None, None),
+        ("Bearer sk-a\tb", None, None),
+        ("Bearer\tsk-abc", None, None),
+        ("Bearer sk-caf\xe9", None, None),
+        ("Bearer sk-abc\n", None, None),
+        ("Bearer SK-abc", None, None),
+        ("Basic sk-abc", None, None),
+        ("sk-abc", None, None),
+        (None, "abc", None),
+    ],
+)
+def test_credential_is_read_from_the_headers(authorization, api_key, credential):
+    assert bearer(authorization, api_key) == credential
+
+
+@pytest.mark.parametrize("credential", [None, "", "abc", "sk-", "sk-with space", "sk-unknown", "sk-\ud800"])
+async def test_missing_malformed_and_unknown_credentials_are_one_error(world, credential):
+    async with world() as w:
+        await w.caller()
+        with pytest.raises(errors.InvalidApiKey) as refused:
+            await w.auth.authenticate(credential)
+        assert refused.value.message == "Missing or invalid API key"
+        assert w.auth.cached(w.auth.fingerprint(credential)) is None
+
+
+async def test_key_is_known_by_its_fingerprint_and_then_from_memory(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        new = await w.keys.create("acme")
+        assert w.auth.cached(w.auth.fingerprint(new.text)) is None
+        key = await w.auth.authenticate(new.text)
+        assert key == ApiKey("acme", new.id)
+        assert w.auth.cached(w.auth.fingerprint(new.text)) == key
+        await w.store.close()
+        assert await w.auth.authenticate(new.text) == key
+
+
+async def test_memory_is_bounded_and_holds_no_credential(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        auth = Authenticator(w.store, PEPPER, cache_size=2)
+        texts = [(await w.keys.create("acme")).text for _ in range(3)]
+        for text in texts:
+            await auth.authenticate(text)
+        assert [auth.cached(auth.fingerprint(text)) is not None for text in texts] == [False, True, True]
+        assert not any(text in repr(vars(auth)) for text in texts)
+
+
+async def test_wrong_pepper_makes_every_key_invalid(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        text = (await w.keys.create("acme")).text
+        with pytest.raises(errors.InvalidApiKey):
+            await Authenticator(w.store, b"another pepper of enough bytes").authenticate(text)
+
+
+async def test_confirm_tells_what_the_key_may_do_now(world):
+    async with world() as w:
+        key = await w.caller(group="gold", models=["m", "n"])
+        await w.accounts.allow("acme", ["m", "x"])
+        await w.accounts.deny("acme", ["n"])
+        before = await w.dump()
+        view = await w.auth.confirm(key)
+        assert await w.dump() == before
+        assert (view.key, view.group, view.models) == (key, "gold", frozenset({"m", "n"}))
+        assert (view.allowed, view.denied) == (frozenset({"m", "x"}), frozenset({"n"}))
+        gold = frozenset({"gold"})
+        assert view.permits("m", frozenset())
+        assert not view.permits("n", gold)
+        assert not view.permits("x", gold)
+        plain = await w.auth.confirm(await w.caller())
+        assert plain.models is None
+        assert plain.permits("y", gold)
+        assert not plain.permits("y", frozenset({"default"}))
+
+
+async def test_confirm_refuses_as_soon_as_the_key_or_its_account_is_ended(world):
+    async with world() as w:
+        key, expired = await w.caller(), await w.caller()
+        await w.accounts.disable("acme")
+        with pytest.raises(errors.InsufficientPermissions):
+            await w.auth.confirm(key)
+        await w.accounts.enable("acme")
+        await w.auth.confirm(key)
+        await w.keys.revoke(key.id)
+        await w.store.client.hset(f"{{a:acme}}:k:{expired.id}", "exp", int(datetime.now(UTC).timestamp()))
+        for ended in (key, expired, ApiKey("nobody", "key_x"), ApiKey("acme", "key_x")):
+            with pytest.raises(errors.InvalidApiKey):
+                await w.auth.confirm(ended)
+
+
+async def test_confirm_and_admit_agree_on_every_permission(world):
+    async with world() as w:
+        plain, picky = await w.caller(), await w.caller(models=["m", "o"])
+        await w.accounts.allow("acme", ["m"])
+        await w.accounts.deny("acme", ["n"])
+        for key in (plain, picky):
+            view = await w.auth.confirm(key)
+            for model in ("m", "n", "o", "p"):
+                for groups in (frozenset(), frozenset({"default"})):
+                    try:
+                        await w.admit(key, model=model, groups=groups)
+                        admitted = True
+                    except errors.ModelNotPermitted:
+                        admitted = False
+                    assert view.permits(model, groups) == admitted
+
+
+def test_pepper_is_made_once_with_mode_0600(tmp_path):
+    folder = tmp_path / "deep" / "var"
+    pepper = load_pepper(folder)
+    assert len(pepper) == 64
+    assert stat.S_IMODE((folder / "pepper").stat().st_mode) == 0o600
+    assert load_pepper(folder) == pepper
+    assert [path.name for path in folder.iterdir()] == ["pepper"]
+
+
+async def test_two_processes_that_start_at_once_get_one_pepper(tmp_path):
+    peppers = await asyncio.gather(*(asyncio.to_thread(load_pepper, tmp_path) for _ in range(8)))
+    assert len(set(peppers)) == 1
+
+
+def test_pepper_that_others_can_read_is_refused(tmp_path):
+    load_pepper(tmp_path)
+    (tmp_path / "pepper").chmod(0o640)
+    with pytest.raises(PepperFault, match="chmod 600"):
+        load_pepper(tmp_path)
+
+
+def test_short_pepper_is_refused():
+    with pytest.raises(PepperFault, match="PEPPER"):
+        read_pepper("  short \n", source="env:PEPPER")
+
+
+def test_each_purpose_has_a_key_of_its_own():
+    assert derive(PEPPER, "one") != derive(PEPPER, "two")
+    assert Fingerprint(PEPPER)("sk-a") != Fingerprint(PEPPER)("sk-b")
+
+
+def test_fingerprint_is_the_hmac():
+    expected = hmac.new(derive(PEPPER, "api-key"), b"sk-abc", "sha256").hexdigest()
+    fingerprint = Fingerprint(PEPPER)
+    assert [fingerprint("sk-abc") for _ in range(2)] == [expected] * 2

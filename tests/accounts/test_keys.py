@@ -1,0 +1,152 @@
+"""Keys: shown once, kept as fingerprints, listed without secrets, revoked for good."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway import errors
+from gateway.accounts.accounts import CHANGED, Refused
+
+UNIT = 1_000_000_000
+
+
+async def test_key_has_256_random_bits_and_its_text_is_in_no_store(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        new = await w.keys.create("acme", name="ci")
+        assert new.text.startswith("sk-")
+        assert len(new.text) == 46
+        await w.admit(await w.auth.authenticate(new.text), 0)
+        stored = await w.text()
+        assert new.id in stored
+        assert new.text not in stored
+        assert new.text[3:] not in stored
+        assert new.text not in repr(new)
+        assert new.json_form() == {"key": new.text, "id": new.id, "account": "acme", "name": "ci"}
+
+
+async def test_record_tells_everything_but_the_secret(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        expires = datetime(2040, 1, 2, 3, 4, 5, tzinfo=UTC)
+        new = await w.keys.create(
+            "acme", name="ci", rpm=5, tpm=600, concurrency=2, models=["m", "n"], budget=3 * UNIT // 2, expires=expires
+        )
+        (record,) = await w.keys.list()
+        form = record.json_form()
+        created = datetime.fromisoformat(form.pop("created"))
+        assert abs(created - datetime.now(UTC)) < timedelta(minutes=1)
+        assert form == {
+            "id": new.id,
+            "account": "acme",
+            "name": "ci",
+            "last4": new.text[-4:],
+            "state": "active",
+            "expires": "2040-01-02T03:04:05Z",
+            "rpm": 5,
+            "tpm": 600,
+            "concurrency": 2,
+            "models": ["m", "n"],
+            "budget": "1.5",
+            "spent": "0",
+            "show_cost": False,
+        }
+
+
+async def test_unlimited_key_says_null(world):
+    async with world() as w:
+        await w.caller()
+        form = (await w.keys.list("acme"))[0].json_form()
+        assert [form[name] for name in ("expires", "rpm", "tpm", "concurrency", "models", "budget")] == [None] * 6
+
+
+async def test_keys_are_listed_by_account(world):
+    async with world() as w:
+        for account in ("umbra", "acme", "acme"):
+            await w.caller(account)
+        assert [key.account for key in await w.keys.list()] == ["acme", "acme", "umbra"]
+        assert len(await w.keys.list("umbra")) == 1
+
+
+async def test_expired_key_is_listed_as_expired(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.store.client.hset(f"{{a:acme}}:k:{key.id}", "exp", 1)
+        assert (await w.keys.list())[0].state == "expired"
+
+
+async def test_revocation_holds_when_it_returns_and_is_announced(world):
+    async with world() as w, w.store.client.pubsub() as channel:
+        key = await w.caller()
+        await channel.subscribe(CHANGED)
+        await channel.get_message(timeout=5)
+        record = await w.keys.revoke(key.id)
+        assert record.state == "revoked"
+        with pytest.raises(errors.InvalidApiKey):
+            await w.admit(key)
+        message = await channel.get_message(timeout=5)
+        assert message["data"] == f"acme:{key.id}".encode()
+        assert (await w.keys.revoke(key.id)).state == "revoked"
+
+
+async def test_no_admission_that_starts_after_revocation_passes_under_load(world):
+    async with world() as w:
+        key = await w.caller()
+        revoked = False
+        late = 0
+
+        async def call() -> None:
+            nonlocal late
+            while True:
+                started_after = revoked
+                try:
+                    await w.admit(key, 1)
+                except errors.InvalidApiKey:
+                    return
+                late += started_after
+
+        callers = [asyncio.ensure_future(call()) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        await w.keys.revoke(key.id)
+        revoked = True
+        await asyncio.wait_for(asyncio.gather(*callers), 10)
+        assert late == 0
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        ({"rpm": 0}, "rpm"),
+        ({"tpm": -1}, "tpm"),
+        ({"concurrency": 10**10}, "conc"),
+        ({"budget": 0}, "budget"),
+        ({"budget": -5}, "budget"),
+        ({"models": []}, "models"),
+        ({"models": ["a\nb"]}, "model name"),
+        ({"models": [""]}, "model name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\x00b"}, "name"),
+        ({"expires": datetime(2020, 1, 1, tzinfo=UTC)}, "passed"),
+    ],
+)
+async def test_impossible_wishes_are_refused_and_leave_nothing(world, wish, reason):
+    async with world() as w:
+        await w.accounts.create("acme")
+        before = await w.dump()
+        with pytest.raises(Refused, match=reason):
+            await w.keys.create("acme", **wish)
+        assert await w.dump() == before
+
+
+async def test_unknown_accounts_and_keys_are_refused(world):
+    async with world() as w:
+        with pytest.raises(Refused, match="no account 'nobody'"):
+            await w.keys.create("nobody")
+        with pytest.raises(Refused, match="no account 'nobody'"):
+            await w.keys.list("nobody")
+        with pytest.raises(Refused, match="no key 'key_x'"):
+            await w.keys.revoke("key_x")
+        with pytest.raises(Refused):
+            await w.keys.create("}{a:acme")
+        assert await w.dump() == {}

@@ -1,0 +1,112 @@
+"""A gateway whose models live on a scriptable OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tornado.ioloop import IOLoop
+from yarl import URL
+
+from gateway.config.settings import Settings, parse
+from gateway.http_server.server import HTTPServer
+from gateway.ledger import Ask, Hold
+from gateway.runtime.gateway import Gateway
+from gateway.testing import FakeUpstream
+
+
+@pytest.fixture
+def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:
+    """The model provider's server."""
+    server = FakeUpstream()
+    io_loop.run_sync(server.start)
+    yield server
+    io_loop.run_sync(server.close)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """Models on that server: m1 for everyone, secret for another group, capped with a small output limit."""
+    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    # Without retries, so that each scripted failure is seen by the test that scripted it.
+    model = {"provider": "up", "model": "upstream-m1", "price": {"input": 1, "output": 2}, "retries": 0}
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {"up": provider},
+            "groups": {"default": {}, "inner": {}},
+            "models": {
+                "m1": model,
+                "org/m:1": model,
+                "secret": {**model, "groups": ["inner"]},
+                "capped": {**model, "max_output_tokens": 100, "context_window": 1000},
+                "two": {
+                    "targets": [{"provider": "up", "model": "first"}, {"provider": "up", "model": "second"}],
+                    "price": {"input": 1, "output": 2},
+                },
+            },
+        },
+        demo=True,
+    )
+
+
+class Client:
+    """A plain HTTP client of the gateway."""
+
+    def __init__(self, base_url: str, headers: dict[str, str]) -> None:
+        self.base_url = base_url
+        self.headers = headers
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request on a connection of its own."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method, URL(self.base_url + path, encoded=True), headers=headers or self.headers, **options
+            ) as response,
+        ):
+            yield response
+
+    async def chat(self, **fields: Any) -> tuple[aiohttp.ClientResponse, Any]:
+        """A chat call; the response and its JSON."""
+        document = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}], **fields}
+        async with self.request("POST", "/v1/chat/completions", json=document) as response:
+            return response, await response.json()
+
+    async def stream(self, **fields: Any) -> tuple[aiohttp.ClientResponse, str, BaseException | None]:
+        """A streamed chat call: the response, all text received, and how reading ended if not well."""
+        document = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "stream": True, **fields}
+        text, failure = b"", None
+        async with self.request("POST", "/v1/chat/completions", json=document) as response:
+            try:
+                async for part in response.content.iter_any():
+                    text += part
+            except aiohttp.ClientError as error:
+                failure = error
+        return response, text.decode(), failure
+
+
+def record_holds(gateway: Gateway) -> list[Hold]:
+    """Every hold that the gateway takes from now on."""
+    holds: list[Hold] = []
+    admit = gateway.ledger.admit
+
+    async def recorded(ask: Ask) -> Hold:
+        holds.append(await admit(ask))
+        return holds[-1]
+
+    gateway.ledger.admit = recorded  # type: ignore[method-assign]
+    return holds
+
+
+@pytest.fixture
+def client(http_server: HTTPServer, base_url: str, bearer: dict[str, str]) -> Client:
+    """A client with a good key."""
+    return Client(base_url.replace("localhost", "127.0.0.1"), bearer)

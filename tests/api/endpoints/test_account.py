@@ -1,0 +1,151 @@
+"""What callers may know of their money: the balance, the receipt of a call, and its cost in a header."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
+from gateway.amounts import format_amount
+from gateway.ledger import Ask, Ledger, Outcome
+from gateway.runtime.gateway import Gateway
+from gateway.testing import FakeUpstream
+from tests.api.conftest import Client
+
+
+async def get(client: Client, path: str, *, text: str = "") -> tuple[int, Any]:
+    """One GET; status and JSON."""
+    headers = {"Authorization": f"Bearer {text}"} if text else None
+    async with client.request("GET", path, headers=headers) as response:
+        return response.status, await response.json()
+
+
+async def test_balance_tells_what_is_there_and_what_running_calls_hold(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    assert await get(client, "/v1/balance") == (
+        200,
+        {
+            "object": "balance",
+            "account": "acme",
+            "balance": "10",
+            "held": "0",
+            "available": "10",
+            "currency": None,
+        },
+    )
+    upstream.tamper = lambda reply: msgspec.structs.replace(reply, delay=0.3)
+    running = asyncio.create_task(client.chat(max_tokens=1000))
+    await upstream.wait_started()
+    _, body = await get(client, "/v1/balance/")
+    held = (await accounts.show("acme")).held
+    assert held > 0
+    assert (body["balance"], body["held"]) == ("10", format_amount(held))
+    assert body["available"] == format_amount(10 * 10**9 - held)
+    await running
+
+
+async def test_receipt_of_a_call_says_what_it_used_held_and_cost(
+    client: Client, gateway: Gateway, ledger: Ledger
+) -> None:
+    response, answer = await client.chat(max_tokens=50)
+    await gateway.settlement.drain()
+    status, receipt = await get(client, f"/v1/usage/{response.headers['x-request-id']}")
+    [*_, line] = [line async for line in ledger.lines("acme")]
+    assert status == 200
+    usage = answer["usage"]
+    assert receipt == {
+        "object": "receipt",
+        "request_id": response.headers["x-request-id"],
+        "at": line.json_form()["at"],
+        "model": "m1",
+        "cost": format_amount(-line.amount),
+        "currency": None,
+        "hold": format_amount(line.meta["hold"]),
+        "price": line.meta["price"],
+        "usage": {"in_text": usage["prompt_tokens"], "out_text": usage["completion_tokens"]},
+        "estimated": False,
+        "attempts": 1,
+        "outcome": "ok",
+    }
+    assert line.meta["hold"] > -line.amount > 0
+    assert receipt["price"] == gateway.catalog.models["m1"].price.version != ""
+    assert line.json_form()["hold"] == receipt["hold"]
+
+
+async def test_receipt_of_a_stream_is_there_once_it_has_ended(client: Client, gateway: Gateway) -> None:
+    response, _, _ = await client.stream()
+    await gateway.settlement.drain()
+    status, receipt = await get(client, f"/v1/usage/{response.headers['x-request-id']}")
+    assert (status, receipt["outcome"]) == (200, "ok")
+    assert "x-gateway-cost" not in response.headers
+
+
+async def test_receipts_of_other_keys_and_unknown_ones_are_one_404(
+    client: Client, gateway: Gateway, accounts: Accounts, keys: Keys
+) -> None:
+    response, _ = await client.chat()
+    await gateway.settlement.drain()
+    await accounts.create("other", balance=10**9)
+    path = f"/v1/usage/{response.headers['x-request-id']}"
+    sister, stranger = await keys.create("acme"), await keys.create("other")
+    answers = [
+        await get(client, path, text=sister.text),
+        await get(client, path, text=stranger.text),
+        await get(client, "/v1/usage/req_" + "0" * 32),
+        await get(client, "/v1/usage/%2e%2e%2f*"),
+    ]
+    assert [status for status, _ in answers] == [404] * 4
+    assert all(body == answers[0][1] for _, body in answers)
+    assert answers[0][1]["error"]["code"] == "not_found"
+    assert (await get(client, path))[0] == 200
+
+
+async def test_receipt_of_an_amended_call_has_the_whole_cost(client: Client, gateway: Gateway, ledger: Ledger) -> None:
+    """Reclaimed from a frozen worker at its checkpoint, then settled for more: two lines, one receipt."""
+    key = await gateway.auth.authenticate(client.headers["Authorization"].removeprefix("Bearer "))
+    hold = await ledger.admit(Ask("req_" + "a" * 32, key, "m1", frozenset({"default"}), 1_000_000, 10))
+    hold.used = 400_000
+    await ledger.beat([hold])
+    await gateway.store.client.zadd("{a:acme}:rx", {hold.rid: 1})
+    await ledger.reclaim("acme")
+    await ledger.settle(hold, Outcome(amount=900_000, outcome="ok"))
+    assert (await get(client, f"/v1/usage/{hold.rid}"))[1]["cost"] == "0.0009"
+
+
+async def test_revoked_key_learns_nothing(client: Client, keys: Keys) -> None:
+    response, _ = await client.chat()
+    [record] = await keys.list("acme")
+    await keys.revoke(record.id)
+    for path in ("/v1/balance", f"/v1/usage/{response.headers['x-request-id']}"):
+        assert (await get(client, path))[0] == 401
+
+
+async def test_cost_is_shown_to_keys_made_for_it(client: Client, gateway: Gateway, keys: Keys, ledger: Ledger) -> None:
+    assert "x-gateway-cost" not in (await client.chat())[0].headers
+    key = await keys.create("acme", show_cost=True)
+    client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
+    for headers in (client.headers, {**client.headers, "Idempotency-Key": "once"}):
+        client.headers = headers
+        response, _ = await client.chat()
+        await gateway.settlement.drain()
+        await gateway.idempotency.drain()
+        line = await ledger.line_of("acme", response.headers["x-request-id"])
+        assert line is not None
+        assert response.headers["x-gateway-cost"] == format_amount(-line.amount)
+    again, _ = await client.chat()
+    assert again.headers["x-gateway-cost"] == response.headers["x-gateway-cost"]
+    assert {record.id for record in await keys.list("acme") if record.show_cost} == {key.id}
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_cost_is_shown_to_everybody_when_the_configuration_says_so(
+    client: Client, gateway: Gateway, shown: bool
+) -> None:
+    server = msgspec.structs.replace(gateway.settings.server, cost_header=shown)
+    gateway.settings = msgspec.structs.replace(gateway.settings, server=server)
+    assert ("x-gateway-cost" in (await client.chat())[0].headers) is shown

@@ -1,0 +1,56 @@
+"""`explain` holds for a chat what the chat endpoint holds, and counts the tokens that it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.accounts.admission_check import explain
+from gateway.amounts import format_amount
+from gateway.billing.token_estimate import chat_prompt
+from gateway.ledger import Ask, Hold, Ledger
+from gateway.runtime.gateway import Gateway
+from gateway.schemas.chat_request import decode_chat_request
+from gateway.testing import FakeUpstream, Reply
+from tests.api.conftest import Client
+
+
+@pytest.mark.parametrize("model", ["m1", "capped"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("limit", [None, 40])
+async def test_explanation_reckons_as_the_chat_endpoint_does(
+    client: Client,
+    gateway: Gateway,
+    upstream: FakeUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    stream: bool,
+    limit: int | None,
+) -> None:
+    asked: list[Ask] = []
+    admit = Ledger.admit
+
+    async def noted(self: Ledger, ask: Ask) -> Hold:
+        asked.append(ask)
+        return await admit(self, ask)
+
+    monkeypatch.setattr(Ledger, "admit", noted)
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "What is two and two?"}]}
+    body |= {"stream": True} if stream else {}
+    body |= {"max_completion_tokens": limit} if limit else {}
+    upstream.enqueue(Reply.json({"error": {"message": "no"}}, status=400))
+    await client.chat(**body)
+    (ask,) = asked
+    told = await explain(
+        gateway.store,
+        Ledger(gateway.store, gateway.catalog.groups),
+        model=gateway.catalog.models[model],
+        key_id=ask.key.id,
+        prompt=chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens,
+        max_tokens=limit,
+        stream=stream,
+    )
+    assert told.admitted
+    assert (told.hold, told.tokens) == (format_amount(ask.hold), ask.tokens)

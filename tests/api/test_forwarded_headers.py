@@ -1,0 +1,98 @@
+"""What a caller's headers may do: a trace goes on, `OpenAI-Beta` stays in its dialect, the rest is for the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+
+import pytest
+
+from gateway.http_client.forwarded_headers import carry, trace_headers, travelling
+from gateway.runtime.gateway import Gateway
+from gateway.testing import FakeUpstream
+from tests.api.conftest import Client
+from tests.polling import until
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def ask(client: Client, headers: dict[str, str]) -> None:
+    document = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}]}
+    async with client.request(
+        "POST", "/v1/chat/completions", headers={**client.headers, **headers}, json=document
+    ) as response:
+        assert response.status == 200
+
+
+async def test_a_trace_context_is_continued(client: Client, upstream: FakeUpstream) -> None:
+    await ask(client, {"traceparent": TRACE, "tracestate": "vendor=abc,other=1"})
+    assert upstream.seen[0].headers["traceparent"] == TRACE
+    assert upstream.seen[0].headers["tracestate"] == "vendor=abc,other=1"
+
+
+async def test_one_callers_trace_is_not_anothers(client: Client, upstream: FakeUpstream) -> None:
+    await ask(client, {"traceparent": TRACE})
+    await ask(client, {})
+    assert "traceparent" not in upstream.seen[1].headers
+
+
+@pytest.mark.parametrize("value", ["nonsense", "00-xyz-b7ad6b7169203331-01", TRACE.upper(), f"{TRACE} x"])
+async def test_what_is_no_trace_context_goes_nowhere(client: Client, upstream: FakeUpstream, value: str) -> None:
+    await ask(client, {"traceparent": value, "tracestate": "vendor=abc"})
+    assert not {"traceparent", "tracestate"} & upstream.seen[0].headers.keys()
+
+
+async def test_openai_beta_reaches_an_upstream_of_its_dialect(client: Client, upstream: FakeUpstream) -> None:
+    await ask(client, {"OpenAI-Beta": "assistants=v2"})
+    assert upstream.seen[0].headers["openai-beta"] == "assistants=v2"
+
+
+async def test_nothing_else_of_the_callers_travels(client: Client, upstream: FakeUpstream) -> None:
+    await ask(client, {"OpenAI-Organization": "org-theirs", "X-Anything": "stowaway", "Cookie": "stowaway=1"})
+    assert "stowaway" not in str(upstream.seen[0].headers)
+    assert "org-theirs" not in str(upstream.seen[0].headers)
+
+
+async def test_what_a_caller_says_of_itself_is_in_the_access_line(
+    client: Client, gateway: Gateway, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = {
+        "OpenAI-Organization": "org-1",
+        "OpenAI-Project": "proj-2",
+        "X-Stainless-Lang": "python",
+        "X-Stainless-Package-Version": "3.52.0",
+        "X-Stainless-Retry-Count": "1",
+    }
+    await ask(client, said)
+    gateway.access_log.flush()
+    line = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert (line["organization"], line["project"], line["sdk"]) == ("org-1", "proj-2", "python 3.52.0 retry 1")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_one_request_carries_is_gone_with_the_next_on_its_connection(
+    client: Client, upstream: FakeUpstream, stream: bool
+) -> None:
+    """Sent in one piece, the second request begins where the first one ends: in the middle of its task."""
+    body = json.dumps({"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
+    host = client.base_url.removeprefix("http://")
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: {client.headers['Authorization']}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    carrying = f"{head}traceparent: {TRACE}\r\nOpenAI-Beta: assistants=v2\r\n\r\n".encode() + body
+    bare = f"{head}\r\n".encode() + body
+    _, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(carrying + bare + carrying + bare)
+    await until(lambda: len(upstream.seen) == 4)
+    writer.close()
+    assert ["traceparent" in seen.headers for seen in upstream.seen] == [True, False, True, False]
+    assert ["openai-beta" in seen.headers for seen in upstream.seen] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("state", ["a=1\r\nX-Evil: 1", "a=1\nX-Evil: 1", "a=1\x00", "a=ü", "x" * 513])
+def test_a_trace_state_of_another_form_goes_nowhere(state: str) -> None:
+    def carried() -> dict[str, str]:
+        carry(travelling({"Traceparent": TRACE, "Tracestate": state}))
+        return dict(trace_headers())
+
+    assert contextvars.Context().run(carried) == {"traceparent": TRACE}

@@ -1,0 +1,256 @@
+"""Estimates before a call: text by classes, frames, tools, and media by the size their own headers claim."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+import time
+import wave
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.media_size import audio_seconds, image_size
+from gateway.billing.token_estimate import (
+    AT_END,
+    IMAGE,
+    PER_MESSAGE,
+    PER_TOOL,
+    TOOLS,
+    PromptEstimate,
+    chat_prompt,
+    image_tokens,
+)
+from gateway.schemas.chat_request import decode_chat_request
+
+
+def estimate(*content: Any, factor: float = 1.0, **fields: Any) -> PromptEstimate:
+    """The estimate of a request with one message for each content."""
+    messages = [{"role": "user", "content": one} for one in content]
+    body = json.dumps({"model": "m", "messages": messages, **fields}, ensure_ascii=False).encode()
+    return chat_prompt(decode_chat_request(body), factor=factor)
+
+
+def data_url(raw: bytes, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"
+
+
+def png(width: int, height: int) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + head
+    return (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + b"\0" * 40
+    )
+
+
+def gif(width: int, height: int) -> bytes:
+    return b"GIF89a" + struct.pack("<HH", width, height) + b"\0" * 40
+
+
+def jpeg(width: int, height: int, *, before: int = 0) -> bytes:
+    """A JPEG whose size stands behind `before` bytes of profiles."""
+    raw = b"\xff\xd8\xff\xe0" + struct.pack(">H", 16) + b"JFIF".ljust(14, b"\0")
+    while before > 0:
+        size = min(before, 60_000)
+        raw += b"\xff\xe2" + struct.pack(">H", size + 2) + b"\0" * size
+        before -= size
+    return raw + b"\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\0" * 200
+
+
+def webp(kind: bytes, width: int, height: int) -> bytes:
+    body = {
+        b"VP8X": b"\x10\0\0\0" + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little"),
+        b"VP8L": b"\x2f" + ((width - 1) | (height - 1) << 14).to_bytes(4, "little"),
+        b"VP8 ": b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height),
+    }[kind]
+    return b"RIFF\0\0\0\0WEBP" + kind + struct.pack("<I", len(body)) + body + b"\0" * 40
+
+
+def wav(seconds: float, rate: int = 16_000, channels: int = 1) -> bytes:
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(b"\0" * int(seconds * rate) * 2 * channels)
+    return out.getvalue()
+
+
+# Text and frames -----------------------------------------------------------------------------------------------------
+
+
+def test_message_costs_its_text_and_its_frame() -> None:
+    assert estimate("abcd" * 10).text == 10 + PER_MESSAGE + AT_END
+    assert estimate("abcd", "abcd").text == 2 + 2 * PER_MESSAGE + AT_END
+    assert estimate("abcd", factor=1.5).text == 2 + PER_MESSAGE + AT_END
+
+
+def test_text_parts_count_like_text() -> None:
+    assert estimate([{"type": "text", "text": "abcd" * 10}]) == estimate("abcd" * 10)
+
+
+def test_name_and_calls_count_too() -> None:
+    plain = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd"}]}')
+    named = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd","name":"bo"}]}')
+    assert chat_prompt(named).text == chat_prompt(plain).text + 1
+
+
+def test_tools_and_schemas_count_as_they_are_written() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    with_tool = estimate("abcd", tools=[tool]).text - estimate("abcd").text
+    size = len(json.dumps([tool]))
+    assert with_tool == pytest.approx(size / 4 + TOOLS + PER_TOOL, abs=1)
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+    assert estimate("abcd", response_format=schema).text > estimate("abcd").text + 15
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_estimate_never_falls_when_text_is_added(texts: list[str]) -> None:
+    assert estimate(*texts).tokens <= estimate(*texts, "more").tokens
+
+
+# Images --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tokens"),
+    [(512, 512, 255), (1024, 1024, 765), (2048, 4096, 1105), (1, 1, 255), (100_000, 100, 765), (2048, 768, 1445)],
+)
+def test_image_costs_its_tiles(width: int, height: int, tokens: int) -> None:
+    assert image_tokens(width, height) == tokens
+
+
+@given(st.integers(1, 2**31), st.integers(1, 2**31))
+def test_no_image_costs_more_than_eight_tiles(width: int, height: int) -> None:
+    assert 255 <= image_tokens(width, height) <= 85 + 8 * 170
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        png(640, 480),
+        gif(640, 480),
+        jpeg(640, 480),
+        jpeg(640, 480, before=90_000),
+        webp(b"VP8X", 640, 480),
+        webp(b"VP8L", 640, 480),
+        webp(b"VP8 ", 640, 480),
+    ],
+    ids=["png", "gif", "jpeg", "jpeg with a profile", "webp extended", "webp lossless", "webp"],
+)
+def test_size_is_read_from_the_header(raw: bytes) -> None:
+    assert image_size(data_url(raw)) == (640, 480)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/a.png",
+        "data:image/png;base64,",
+        "data:image/png;base64,!!!!",
+        "data:image/png;base64,漢字漢字",
+        "data:," + "x" * 500,
+        data_url(b"BM" + b"\0" * 60),
+        data_url(png(0, 5)),
+        data_url(png(5, 5)[:10]),
+        data_url(jpeg(5, 5)[:12]),
+        data_url(jpeg(5, 5, before=200_000)),
+        data_url(b"\xff\xd8" + b"\xff\xe0\0\0" * 10_000),
+    ],
+)
+def test_size_that_cannot_be_read_is_unknown(url: str) -> None:
+    assert image_size(url) is None
+
+
+@given(
+    st.binary(max_size=400), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"GIF87a", b"RIFF0000WEBPVP8X"])
+)
+def test_no_image_is_too_broken_to_be_looked_at(rest: bytes, start: bytes) -> None:
+    size = image_size(data_url(start + rest))
+    assert size is None or min(size) > 0
+
+
+def image(raw: bytes, detail: str | None = None) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(raw), **({"detail": detail} if detail else {})}}
+
+
+def test_images_of_a_prompt_are_counted_apart_from_its_text() -> None:
+    found = estimate([{"type": "text", "text": "abcd"}, image(png(1024, 1024)), image(png(4000, 4000), "low")])
+    assert (found.text, found.image, found.media) == (1 + PER_MESSAGE + AT_END, 765 + 85, 2)
+
+
+def test_image_of_unknown_size_costs_the_contracts_guess() -> None:
+    url = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    assert estimate([url]).image == IMAGE
+
+
+# Sound and documents -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2), (8_000, 1)])
+def test_length_of_a_wav_is_read_from_its_header(rate: int, channels: int) -> None:
+    seconds = audio_seconds(base64.b64encode(wav(3, rate, channels)).decode())
+    assert seconds == pytest.approx(3, rel=0.01)
+
+
+def test_length_of_an_mp3_is_read_from_its_first_frame() -> None:
+    raw = b"\xff\xfb\x90\x00" + b"\0" * 48_000  # MPEG 1 layer III at 128 kbit/s
+    assert audio_seconds(base64.b64encode(raw).decode()) == pytest.approx(3, rel=0.01)
+
+
+def sound(raw: bytes, kind: str = "wav") -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": base64.b64encode(raw).decode(), "format": kind}}
+
+
+def test_sound_costs_ten_tokens_a_second() -> None:
+    assert estimate([sound(wav(6))]).audio == pytest.approx(60, abs=2)
+
+
+def test_sound_whose_header_says_nothing_counts_as_64_kbit() -> None:
+    assert estimate([sound(b"ID3" + b"\0" * 48_000, "mp3")]).audio == pytest.approx(60, abs=2)
+
+
+def test_byte_rate_that_is_a_lie_shortens_no_sound_beyond_reason() -> None:
+    raw = wav(60, 16_000)
+    lie = raw[:28] + struct.pack("<I", 2**32 - 1) + raw[32:]
+    assert estimate([sound(lie)]).audio > 20
+
+
+def test_document_costs_a_token_for_three_bytes() -> None:
+    part = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "A" * 4000, "filename": "a.pdf"}}
+    assert estimate([part]).text == pytest.approx(1000 + PER_MESSAGE + AT_END, abs=10)
+
+
+# Time ----------------------------------------------------------------------------------------------------------------
+
+MIB = 2**20
+BODIES: dict[str, Callable[[], list[Any]]] = {
+    "ascii": lambda: ["a" * (31 * MIB)],
+    "cjk": lambda: ["漢" * (10 * MIB)],
+    "empty parts": lambda: [[{"type": "text", "text": ""}] * 1_000_000],
+    "images": lambda: [[image(jpeg(5, 5)[:30])] * 240_000],
+    "large images": lambda: [[image(jpeg(5, 5, before=200_000))] * 80],
+    "messages": lambda: ["a"] * 99_999,
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_worst_bodies_are_estimated_within_their_decoding_time(name: str) -> None:
+    messages = [{"role": "user", "content": content} for content in BODIES[name]()]
+    body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=False).encode()
+    assert len(body) <= 32 * MIB
+    request = decode_chat_request(body)
+    best = min(_seconds(lambda: chat_prompt(request)) for _ in range(2))
+    assert best < 1.0  # 0.2 s on the slowest of two busy cores; a bound, not a benchmark
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

@@ -1,0 +1,67 @@
+"""docs/api.md names every path with its methods and every header, and nothing that is none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gateway.api.routes import PATHS, PREFIXES
+from gateway.inference import idempotency
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+HEADER = re.compile(r"(x|X|openai|anthropic|api|retry|Retry|WWW|Idempot[a-z]+)(-[A-Za-z]+)+")
+
+
+def test_page_has_a_section_for_each_route_with_its_methods_and_no_other() -> None:
+    shown = {
+        (method, re.sub(r"\{\w+\}$", "", path))
+        for method, path in re.findall(r"^## ([A-Z]+) (/.*)$", PAGE, re.MULTILINE)
+    }
+    served = {
+        (method, path)
+        for path, handler in {**PATHS, **PREFIXES}.items()
+        for method in handler.allowed_methods()
+        if method != "HEAD"  # answered wherever GET is
+    }
+    assert shown == served
+
+
+def test_head_is_answered_wherever_get_is() -> None:
+    for path, handler in {**PATHS, **PREFIXES}.items():
+        assert ("HEAD" in handler.allowed_methods()) == ("GET" in handler.allowed_methods()), path
+
+
+def _headers_in_the_sources() -> Iterator[tuple[str, Path]]:
+    files = [*(ROOT / "gateway" / "api").rglob("*.py")]
+    files += [ROOT / "gateway" / name for name in ("errors.py", "inference/event_stream.py", "ledger/limits.py")]
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and HEADER.fullmatch(node.value):
+                yield node.value, path
+
+
+def test_every_header_in_the_sources_is_on_the_page() -> None:
+    found = list(_headers_in_the_sources())
+    assert {"x-request-id", "x-gateway-cost", "Idempotency-Key"} <= {name for name, _ in found}
+    for name, path in found:
+        assert f"`{name}`" in PAGE, (name, path)
+
+
+def test_every_header_on_the_page_is_in_the_sources() -> None:
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "gateway").rglob("*.py"))
+    for row in re.findall(r"^\| (`.*?`) \|", PAGE, re.MULTILINE):
+        for name in re.findall(r"`([^`]+)`", row):
+            assert f'"{name}"' in written, name
+
+
+def test_examples_are_json_and_bounds_are_the_bounds() -> None:
+    examples = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    assert [msgspec.json.decode(example)["object"] for example in examples] == ["balance", "receipt"]
+    assert (idempotency.MAX_ANSWER, idempotency.MAX_KEPT) == (1 << 20, 64 << 20)
+    assert "up to 1 MiB" in PAGE
+    assert "up to 64 MiB" in PAGE

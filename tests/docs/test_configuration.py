@@ -1,0 +1,118 @@
+"""docs/configuration.md and conf/gateway.toml hold every setting, and nothing that is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct, structs
+
+from gateway.config import settings as tree
+from gateway.config.settings import SettingsFault, parse
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+CONF = (ROOT / "conf" / "gateway.toml").read_text(encoding="utf-8")
+
+SECTIONS: dict[str, type[Struct]] = {
+    "[server]": tree.ServerSettings,
+    "[metrics]": tree.MetricsSettings,
+    "[store]": tree.StoreSettings,
+    "[providers.NAME]": tree.ProviderSettings,
+    '[models."NAME"]': tree.ModelSettings,
+    "targets": tree.TargetSettings,
+    "price": tree.PriceSettings,
+    "[groups.NAME]": tree.GroupSettings,
+    "[plugins]": tree.PluginSettings,
+    "[log]": tree.LogSettings,
+}
+HEADS = {  # how conf/gateway.toml heads the same sections; `targets` stand inline
+    "[providers.NAME]": "[providers.openai]",
+    '[models."NAME"]': '[models."gpt-5-mini"]',
+    "price": '[models."gpt-5-mini".price]',
+    "[groups.NAME]": "[groups.default]",
+}
+
+
+def fields_of(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
+    # A provider's options have the provider's own keys.
+    return {field.encode_name: field for field in structs.fields(kind) if field.name != "options"}
+
+
+def documented_default(field: structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    value: Any = field.default
+    if value is None or not isinstance(value, (str, int, float, bool, tuple)):
+        return "–"
+    return f"`{json.dumps(value)}`"
+
+
+def documented_keys(heading: str) -> dict[str, str]:
+    """Key and default of each row under a heading."""
+    section = re.split(r"^#{2,3} ", DOC.split(f" {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \| .+ \|$", section, re.MULTILINE))
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_setting_is_documented_with_its_default(heading: str) -> None:
+    fields = fields_of(SECTIONS[heading])
+    assert documented_keys(heading) == {name: documented_default(field) for name, field in fields.items()}
+
+
+def test_every_section_is_documented() -> None:
+    # Anything that holds settings is in the table above, so that no new section goes without a page.
+    kinds = {kind for name, kind in vars(tree).items() if name.endswith("Settings") and isinstance(kind, type)}
+    assert kinds == {*SECTIONS.values(), tree.Settings, tree.TierSettings, tree.AmountSettings}
+
+
+@pytest.mark.parametrize("heading", [heading for heading in SECTIONS if heading != "targets"])
+def test_every_setting_stands_in_the_configuration_file_with_a_comment(heading: str) -> None:
+    section = re.split(r"^\[", CONF.split(f"{HEADS.get(heading, heading)}\n", 1)[1], flags=re.MULTILINE)[0]
+    lines = section.splitlines()
+    for name in fields_of(SECTIONS[heading]):
+        if name in {"price", "targets", "free"}:
+            assert re.search(rf"^#?(\[.*)?\b{name}\b", CONF, re.MULTILINE)
+            continue
+        [number] = [number for number, line in enumerate(lines) if re.match(rf"#?{name} = ", line)]
+        assert lines[number - 1].startswith("# "), f"{name} has no comment"
+
+
+def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
+    for heading in ("[server]", "[metrics]", "[store]", "[log]"):
+        section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
+        values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
+        fields = fields_of(SECTIONS[heading])
+        assert values == {name: field.default for name, field in fields.items()}
+
+
+def test_configuration_file_is_sound_with_every_line_in_force() -> None:
+    text = re.sub(r"^#(?! )", "", CONF, flags=re.MULTILINE)
+    settings = parse(tomllib.loads(text, parse_float=Decimal), file="gateway.toml")
+    price = settings.models["gpt-5-mini"].price
+    assert price is not None
+    assert price[0].amounts().keys() == fields_of(tree.AmountSettings).keys()
+    assert settings.models["house-small"].free
+
+
+def test_toml_blocks_of_the_page_are_sound() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", DOC, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        parse(tomllib.loads(block, parse_float=Decimal), file="gateway.toml")
+
+
+def test_faults_shown_on_the_page_are_what_check_prints() -> None:
+    text = (
+        '[server]\nprot = 1\n[providers.openai]\nplugin = "openai"\n'
+        '[models."gpt-5-mini"]\nprovider = "opanai"\nfree = true\n'
+    )
+    with pytest.raises(SettingsFault) as caught:
+        parse(tomllib.loads(text), file="gateway.toml")
+    for fault in caught.value.faults:
+        assert f"gateway: {fault}\n" in DOC

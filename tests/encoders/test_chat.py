@@ -1,0 +1,289 @@
+"""The wire's rules for a chat answer, on chunks and answers of every odd shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from gateway.encoders.chat import ChatShaper, Shape, complete, delivered_units
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.schemas.chat_response import (
+    ChatChunk,
+    ChatCompletion,
+    ChatMessage,
+    Choice,
+    ChunkChoice,
+    CompletionUsage,
+    Delta,
+    FunctionCall,
+    ToolCall,
+    ToolCallDelta,
+)
+
+SHAPE = Shape("chatcmpl-x", 7, "public")
+
+
+def play(chunks: list[ChatChunk], shape: Shape = SHAPE) -> list[dict[str, Any]]:
+    """The JSON frames of a whole stream."""
+    shaper = ChatShaper(shape)
+    text = b"".join(shaper.feed(chunk) for chunk in chunks) + shaper.close()
+    assert text.endswith(b"data: [DONE]\n\n")
+    frames = text.decode().split("\n\n")[:-2]
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames]
+
+
+def part(delta: Delta, *, index: int = 0, finish: str | None = None) -> ChatChunk:
+    return ChatChunk(choices=[ChunkChoice(index=index, delta=delta, finish_reason=finish)])
+
+
+def test_text_and_finish_in_one_chunk_become_two_frames() -> None:
+    frames = play([part(Delta(role="assistant", content="Hi"), finish="stop")])
+    assert [frame["choices"][0]["delta"] for frame in frames] == [
+        {"role": "assistant", "content": "", "refusal": None},
+        {"content": "Hi"},
+        {},
+    ]
+    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, "stop"]
+
+
+def test_a_repeated_role_is_said_once() -> None:
+    frames = play(
+        [part(Delta(role="assistant", content="a")), part(Delta(role="assistant", content="b"), finish="stop")]
+    )
+    assert sum("role" in frame["choices"][0]["delta"] for frame in frames) == 1
+
+
+def test_what_follows_a_finish_is_dropped() -> None:
+    frames = play([ChatChunk.text("a"), ChatChunk.finish("stop"), ChatChunk.text("b"), ChatChunk.finish("length")])
+    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, "stop"]
+
+
+def test_a_skipped_choice_is_opened_but_never_made_up() -> None:
+    shaper = ChatShaper(SHAPE)
+    shaper.feed(ChatChunk.text("b", index=1))
+    shaper.feed(ChatChunk.finish("stop", index=1))
+    with pytest.raises(UpstreamTruncated):
+        shaper.close()
+
+
+def test_an_absurd_index_is_an_invalid_response() -> None:
+    for index in (-1, 128, 10**9):
+        with pytest.raises(UpstreamInvalidResponse):
+            ChatShaper(SHAPE).feed(ChatChunk.text("x", index=index))
+
+
+def test_an_unknown_finish_is_stop_after_text_and_an_error_after_nothing() -> None:
+    assert play([ChatChunk.text("a"), ChatChunk.finish("eos")])[-1]["choices"][0]["finish_reason"] == "stop"
+    with pytest.raises(UpstreamInvalidResponse):
+        play([ChatChunk.finish("odd")])
+
+
+def test_stop_after_a_tool_call_is_tool_calls() -> None:
+    frames = play([ChatChunk.tool_call(0, id="c", name="f", arguments="{}"), ChatChunk.finish("stop")])
+    assert frames[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_calls_under_one_index_are_split_when_the_id_changes() -> None:
+    frames = play(
+        [
+            ChatChunk.tool_call(0, id="a", name="f", arguments="{}"),
+            ChatChunk.tool_call(0, id="b", name="g", arguments="{}"),
+            ChatChunk.finish("tool_calls"),
+        ]
+    )
+    calls = [frame["choices"][0]["delta"]["tool_calls"][0] for frame in frames[1:-1]]
+    assert [(call["index"], call["id"]) for call in calls] == [(0, "a"), (1, "b")]
+
+
+def test_missing_and_unusable_call_ids_are_replaced() -> None:
+    for bad in (None, "", "with space", "x" * 65, "é"):
+        call = ToolCallDelta(index=0, function=FunctionCall(name="f", arguments=""))
+        if bad is not None:
+            call.id = bad
+        frames = play([part(Delta(tool_calls=[call])), ChatChunk.finish("tool_calls")])
+        assert re.fullmatch(r"call_[A-Za-z0-9]{24}", frames[1]["choices"][0]["delta"]["tool_calls"][0]["id"])
+
+
+def test_fragments_without_an_index_go_on_with_the_newest_call() -> None:
+    def fragment(**fields: Any) -> ChatChunk:
+        return part(Delta(tool_calls=[ToolCallDelta(**fields)]))
+
+    frames = play(
+        [
+            fragment(id="a", function=FunctionCall(name="f", arguments="")),
+            fragment(function=FunctionCall(arguments="1")),
+            fragment(id="b", function=FunctionCall(name="g", arguments="")),
+            fragment(function=FunctionCall(arguments="2")),
+            ChatChunk.finish("tool_calls"),
+        ]
+    )
+    calls = [frame["choices"][0]["delta"]["tool_calls"][0] for frame in frames[1:-1]]
+    assert [call["index"] for call in calls] == [0, 0, 1, 1]
+
+
+def test_legacy_requests_get_function_call() -> None:
+    shape = msgspec.structs.replace(SHAPE, legacy_functions=True)
+    frames = play([ChatChunk.tool_call(0, id="a", name="f", arguments="{}"), ChatChunk.finish("tool_calls")], shape)
+    assert frames[1]["choices"][0]["delta"] == {"function_call": {"name": "f", "arguments": "{}"}}
+    assert frames[-1]["choices"][0]["finish_reason"] == "function_call"
+
+
+def test_legacy_function_call_is_the_first_of_several_and_counts_as_delivered() -> None:
+    shaper = ChatShaper(msgspec.structs.replace(SHAPE, legacy_functions=True))
+    frames = shaper.feed(ChatChunk.tool_call(0, id="a", name="f", arguments='{"x":'))
+    frames += shaper.feed(ChatChunk.tool_call(1, id="b", name="g", arguments="{}"))
+    frames += shaper.feed(ChatChunk.tool_call(0, arguments="12345}"))
+    assert b'"g"' not in frames
+    assert b"tool_calls" not in frames
+    assert shaper.delivered_units == len('{"x":12345}')
+    assert shaper.content_started
+
+
+def test_usage_comes_last_and_zeroed_when_nobody_counted() -> None:
+    shape = msgspec.structs.replace(SHAPE, include_usage=True)
+    frames = play(
+        [ChatChunk.with_usage(CompletionUsage(1, 1, 2)), ChatChunk.text("a"), ChatChunk.finish("stop")], shape
+    )
+    assert frames[-1]["usage"]["total_tokens"] == 2
+    assert all(frame["usage"] is None for frame in frames[:-1])
+
+
+def test_padding_follows_the_switch() -> None:
+    chunks = [ChatChunk.text("a"), ChatChunk.finish("stop")]
+    chunks[0].obfuscation = "upstream"
+    kept = play(chunks)[1]["obfuscation"]
+    off = play(chunks, msgspec.structs.replace(SHAPE, obfuscation="off"))
+    on = play([ChatChunk.text("a"), ChatChunk.finish("stop")], msgspec.structs.replace(SHAPE, obfuscation="on"))
+    assert kept == "upstream"
+    assert all("obfuscation" not in frame for frame in off)
+    assert all(re.fullmatch(r"[A-Za-z0-9]{0,31}", frame["obfuscation"]) for frame in on)
+
+
+def test_delivered_units_count_text_reasoning_and_arguments() -> None:
+    shaper = ChatShaper(SHAPE)
+    for chunk in (
+        ChatChunk.text("abcd"),
+        ChatChunk.reasoning("ef"),
+        ChatChunk.tool_call(0, id="c", name="f", arguments="{}"),
+    ):
+        shaper.feed(chunk)
+    assert shaper.delivered_units == 8
+    assert shaper.content_started
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.one_of(st.none(), st.text(max_size=4)),
+            st.one_of(st.none(), st.sampled_from(["stop", "length", "tool_calls", "eos", ""])),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_any_stream_is_either_whole_or_refused(parts: list[tuple[int, str | None, str | None, bool]]) -> None:
+    chunks = []
+    for index, text, finish, tool in parts:
+        delta = Delta()
+        if text is not None:
+            delta.content = text
+        if tool:
+            delta.tool_calls = [ToolCallDelta(index=0, id="c", function=FunctionCall(name="f", arguments=""))]
+        chunks.append(part(delta, index=index, finish=finish))
+    try:
+        frames = play(chunks)
+    except (UpstreamTruncated, UpstreamInvalidResponse):
+        return
+    opened: list[int] = []
+    finished: list[int] = []
+    for frame in frames:
+        (choice,) = frame["choices"]
+        if "role" in choice["delta"]:
+            opened.append(choice["index"])
+        assert choice["index"] in opened
+        assert choice["index"] not in finished
+        if choice["finish_reason"] is not None:
+            finished.append(choice["index"])
+    assert opened == sorted(opened)
+    assert sorted(finished) == opened
+
+
+def test_a_whole_answer_is_sorted_numbered_and_stamped() -> None:
+    answer = ChatCompletion(
+        id="theirs",
+        choices=[
+            Choice(index=3, message=ChatMessage(content="b"), finish_reason="stop"),
+            Choice(index=1, message=ChatMessage(content="a"), finish_reason="eos"),
+        ],
+    )
+    document = json.loads(complete(answer, SHAPE))
+    assert (document["id"], document["created"], document["model"]) == ("chatcmpl-x", 7, "public")
+    assert [(choice["index"], choice["message"]["content"]) for choice in document["choices"]] == [(0, "a"), (1, "b")]
+    assert document["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_whole_answer_without_choices_or_with_an_empty_unfinished_one_is_invalid() -> None:
+    for choices in ([], [Choice(message=ChatMessage(content=""), finish_reason=None)]):
+        with pytest.raises(UpstreamInvalidResponse):
+            complete(ChatCompletion(choices=choices), SHAPE)
+
+
+def test_empty_tool_lists_vanish_and_empty_arguments_become_an_object() -> None:
+    answer = ChatCompletion(choices=[Choice(message=ChatMessage(content="a", tool_calls=[]), finish_reason="stop")])
+    assert "tool_calls" not in json.loads(complete(answer, SHAPE))["choices"][0]["message"]
+    call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
+    answer = ChatCompletion(choices=[Choice(message=ChatMessage(tool_calls=[call]), finish_reason="stop")])
+    message = json.loads(complete(answer, SHAPE))["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert message["content"] is None
+
+
+def test_units_of_a_whole_answer_match_those_of_the_stream() -> None:
+    message = ChatMessage(content="abcd", reasoning_content="ef")
+    assert delivered_units(ChatCompletion(choices=[Choice(message=message)])) == 6
+
+
+class WithoutShortcut(ChatShaper):
+    """Takes the general way with every chunk."""
+
+    def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
+        return b""
+
+
+def test_fragments_of_text_leave_as_any_chunk_would() -> None:
+    said = ("plain", "Überraschung 🎉", 'quotes " and \\ and \n and \0', "\0text\0", "{}", "汉字")
+    quick = ChatShaper(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    slow = WithoutShortcut(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    for fingerprint, tier in ((None, UNSET), ("fp_1", "default"), ("fp_1", "flex"), (None, UNSET)):
+        for index in (0, 2, 1):
+            for text in said:
+                frames = []
+                for shaper in (quick, slow):
+                    chunk = ChatChunk.text(text, index=index)
+                    chunk.system_fingerprint, chunk.service_tier = fingerprint, tier
+                    frames.append(shaper.feed(chunk))
+                assert frames[0] == frames[1]
+    assert quick.delivered_units == slow.delivered_units
+    assert quick.used_tier == slow.used_tier
+
+
+def test_what_is_more_than_a_fragment_of_text_is_not_taken_for_one() -> None:
+    shaper = ChatShaper(Shape("chatcmpl-x", 1, "m"))
+    shaper.feed(ChatChunk.text("first"))
+    odd = ChatChunk.text("second")
+    odd.choices[0].delta.refusal = "no"
+    odd.choices[0].logprobs = {"content": []}
+    frame = shaper.feed(odd)
+    assert b'"refusal":"no"' in frame
+    assert b'"logprobs":{"content":[]}' in frame
+    shaper.feed(ChatChunk.finish("stop"))
+    assert shaper.feed(ChatChunk.text("too late")) == b""

@@ -1,0 +1,100 @@
+"""Images from a provider that may be anybody's: what passes, what is refused, and what is charged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.billing.usage import ImageCount
+from gateway.encoders.images import MAX_PREVIEWS, ImageShaper, is_base64, judge, made
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.schemas.images import (
+    GeneratedImage,
+    ImageAnswer,
+    ImageEvent,
+    ImageRequest,
+    ImageUsage,
+    decode_image_request,
+)
+from gateway.testing.openai_dialect import PIXEL
+
+
+def request(**fields: Any) -> ImageRequest:
+    return decode_image_request(msgspec.json.encode({"model": "m", "prompt": "p", **fields}))
+
+
+def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
+    shaper = ImageShaper(request(n=2))
+    shaper.feed(ImageEvent(PIXEL))
+    with pytest.raises(UpstreamTruncated):
+        shaper.close()
+    shaper.feed(ImageEvent(PIXEL))
+    assert shaper.close() == b""
+
+
+@pytest.mark.parametrize(
+    "item", [None, "image", ImageEvent(""), ImageEvent("%%%%"), ImageEvent(7), ImageEvent(PIXEL, "1")]
+)  # type: ignore[arg-type]
+def test_event_that_is_none_is_refused(item: Any) -> None:
+    with pytest.raises(UpstreamInvalidResponse):
+        ImageShaper(request()).feed(item)
+
+
+def test_previews_without_end_are_refused() -> None:
+    shaper = ImageShaper(request())
+    for _ in range(MAX_PREVIEWS):
+        assert shaper.feed(ImageEvent(PIXEL, 0))
+    with pytest.raises(UpstreamInvalidResponse):
+        shaper.feed(ImageEvent(PIXEL, 0))
+
+
+def test_finished_images_are_not_kept_in_memory() -> None:
+    shaper = ImageShaper(request())
+    shaper.feed(ImageEvent("A" * (1 << 20)))
+    assert len(shaper.images[0].b64_json) < 8192
+
+
+@pytest.mark.parametrize("odd", [ImageUsage(-1, 5, 4), ImageUsage(10**18, 5), ImageUsage("1", 2), "usage", {}])  # type: ignore[arg-type]
+def test_usage_that_cannot_be_is_none(odd: Any) -> None:
+    shaper = ImageShaper(request())
+    shaper.feed(ImageEvent(PIXEL, usage=odd))
+    assert shaper.usage is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, {}, ImageAnswer([]), ImageAnswer(None), ImageAnswer([None]), ImageAnswer([GeneratedImage(7)])],  # type: ignore[arg-type,list-item]
+)
+def test_answer_that_is_none_is_refused(answer: Any) -> None:
+    with pytest.raises(UpstreamInvalidResponse):
+        judge(answer, request())
+
+
+def test_address_is_one_of_the_web() -> None:
+    asked = request(response_format="url")
+    judge(ImageAnswer([GeneratedImage(url="https://images.invalid/1.png")]), asked)
+    with pytest.raises(UpstreamInvalidResponse):
+        judge(ImageAnswer([GeneratedImage(url="file:///etc/passwd")]), asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"), [("QUJD", True), ("QQ==", True), ("", False), ("QUJ", False), ('Q"D=', False)]
+)
+def test_base64_is_told_by_its_ends(text: str, good: bool) -> None:
+    assert is_base64(text) is good
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "charged"),
+    [
+        ({}, (None, None), ("1x1", "")),
+        ({}, ("auto", "auto"), ("1x1", "")),
+        ({}, ("512x512", "low"), ("512x512", "low")),
+        ({"size": "8x8", "quality": "hd"}, ("512x512", "low"), ("8x8", "hd")),
+        ({}, (7, ["x"]), ("1x1", "")),
+    ],
+)
+def test_charged_is_what_was_asked_for_else_what_was_made(fields: Any, said: Any, charged: Any) -> None:
+    assert made([GeneratedImage(PIXEL)], request(**fields), *said) == ImageCount(1, *charged)

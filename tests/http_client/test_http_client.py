@@ -1,0 +1,844 @@
+"""Our own HTTP/1.1 client on real sockets, against a peer that does exactly what the test says; on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import socket
+import ssl
+import struct
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from tornado.ioloop import IOLoop
+
+from gateway.errors import (
+    UpstreamInvalidResponse,
+    UpstreamTimeout,
+    UpstreamTruncated,
+    UpstreamUnreachable,
+)
+from gateway.http_client import pool
+from gateway.http_client.connect import Route
+from gateway.http_client.connection import ClientConnection
+from gateway.http_client.pool import Origin, Pool
+from gateway.http_client.timeouts import Deadlines
+from gateway.http_client.upstream import Upstream
+from gateway.plugins.provider import Timeouts
+from tests.leftovers import garbage
+from tests.polling import until
+
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def loop_kind(request: pytest.FixtureRequest) -> str:
+    """Apart from `io_loop`, which pytest-tornado asks for too late to multiply tests."""
+    return str(request.param)
+
+
+@pytest.fixture
+def io_loop(loop_kind: str) -> Iterator[IOLoop]:
+    loop = uvloop.new_event_loop() if loop_kind == "uvloop" else asyncio.new_event_loop()
+    io_loop = IOLoop(asyncio_loop=loop, make_current=False)
+    asyncio.set_event_loop(loop)
+    yield io_loop
+    asyncio.set_event_loop(None)
+    io_loop.close(all_fds=True)
+
+
+class Line:
+    """One connection as the peer sees it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.requests: list[bytes] = []
+        self.ended = asyncio.Event()  # the other side has closed
+
+    async def request(self) -> bytes:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0)
+        self.requests.append(head + await self.reader.readexactly(length))
+        return self.requests[-1]
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def reset(self) -> None:
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Behaviour = Callable[[Line], Awaitable[None]]
+
+
+class Peer:
+    """A server by script: `behave` is run for each connection, and what it leaves open is closed at the end."""
+
+    def __init__(self, behave: Behaviour, tls: ssl.SSLContext | None = None) -> None:
+        self.lines: list[Line] = []
+        self.url = ""
+        self._behave = behave
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Peer:
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 20, backlog=512
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if self._tls else 'http'}://localhost:{port}/path?q=1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for line in self.lines:
+            line.writer.transport.abort()
+        await asyncio.sleep(0.01)  # transports are closed in the next turns of the loop
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = Line(reader, writer)
+        self.lines.append(line)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await self._behave(line)
+            while await reader.read(65536):
+                pass
+        line.ended.set()
+
+
+def each(*answers: bytes) -> Behaviour:
+    """Answer the requests of a connection with these."""
+
+    async def behave(line: Line) -> None:
+        for answer in answers:
+            await line.request()
+            await line.send(answer)
+
+    return behave
+
+
+async def always_ok(line: Line) -> None:
+    while True:
+        await line.request()
+        await line.send(OK)
+
+
+@contextlib.asynccontextmanager
+async def client(**options: object) -> AsyncIterator[Upstream]:
+    link = Upstream(**options)  # type: ignore[arg-type]
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def fetch(link: Upstream, url: str, method: str = "POST") -> bytes:
+    async with await link.send(method, url, body=b"{}" if method == "POST" else None) as answer:
+        return await answer.read()
+
+
+async def seconds_until_gone(line: Line) -> float:
+    started = time.monotonic()
+    await asyncio.wait_for(line.ended.wait(), 5)
+    return time.monotonic() - started
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+async def test_request_has_the_lines_it_needs_and_leaves_in_one_segment() -> None:
+    segments: list[bytes] = []
+
+    async def behave(line: Line) -> None:
+        segments.append(await line.reader.read(65536))
+        await line.send(OK)
+
+    async with Peer(behave) as peer, client() as link:
+        headers = {"Authorization": "Bearer k", "user-agent": "mine", "Host": "other", "Content-Length": "99"}
+        async with await link.send("POST", peer.url, headers=headers, body=b"{}") as answer:
+            assert await answer.read() == b"ok"
+    head, body = segments[0].split(b"\r\n\r\n")
+    assert head.split(b"\r\n")[:2] == [b"POST /path?q=1 HTTP/1.1", b"Host: other"]
+    assert set(head.split(b"\r\n")[2:]) == {
+        b"Accept-Encoding: identity", b"Accept: */*", b"Authorization: Bearer k", b"user-agent: mine",
+        b"Content-Length: 2",
+    }  # fmt: skip
+    assert body == b"{}"
+
+
+async def test_empty_bodies_say_their_length_only_where_a_body_belongs() -> None:
+    async with Peer(each(OK, OK)) as peer, client() as link:
+        for method in ("GET", "POST"):
+            async with await link.send(method, peer.url) as answer:
+                await answer.read()
+        assert b"Content-Length" not in peer.lines[0].requests[0]
+        assert b"Content-Length: 0\r\n" in peer.lines[0].requests[1]
+
+
+@pytest.mark.parametrize("header", [("X", "a\r\nY: b"), ("X", "a\nb"), ("X: y", "a"), ("X", "a\0")])
+async def test_header_that_would_end_its_line_is_never_sent(header: tuple[str, str]) -> None:
+    async with Peer(always_ok) as peer, client() as link:
+        with pytest.raises(ValueError, match="header"):
+            await link.send("POST", peer.url, headers=dict([header]))
+        assert not peer.lines
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "http://", "http://u:p@x/", "http://x:99999/", "nonsense", "http://[::1"])
+async def test_address_that_leads_nowhere_is_unreachable(url: str) -> None:
+    async with client() as link:
+        with pytest.raises(UpstreamUnreachable):
+            await link.send("GET", url)
+
+
+async def test_path_with_spaces_and_line_ends_is_quoted() -> None:
+    async with Peer(always_ok) as peer, client() as link:
+        await fetch(link, peer.url.replace("/path", "/a b%20c\u00e9"), "GET")
+        assert peer.lines[0].requests[0].startswith(b"GET /a%20b%20c%C3%A9?q=1 HTTP/1.1\r\n")
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "body", "kept"),
+    [
+        (OK, b"ok", True),
+        (CHUNKED + b"1;x=y\r\no\r\n1\r\nk\r\n0\r\nTrailer: 1\r\n\r\n", b"ok", True),
+        (b"HTTP/1.1 200 OK\r\nX-Empty:\r\nContent-Length: 2\r\n\r\nok", b"ok", True),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nContent-Length: 7\r\n\r\n" + OK, b"ok", True),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", b"", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
+    ],
+)
+async def test_answer_of_any_framing_in_pieces_of_any_size(raw: bytes, body: bytes, kept: bool) -> None:
+    async def behave(line: Line) -> None:
+        await line.request()
+        for byte in raw:
+            await line.send(bytes([byte]))
+            await asyncio.sleep(0)
+        await line.request()
+        await line.send(raw)
+
+    async with Peer(behave) as peer, client() as link:
+        assert await fetch(link, peer.url) == body
+        if kept:
+            assert await fetch(link, peer.url) == body
+            assert len(peer.lines) == 1
+        else:
+            await seconds_until_gone(peer.lines[0])
+
+
+async def test_body_that_ends_with_the_connection_is_whole() -> None:
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(b"HTTP/1.1 200 OK\r\n\r\nfirst ")
+        await asyncio.sleep(0.02)
+        await line.send(b"last")
+        line.writer.close()
+
+    async with Peer(behave) as peer, client() as link:
+        assert await fetch(link, peer.url) == b"first last"
+
+
+async def test_head_request_has_no_body_whatever_its_headers_say() -> None:
+    async with Peer(each(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")) as peer, client() as link:
+        assert await fetch(link, peer.url, "HEAD") == b""
+
+
+async def test_headers_are_found_in_any_case_and_the_first_counts() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nX-One:  a \r\nx-one: b\r\nX-One: c\r\nContent-Length: 0\r\n\r\n"
+    async with Peer(each(raw)) as peer, client() as link, await link.send("GET", peer.url) as answer:
+        assert (answer.headers["x-ONE"], answer.headers.get("none", "-"), "X-One" in answer.headers) == ("a", "-", True)
+
+
+@pytest.mark.parametrize("lines", [b"X: " + b"y" * 70_000, b"\r\n".join([b"X: y"] * 30_000)])
+async def test_headers_over_64_kib_are_refused(lines: bytes) -> None:
+    async with Peer(each(b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\n")) as peer, client() as link:
+        with pytest.raises(UpstreamInvalidResponse):
+            await fetch(link, peer.url)
+        await seconds_until_gone(peer.lines[0])
+
+
+async def test_interim_answers_without_end_are_refused() -> None:
+    async with Peer(each(b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 5000)) as peer, client() as link:
+        with pytest.raises(UpstreamInvalidResponse):
+            await fetch(link, peer.url)
+
+
+async def test_switch_of_protocols_is_refused() -> None:
+    raw = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+    async with Peer(each(raw)) as peer, client() as link:
+        with pytest.raises(UpstreamInvalidResponse):
+            await fetch(link, peer.url)
+
+
+async def test_what_came_before_broken_framing_is_delivered_first() -> None:
+    async with Peer(each(CHUNKED + b"4\r\nabcd\r\nzz\r\n")) as peer, client() as link:
+        answer = await link.send("POST", peer.url)
+        assert await answer.read_chunk() == b"abcd"
+        with pytest.raises(UpstreamInvalidResponse):
+            await answer.read_chunk()
+        await seconds_until_gone(peer.lines[0])
+
+
+@pytest.mark.parametrize(("raw", "kind"), [(b"", UpstreamUnreachable), (CHUNKED + b"1\r\na\r\n", UpstreamTruncated)])
+async def test_reset_is_unreachable_before_the_head_and_truncated_after(raw: bytes, kind: type[Exception]) -> None:
+    go = asyncio.Event()
+
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(raw)
+        await asyncio.wait_for(go.wait(), 1) if raw else None
+        line.reset()
+
+    async with Peer(behave) as peer, client() as link:
+        with pytest.raises(kind):
+            async with await link.send("POST", peer.url) as answer:
+                go.set()
+                await answer.read()
+
+
+# The pool ------------------------------------------------------------------------------------------------------------
+
+
+async def test_unread_answer_is_not_disturbed_by_the_next_one_on_its_connection() -> None:
+    async with Peer(each(OK, OK.replace(b"ok", b"no"))) as peer, client() as link:
+        first = await link.send("POST", peer.url)
+        second = await link.send("POST", peer.url)
+        assert (await first.read(), await second.read(), len(peer.lines)) == (b"ok", b"no", 1)
+        first.close()
+
+
+@pytest.mark.parametrize("stray", [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"HTTP/1.1 2", b"garbage"])
+async def test_answer_nobody_asked_for_never_reaches_the_next_caller(stray: bytes) -> None:
+    async with Peer(each(OK + stray)) as peer, client() as link:
+        assert [await fetch(link, peer.url) for _ in range(3)] == [b"ok"] * 3
+        assert len(peer.lines) == 3
+
+
+async def test_idle_connection_on_which_the_server_talks_is_closed() -> None:
+    async with Peer(each(OK)) as peer, client() as link:
+        await fetch(link, peer.url)
+        await peer.lines[0].send(OK)
+        assert await seconds_until_gone(peer.lines[0]) < 0.25
+
+
+async def test_idle_connection_is_closed_after_the_keepalive_time() -> None:
+    async with Peer(each(OK)) as peer, client(keepalive=0.1) as link:
+        await asyncio.gather(fetch(link, peer.url), fetch(link, peer.url))
+        for line in peer.lines:
+            assert await seconds_until_gone(line) < 0.5
+
+
+async def test_connection_used_last_is_used_first() -> None:
+    async with Peer(always_ok) as peer, client() as link:
+        await asyncio.gather(*(fetch(link, peer.url) for _ in range(3)))
+        for _ in range(4):
+            await fetch(link, peer.url)
+        assert sorted(len(line.requests) for line in peer.lines) == [1, 1, 5]
+
+
+async def test_idle_connections_have_a_bound_and_busy_ones_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MAX_IDLE", 2)
+    async with Peer(always_ok) as peer, client() as link:
+        await asyncio.gather(*(fetch(link, peer.url) for _ in range(150)))
+        assert len(peer.lines) == 150
+        await asyncio.sleep(0.05)
+        assert sum(not line.ended.is_set() for line in peer.lines) == 2
+
+
+async def test_connection_lost_before_it_was_used_is_unreachable_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ClientConnection.connection_made
+
+    def made_and_lost(connection: ClientConnection, transport: asyncio.BaseTransport) -> None:
+        made(connection, transport)
+        connection._transport.abort()
+
+    monkeypatch.setattr(ClientConnection, "connection_made", made_and_lost)
+    async with Peer(always_ok) as peer, client() as link:
+        with pytest.raises(UpstreamUnreachable):
+            await link.send("POST", peer.url, timeouts=Timeouts(first_byte=0.5))
+
+
+async def test_post_on_a_connection_that_dies_under_it_is_not_sent_again() -> None:
+    """RFC 9110, 9.2.2: nobody can tell whether the server acted on it."""
+
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(OK)
+        await line.request()
+        line.writer.close()
+
+    async with Peer(behave) as peer, client() as link:
+        await fetch(link, peer.url)
+        with pytest.raises(UpstreamUnreachable):
+            await fetch(link, peer.url)
+        assert len(peer.lines) == 1
+        assert await fetch(link, peer.url) == b"ok"
+
+
+async def test_closing_the_client_closes_busy_and_idle_connections() -> None:
+    async with Peer(each(OK, CHUNKED)) as peer, client() as link:
+        await asyncio.gather(fetch(link, peer.url), fetch(link, peer.url))
+        answer = await link.send("POST", peer.url)
+        await link.close()
+        for line in peer.lines:
+            assert await seconds_until_gone(line) < 0.25
+        with pytest.raises(UpstreamTruncated):
+            await answer.read()
+
+
+async def test_released_stream_whose_end_does_not_come_is_closed_after_a_second() -> None:
+    async with Peer(each(CHUNKED + b"e\r\ndata: [DONE]\n\n\r\n")) as peer, client() as link:
+        async with await link.send("POST", peer.url) as answer:
+            assert len(await answer.read_events()) == 1
+            answer.release()
+        assert 0.7 < await seconds_until_gone(peer.lines[0]) < 1.5
+
+
+async def test_released_stream_that_goes_on_and_on_is_closed_at_once() -> None:
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(CHUNKED)
+        while not line.writer.transport.is_closing():
+            await line.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+
+    async with Peer(behave) as peer, client() as link:
+        answer = await link.send("POST", peer.url)
+        await answer.read_chunk()
+        answer.release()
+        assert await seconds_until_gone(peer.lines[0]) < 0.5
+
+
+# Back-pressure and time ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rest", ["chunks", "whole"])
+async def test_reader_that_pauses_stops_the_server_and_loses_nothing(rest: str) -> None:
+    total, sent = 64 * 1024 * 1024, 0
+
+    async def behave(line: Line) -> None:
+        nonlocal sent
+        await line.request()
+        await line.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        for _ in range(total // 65536):
+            await line.send(b"x" * 65536)
+            sent += 65536
+
+    async with Peer(behave) as peer, client() as link:
+        answer = await link.send("POST", peer.url)
+        received = len(await answer.read_chunk())
+        await asyncio.sleep(0.15)
+        assert sent < total // 2
+        assert answer._content._size <= 192 * 1024
+        if rest == "whole":
+            received += len(await answer.read(limit=total))
+        else:
+            while chunk := await answer.read_chunk():
+                received += len(chunk)
+        assert received == total
+
+
+async def test_silence_is_measured_by_one_timer_for_all(io_loop: IOLoop) -> None:
+    class Late:
+        def __init__(self, when: float) -> None:
+            self.when, self.expired = when, 0.0
+
+        def due(self) -> float:
+            return self.when
+
+        def expire(self) -> None:
+            self.expired = loop.time()
+            deadlines.discard(self)
+
+    loop = asyncio.get_running_loop()
+    deadlines, now = Deadlines(loop), loop.time()
+    lates = [Late(now + wait) for wait in (0.3, 0.1, 0.2, 9.0)]
+    for late in lates:
+        deadlines.add(late)
+        deadlines.expect(late.when)
+    lates[2].when = now + 9  # it went on talking: no timer was touched for that
+    await until(lambda: lates[0].expired > 0)
+    assert 0.09 <= lates[1].expired - now < 0.25
+    assert 0.29 <= lates[0].expired - now < 0.45
+    assert not lates[2].expired and not lates[3].expired and deadlines.next >= now + 8.9
+    deadlines.close()
+
+
+async def test_idle_time_begins_anew_with_every_piece_of_an_answer_read_whole() -> None:
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        for _ in range(4):
+            await asyncio.sleep(0.12)
+            await line.send(b"x")
+
+    async with Peer(behave) as peer, client() as link:
+        started = time.monotonic()
+        answer = await link.send("POST", peer.url, timeouts=Timeouts(first_byte=5, idle=0.25))
+        with pytest.raises(UpstreamTimeout):
+            await answer.read()
+        assert 0.6 < time.monotonic() - started < 1.2
+        assert await seconds_until_gone(peer.lines[0]) < 0.25
+
+
+async def test_total_time_includes_the_wait_for_the_head() -> None:
+    async with Peer(each()) as peer, client() as link:
+        started = time.monotonic()
+        with pytest.raises(UpstreamTimeout):
+            await link.send("POST", peer.url, timeouts=Timeouts(total=0.15))
+        assert time.monotonic() - started < 0.5
+
+
+# Uploads -------------------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """Pieces of a request body, counted."""
+
+    def __init__(self, pieces: int, size: int = 65536, *, delay: float = 0.0) -> None:
+        self.produced = 0
+        self.closed = False
+        self.stream = self._generate(pieces, size, delay)
+
+    async def _generate(self, pieces: int, size: int, delay: float) -> AsyncIterator[bytes]:
+        try:
+            for _ in range(pieces):
+                if delay:
+                    await asyncio.sleep(delay)
+                yield bytes(size)
+                self.produced += size
+        finally:
+            self.closed = True
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_upload_of_90_mib_takes_as_long_as_the_server_and_little_memory() -> None:
+    go = asyncio.Event()
+    received = 0
+
+    async def behave(line: Line) -> None:
+        nonlocal received
+        await line.reader.readuntil(b"\r\n\r\n")
+        await go.wait()
+        while received < 90 << 20:
+            received += len(await line.reader.read(65536))
+        await line.send(OK)
+
+    source = Source(90 << 4)
+    async with Peer(behave) as peer, client() as link:
+        headers = {"Content-Length": str(90 << 20)}
+        before = resident()
+        task = asyncio.create_task(link.send("POST", peer.url, headers=headers, body=source.stream))
+        await asyncio.sleep(0.2)
+        assert source.produced < 16 << 20  # most of it in the kernel
+        go.set()
+        while not task.done():
+            assert resident() - before < 8 << 20
+            await asyncio.sleep(0.01)
+        assert await (await task).read() == b"ok"
+    assert received == 90 << 20 and source.closed
+
+
+@pytest.mark.parametrize("length", [65536 * 3 - 1, 65536 * 3 + 1])
+async def test_upload_that_is_not_as_long_as_announced_is_cut(length: int) -> None:
+    async with Peer(each()) as peer, client() as link:
+        source = Source(3)
+        with pytest.raises(ValueError, match="Content-Length"):
+            await link.send("POST", peer.url, headers={"Content-Length": str(length)}, body=source.stream)
+        assert source.closed
+        assert await seconds_until_gone(peer.lines[0]) < 0.25
+
+
+async def test_answer_before_the_end_of_an_upload_ends_it() -> None:
+    async def behave(line: Line) -> None:
+        await line.reader.readuntil(b"\r\n\r\n")
+        await line.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+
+    async with Peer(behave) as peer, client() as link:
+        source = Source(1 << 30, delay=0.01)
+        async with await link.send("POST", peer.url, body=source.stream) as answer:
+            assert (answer.status, await answer.read()) == (413, b"big")
+        await until(lambda: source.closed)
+        assert await seconds_until_gone(peer.lines[0]) < 0.25  # half a request was sent: it cannot carry another
+
+
+async def test_early_answer_to_a_large_body_does_not_go_back_to_the_pool() -> None:
+    async def behave(line: Line) -> None:
+        await line.reader.readuntil(b"\r\n\r\n")
+        await line.send(OK)
+        await asyncio.sleep(1)
+
+    async with Peer(behave) as peer, client() as link:
+        for _ in range(2):
+            async with await link.send("POST", peer.url, body=bytes(32 << 20)) as answer:
+                assert await answer.read() == b"ok"
+        assert len(peer.lines) == 2
+
+
+async def test_slow_source_is_no_silent_upstream() -> None:
+    async def behave(line: Line) -> None:
+        await line.reader.readuntil(b"0\r\n\r\n")
+        await line.send(OK)
+
+    async with Peer(behave) as peer, client() as link:
+        body = Source(3, 10, delay=0.15).stream
+        async with await link.send("POST", peer.url, body=body, timeouts=Timeouts(first_byte=0.1)) as answer:
+            assert await answer.read() == b"ok"
+
+
+async def test_upstream_that_takes_no_more_of_an_upload_is_late() -> None:
+    async with Peer(lambda line: asyncio.sleep(3600)) as peer, client() as link:
+        source = Source(1 << 20)
+        with pytest.raises(UpstreamTimeout):
+            await link.send("POST", peer.url, body=source.stream, timeouts=Timeouts(first_byte=0.2))
+        await until(lambda: source.closed)
+
+
+async def test_cancelled_upload_closes_socket_and_source() -> None:
+    async with Peer(each()) as peer, client() as link:
+        source = Source(1 << 30, 10, delay=0.01)
+        task = asyncio.create_task(link.send("POST", peer.url, body=source.stream))
+        await until(lambda: source.produced > 0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: source.closed)
+        assert await seconds_until_gone(peer.lines[0]) < 0.25
+
+
+# Compression ---------------------------------------------------------------------------------------------------------
+
+
+def raw_deflate(data: bytes) -> bytes:
+    squeeze = zlib.compressobj(wbits=-15)
+    return squeeze.compress(data) + squeeze.flush()
+
+
+def coded(coding: str, body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-ENCODING: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        coding.encode(),
+        len(body),
+        body,
+    )
+
+
+@pytest.mark.parametrize(
+    ("coding", "squeeze"),
+    [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress), ("Deflate", raw_deflate),
+     ("identity", bytes)],
+)  # fmt: skip
+async def test_compressed_events_are_read(coding: str, squeeze: Callable[[bytes], bytes]) -> None:
+    text = b"".join(b"data: %d\n\n" % n for n in range(100_000))
+    async with Peer(each(coded(coding, squeeze(text)))) as peer, client() as link:
+        answer = await link.send("POST", peer.url)
+        assert [event.data async for event in answer.events()] == [b"%d" % n for n in range(100_000)]
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "kind"),
+    [
+        ("gzip", gzip.compress(b"a" * 999, mtime=0)[:-12], UpstreamTruncated),
+        ("gzip", b"not compressed", UpstreamInvalidResponse),
+        ("br", b"whatever", UpstreamInvalidResponse),
+    ],
+)
+async def test_compression_that_cannot_be_undone(coding: str, body: bytes, kind: type[Exception]) -> None:
+    async with Peer(each(coded(coding, body))) as peer, client() as link:
+        answer = await link.send("POST", peer.url)
+        with pytest.raises(kind):
+            await answer.read()
+
+
+# TLS, names, proxies -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server_tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "localhost.pem", CERTIFICATES / "localhost.key")
+    return context
+
+
+async def test_certificate_is_checked_unless_told_otherwise(server_tls: ssl.SSLContext) -> None:
+    async with Peer(always_ok, server_tls) as peer, client() as link:
+        with pytest.raises(UpstreamUnreachable):
+            await fetch(link, peer.url)
+
+
+async def test_tls_names_the_host_keeps_the_connection_and_closes_at_once(server_tls: ssl.SSLContext) -> None:
+    names: list[str | None] = []
+    server_tls.sni_callback = lambda _, name, __: names.append(name)
+    trusting = ssl.create_default_context(cafile=CERTIFICATES / "localhost.pem")
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
+    async with Peer(each(OK, long, CHUNKED + b"1\r\na\r\n"), server_tls) as peer, client(tls=trusting) as link:
+        assert await fetch(link, peer.url) == b"ok"
+        assert await fetch(link, peer.url) == b"x" * 5_000_000
+        answer = await link.send("POST", peer.url)
+        assert await answer.read_chunk() == b"a"
+        answer.close()
+        assert await seconds_until_gone(peer.lines[0]) < 0.25
+        assert (names, len(peer.lines)) == (["localhost"], 1)
+
+
+async def test_name_is_looked_up_once_for_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[object] = []
+    original = socket.getaddrinfo
+
+    def counting(*args: Any, **options: Any) -> Any:
+        looked_up.append(args)
+        return original(*args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", counting)
+    async with Peer(always_ok) as peer, client() as link:
+        await asyncio.gather(*(fetch(link, peer.url) for _ in range(20)))
+        assert len(peer.lines) == 20
+        assert len(looked_up) <= 1  # uvloop asks its own resolver
+
+
+@contextlib.contextmanager
+def deaf_socket(port: int) -> Iterator[None]:
+    """That port on 127.0.0.2 with a full backlog: it answers no SYN."""
+    with socket.socket() as full, contextlib.ExitStack() as fillers:
+        full.bind(("127.0.0.2", port))
+        full.listen(0)
+        for _ in range(4):
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        yield
+
+
+@pytest.mark.parametrize("first", ["deaf", "refusing"])
+async def test_next_address_is_tried_when_the_first_does_not_answer(first: str) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with deaf_socket(port):
+        route = Route("several", port, None)
+        route._hosts = asyncio.get_running_loop().create_future()
+        route._hosts.set_result(["127.0.0.2" if first == "deaf" else "127.0.0.3", "127.0.0.1"])
+        route._known_until = float("inf")
+        origin = Origin(Pool(asyncio.get_running_loop(), Deadlines(asyncio.get_running_loop()), keepalive=1, tls=None),
+                        "several", port, None)  # fmt: skip
+        started = time.monotonic()
+        connection = await route.open(lambda: ClientConnection(origin))
+        waited = time.monotonic() - started
+        assert connection._transport.get_extra_info("peername")[0] == "127.0.0.1"
+        assert (waited >= 0.2) == (first == "deaf") and waited < 1
+        origin.close()
+        server.close()
+        await asyncio.sleep(0.02)
+        assert origin._open == set()  # the attempt that lost is gone as well
+
+
+def nobody_there() -> Route:
+    """A route to two addresses, neither of which answers."""
+    route = Route("several", 1, None)
+    route._hosts = asyncio.get_running_loop().create_future()
+    route._hosts.set_result(["127.0.0.2", "127.0.0.1"])
+    route._known_until = float("inf")
+    return route
+
+
+async def test_no_address_that_answers_is_an_os_error() -> None:
+    route = nobody_there()
+    with pytest.raises(ConnectionRefusedError):
+        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+
+
+async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_collector: None) -> None:
+    async with client() as link:
+        with contextlib.suppress(UpstreamUnreachable):
+            await link.send("POST", "http://127.0.0.1:1/")
+        assert not garbage()
+
+
+async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
+    route = nobody_there()
+    with contextlib.suppress(ConnectionRefusedError):
+        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+    assert not garbage()
+
+
+async def test_cancelled_connect_leaves_nothing_behind() -> None:
+    async with Peer(always_ok) as peer, client() as link:
+        for _ in range(20):
+            task = asyncio.create_task(fetch(link, peer.url))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await fetch(link, peer.url) == b"ok"
+        assert link._pool is not None
+        assert not link._pool.deadlines._awaited
+
+
+async def test_proxy_of_the_environment_carries_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Peer(each(coded("gzip", gzip.compress(b"through")))) as proxy, client(trust_env=True) as link:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/path?q=1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert await fetch(link, "http://upstream.invalid/x") == b"through"
+        assert proxy.lines[0].requests[0].startswith(b"POST http://upstream.invalid/x HTTP/1.1\r\n")
+
+
+async def test_proxy_is_passed_by_where_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Peer(always_ok) as peer, client(trust_env=True) as link:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        monkeypatch.setenv("no_proxy", "localhost")
+        assert await fetch(link, peer.url) == b"ok"
+
+
+async def test_answer_through_a_proxy_keeps_the_same_times_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts: Iterator[Behaviour] = iter(
+        [
+            each(CHUNKED + b"1\r\na\r\n"),
+            each(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na"),
+            each(b"SSH-2.0\r\n\r\n"),
+            each(CHUNKED + b"1\r\na\r\n"),
+        ]
+    )
+
+    async def behave(line: Line) -> None:
+        await next(scripts)(line)
+
+    async with Peer(behave) as proxy, client(trust_env=True) as link:
+        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/path?q=1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        url = "http://upstream.invalid/x"
+        answer = await link.send("POST", url, timeouts=Timeouts(idle=0.15))
+        assert await answer.read_chunk() == b"a"
+        with pytest.raises(UpstreamTimeout):
+            await answer.read_chunk()
+        assert await seconds_until_gone(proxy.lines[0]) < 0.25
+        answer = await link.send("POST", url)
+        assert await answer.read_chunk() == b"a"
+        proxy.lines[1].writer.close()
+        with pytest.raises(UpstreamTruncated):
+            await answer.read_chunk()
+        with pytest.raises(UpstreamInvalidResponse):
+            await link.send("POST", url)
+        answer = await link.send("POST", url)
+        answer.close()
+        assert await seconds_until_gone(proxy.lines[-1]) < 0.25

@@ -1,0 +1,201 @@
+"""Calls while they run: beats, extensions, and what becomes of holds nobody renews."""
+
+import contextlib
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway import errors
+from gateway.inference import active_calls
+from gateway.inference.active_calls import Running
+from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.ledger import ledger as ledger_module
+from tests.ledger.shards import without
+from tests.leftovers import garbage
+from tests.polling import until
+
+
+async def test_beat_renews_the_lease_and_stores_what_was_used(world):
+    async with world(default=GroupLimits(concurrency=1)) as w:
+        key = await w.caller(balance=10_000, concurrency=1)
+        hold = await w.admit(key, 5000)
+        await w.expire(hold)
+        hold.used = 700
+        assert await w.ledger.beat([hold]) == {hold.rid: "ok"}
+        assert await w.ledger.reclaim() == 0
+        with pytest.raises(errors.ConcurrencyLimited):
+            await w.admit(key)
+        await w.expire(hold)
+        assert await w.ledger.reclaim() == 1
+        assert (await w.accounts.show("acme")).balance == 9300
+        await w.proved()
+
+
+async def test_checkpoint_never_goes_back(world):
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 5000)
+        hold.used = 700
+        await w.ledger.beat([hold])
+        hold.used = 300
+        await w.ledger.beat([hold])
+        await w.expire(hold)
+        await w.ledger.reclaim("acme")
+        assert (await w.accounts.show("acme")).balance == 9300
+
+
+async def test_beat_tells_of_revocation_disabling_and_expiry(world):
+    async with world() as w:
+        revoked, expired, alive = [await w.caller() for _ in range(3)]
+        disabled = await w.caller("umbra")
+        holds = [await w.admit(key) for key in (revoked, expired, alive, disabled)]
+        await w.keys.revoke(revoked.id)
+        await w.store.client.hset(f"{{a:acme}}:k:{expired.id}", "exp", int(datetime.now(UTC).timestamp()))
+        await w.accounts.disable("umbra")
+        answers = await w.ledger.beat(holds)
+        assert [answers[hold.rid] for hold in holds] == ["revoked", "revoked", "ok", "revoked"]
+
+
+async def test_beat_tells_that_a_hold_is_gone(world):
+    async with world() as w:
+        hold = await w.admit(await w.caller())
+        await w.ledger.settle(hold, Outcome(1))
+        before = await w.dump()
+        assert await w.ledger.beat([hold]) == {hold.rid: "gone"}
+        assert await w.dump() == before
+
+
+async def test_more_calls_than_one_script_takes_are_all_renewed(world):
+    async with world() as w:
+        key = await w.caller()
+        holds = [await w.admit(key, 1) for _ in range(70)]
+        assert list((await w.ledger.beat(holds)).values()) == ["ok"] * 70
+
+
+async def test_reclaim_without_a_checkpoint_charges_nothing_but_says_so(world):
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 5000)
+        await w.expire(hold)
+        await w.ledger.reclaim()
+        line = [line async for line in w.ledger.lines("acme")][-1]
+        assert (line.kind, line.amount, line.rid) == ("reclaim", 0, hold.rid)
+        assert line.json_form()["reclaimed"] is True
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (10_000, 0)
+        await w.proved()
+
+
+async def test_extension_grows_the_hold_once(world):
+    async with world() as w:
+        key = await w.caller(balance=10_000, budget=9000)
+        hold = await w.admit(key, 5000)
+        await w.ledger.extend(hold, 1000)
+        assert hold.amount == 6000
+        hold.amount = 5000  # the reply was lost, the caller tries again
+        await w.ledger.extend(hold, 1000)
+        assert (await w.accounts.show("acme")).held == 6000
+        await w.proved()
+
+
+async def test_refused_extension_changes_nothing(world):
+    async with world() as w:
+        key, limited = await w.caller(balance=10_000), await w.caller(budget=5500)
+        hold, budgeted = await w.admit(key, 2000), await w.admit(limited, 5000)
+        before = await w.dump()
+        with pytest.raises(errors.BalanceExhausted):
+            await w.ledger.extend(hold, 3001)
+        with pytest.raises(errors.BudgetExceeded):
+            await w.ledger.extend(budgeted, 501)
+        assert await w.dump() == before
+        assert hold.amount == 2000
+        await w.keys.revoke(key.id)
+        with pytest.raises(errors.InvalidApiKey):
+            await w.ledger.extend(hold, 1)
+        await w.ledger.void(hold)
+        with pytest.raises(errors.Conflict):
+            await w.ledger.extend(hold, 1)
+        await w.proved()
+
+
+async def test_checkpoint_and_extension_leave_each_other_alone(world):
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 5000)
+        hold.used = 4100
+        await w.ledger.beat([hold])
+        await w.ledger.extend(hold, 900)
+        hold.used = 5600
+        await w.ledger.beat([hold])
+        await w.expire(hold)
+        await w.ledger.reclaim("acme")
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (4400, 0)
+        await w.proved()
+
+
+async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(world):
+    async with world() as w:
+        for name in ("acme", "beta", "umbra"):
+            await w.expire(await w.admit(await w.caller(name)))
+        torn = Ledger(without(w.store, "beta"), {})
+        with pytest.raises(errors.StoreUnavailable):
+            await torn.reclaim()
+        assert {account.name: account.held for account in await w.accounts.list()} == {
+            "acme": 0,
+            "beta": 1000,
+            "umbra": 0,
+        }
+        assert await w.ledger.reclaim() == 1
+
+
+async def test_a_shard_that_is_away_leaves_nothing_to_the_garbage_collector(world, no_collector):
+    async with world() as w:
+        key = await w.caller("beta")
+        torn = Ledger(without(w.store, "beta"), {})
+        for attempt in (torn.reclaim(), torn.sweep(), torn.admit(w.ask(key)), torn.spendable(key)):
+            with contextlib.suppress(errors.StoreUnavailable):
+                await attempt
+        assert not garbage()
+
+
+async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monkeypatch):
+    monkeypatch.setattr(ledger_module, "SWEEP", 20)
+    async with world() as w:
+        key = await w.caller("last")
+        await w.store.client.sadd("accounts", *(f"account-{n}" for n in range(1000)))
+        asked, reclaim = [], w.ledger._reclaim
+
+        async def counted(account):
+            asked.append(account)
+            return await reclaim(account)
+
+        w.ledger._reclaim = counted
+        await w.expire(await w.admit(key))
+        steps = 0
+        while not await w.ledger.sweep():
+            steps += 1
+            assert len(asked) < 60 * steps  # a step may answer some more than was asked for
+            assert steps < 200
+        assert (await w.accounts.show("last")).held == 0
+        await w.expire(await w.admit(key))  # and round again
+        for _ in range(200):
+            if await w.ledger.sweep():
+                break
+        else:
+            pytest.fail("the second round did not find it")
+        await w.proved()
+
+
+async def test_worker_sweeps_with_its_beats(world, monkeypatch):
+    monkeypatch.setattr(active_calls, "BEAT_EVERY", 0.02)
+    async with world() as w:
+        await w.expire(await w.admit(await w.caller()))
+        worker = Running(w.ledger, w.store)
+        worker.start()
+        try:
+
+            async def released() -> bool:
+                return (await w.accounts.show("acme")).held == 0
+
+            await until(released)
+        finally:
+            await worker.close()
+        await w.proved()

@@ -1,0 +1,433 @@
+"""What is held before a call, what is sent upstream for it, and that no balance falls below zero."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.admission_check import explain
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO, format_amount
+from gateway.billing.price import Price
+from gateway.billing.token_estimate import chat_prompt
+from gateway.config.settings import Settings, parse
+from gateway.ledger import Ask, Hold, Ledger
+from gateway.runtime.gateway import Gateway
+from gateway.schemas.chat_request import decode_chat_request
+from gateway.testing import FakeUpstream, Reply
+from gateway.testing.fake_upstream import Seen
+from tests.api.conftest import Client
+from tests.polling import until
+
+TOKEN = NANO // 1000  # a token of output costs 0.001
+PRICE = {"input": 1, "output": 1000}
+LONGEST = 2000  # what an upstream without a limit answers
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """Models that hold in different ways, on an upstream that always answers with as much as it may."""
+    upstream.answer = greedy
+    model = {"provider": "up", "price": PRICE, "max_output_tokens": LONGEST}
+    tiers = {**PRICE, "service_tier_multiplier": {"flex": "0.5", "priority": 2}}
+    document = {
+        "store": {"data_dir": str(tmp_path)},
+        "providers": {"up": {"plugin": "openai", "base_url": upstream.base_url}},
+        "groups": {"default": {}, "slow": {"tpm": 1500}},
+        "models": {
+            "strict": {**model, "groups": ["default", "slow"]},
+            "clamp": {**model, "hold": "clamp"},
+            "clamp-unknown": {"provider": "up", "price": PRICE, "hold": "clamp", "default_reserve_output": 50},
+            "clamp-renamed": {**model, "hold": "clamp", "max_tokens_field": "max_completion_tokens"},
+            "strict-unknown": {"provider": "up", "price": PRICE, "default_reserve_output": 50},
+            "tiers": {**model, "price": tiers},
+            "dated": {**model, "price": [PRICE, {"input": 1, "output": 3000, "effective_from": "2099-01-01"}]},
+        },
+    }
+    return parse(decimals(document), demo=True)
+
+
+def decimals(document: Any) -> Any:
+    """TOML's decimals for the texts that stand for them here."""
+    if isinstance(document, dict):
+        return {name: decimals(value) for name, value in document.items()}
+    return Decimal(document) if document == "0.5" else document
+
+
+def greedy(seen: Seen) -> Reply:
+    """Every choice is as long as the limit allows."""
+    request = seen.json
+    limit = request.get("max_completion_tokens") or request.get("max_tokens") or LONGEST
+    count = request.get("n", 1)
+    usage = {"prompt_tokens": 8, "completion_tokens": limit * count, "total_tokens": 8 + limit * count}
+    tier = {"service_tier": request["service_tier"]} if "service_tier" in request else {}
+    if request.get("stream"):
+        chunks = [_chunk({"content": "word" * 10}) for _ in range(limit // 10)]
+        last = [_chunk({}, "length"), {**_chunk({}), "choices": [], "usage": usage}]
+        return Reply.stream([{**chunk, **tier} for chunk in (*chunks, *last)])
+    choice = {"message": {"role": "assistant", "content": "word " * limit}, "finish_reason": "length"}
+    choices = [{"index": index, **choice} for index in range(count)]
+    return Reply.json({"object": "chat.completion", "choices": choices, "usage": usage, **tier})
+
+
+def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+class Payer:
+    """An account with a balance, and what is left of it."""
+
+    def __init__(self, accounts: Accounts, keys: Keys, client: Client) -> None:
+        self.accounts, self.keys, self.client = accounts, keys, client
+
+    async def open(self, balance: int, *, group: str = "default", **key: Any) -> None:
+        await self.accounts.create("payer", balance=balance, group=group)
+        text = (await self.keys.create("payer", **key)).text
+        self.client.headers = {"Authorization": f"Bearer {text}", "Content-Type": "application/json"}
+
+    async def left(self) -> int:
+        """The balance once nothing is held."""
+
+        async def settled() -> Any:
+            account = await self.accounts.show("payer")
+            return account if account.held == 0 else None
+
+        return int((await until(settled)).balance)
+
+
+@pytest.fixture
+def payer(accounts: Accounts, keys: Keys, client: Client) -> Payer:
+    """The account behind the client's key."""
+    return Payer(accounts, keys, client)
+
+
+# Strict --------------------------------------------------------------------------------------------------------------
+
+
+async def test_whole_answer_without_a_limit_is_refused_when_the_longest_one_cannot_be_paid(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open((LONGEST - 1) * TOKEN)
+    response, answer = await client.chat(model="strict")
+    assert response.status == 429
+    assert answer["error"]["type"] == "insufficient_quota"
+    assert upstream.seen == []
+    assert await payer.left() == (LONGEST - 1) * TOKEN
+
+
+async def test_whole_answer_without_a_limit_holds_the_longest_one_and_sends_no_limit(
+    client: Client, upstream: FakeUpstream, payer: Payer, accounts: Accounts
+) -> None:
+    await payer.open(3 * LONGEST * TOKEN)
+    upstream.tamper = _slowly
+    task = asyncio.create_task(client.chat(model="strict"))
+    await until(lambda: upstream.seen)
+    held = (await accounts.show("payer")).held
+    assert LONGEST * TOKEN < held < (LONGEST + 1) * TOKEN
+    await task
+    assert "max_tokens" not in upstream.seen[0].json
+    assert await payer.left() == 2 * LONGEST * TOKEN - 8000
+
+
+def _slowly(reply: Reply) -> Reply:
+    return structs.replace(reply, delay=0.1)
+
+
+async def test_stream_without_a_limit_holds_its_reserve_only(
+    client: Client, payer: Payer, accounts: Accounts, upstream: FakeUpstream
+) -> None:
+    await payer.open(1100 * TOKEN)
+    response, text, _ = await client.stream(model="strict", max_tokens=None)
+    assert response.status == 200
+    assert "insufficient_quota" in text
+    assert await payer.left() >= -10 * TOKEN
+
+
+async def test_callers_own_limit_is_what_is_held(client: Client, payer: Payer) -> None:
+    await payer.open(101 * TOKEN)
+    response, _ = await client.chat(model="strict", max_tokens=100)
+    assert response.status == 200
+    assert await payer.left() == TOKEN - 8000
+
+
+async def test_token_limits_do_not_count_the_longest_answer(client: Client, payer: Payer) -> None:
+    await payer.open(3 * LONGEST * TOKEN, group="slow")  # 1,500 tokens a minute
+    response, _ = await client.chat(model="strict")
+    assert response.status == 200
+    assert int(response.headers["x-ratelimit-remaining-tokens"]) == pytest.approx(1500 - 1024, abs=20)
+
+
+async def test_reasoning_and_cache_prices_are_held_where_they_are_dearer(
+    client: Client, gateway: Gateway, payer: Payer, upstream: FakeUpstream
+) -> None:
+    model = gateway.catalog.models["strict"]
+    dear = Price.of(parse_price({"input": 1, "output": 1000, "reasoning": 4000}))
+    gateway.catalog.models["strict"] = structs.replace(model, prices=(dear,))  # type: ignore[index]
+    await payer.open(399 * TOKEN)
+    response, _ = await client.chat(model="strict", max_tokens=100)
+    assert response.status == 429
+    assert upstream.seen == []
+
+
+def parse_price(price: dict[str, Any]) -> Any:
+    model = {"provider": "p", "price": price}
+    prices = parse({"providers": {"p": {"plugin": "openai"}}, "models": {"m": model}}).models["m"].price
+    assert prices is not None
+    return prices[0]
+
+
+# Clamp ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("limit", [None, 1500])
+async def test_clamped_answer_is_as_long_as_the_balance_pays_for(
+    client: Client, upstream: FakeUpstream, payer: Payer, stream: bool, limit: int | None
+) -> None:
+    await payer.open(500 * TOKEN)
+    if stream:
+        response, text, failure = await client.stream(model="clamp", max_tokens=limit)
+        assert failure is None
+        assert "length" in text
+    else:
+        response, _ = await client.chat(model="clamp", max_tokens=limit)
+    assert response.status == 200
+    assert upstream.seen[0].json["max_tokens"] == 499
+    assert response.headers["x-gateway-max-tokens"] == "499"
+    assert 0 <= await payer.left() < 2 * TOKEN
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "sent"),
+    [
+        ("clamp", {"max_tokens": 1000}, {"max_tokens": 499}),
+        ("clamp", {"max_completion_tokens": 1000}, {"max_completion_tokens": 499}),
+        ("clamp", {"max_tokens": 1000, "max_completion_tokens": 1000},
+         {"max_tokens": 499, "max_completion_tokens": 499}),
+        ("clamp", {"max_tokens": 1000, "n": 2}, {"max_tokens": 249}),
+        ("clamp-renamed", {}, {"max_completion_tokens": 499}),
+        ("clamp", {"max_tokens": 400}, {"max_tokens": 400}),
+        ("clamp-unknown", {}, {"max_tokens": 50}),
+    ],
+)  # fmt: skip
+async def test_limit_goes_upstream_in_the_callers_spelling(
+    client: Client, upstream: FakeUpstream, payer: Payer, model: str, fields: dict[str, Any], sent: dict[str, int]
+) -> None:
+    await payer.open(500 * TOKEN)
+    response, _ = await client.chat(model=model, **fields)
+    assert response.status == 200
+    limits = {name: value for name, value in upstream.seen[0].json.items() if name.startswith("max_")}
+    assert limits == sent
+    assert await payer.left() >= 0
+
+
+async def test_balance_that_pays_for_next_to_nothing_is_a_refusal(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(10 * TOKEN)
+    response, _ = await client.chat(model="clamp")
+    assert response.status == 429
+    assert upstream.seen == []
+    assert await payer.left() == 10 * TOKEN
+
+
+async def test_budget_of_the_key_clamps_too(client: Client, upstream: FakeUpstream, payer: Payer) -> None:
+    await payer.open(5000 * TOKEN, budget=300 * TOKEN)
+    response, _ = await client.chat(model="clamp")
+    assert response.status == 200
+    assert upstream.seen[0].json["max_tokens"] == 299
+    assert await payer.left() >= 4700 * TOKEN
+
+
+# Below zero ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["strict", "clamp"])
+async def test_no_number_of_greedy_calls_at_once_takes_a_balance_below_zero(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, model: str
+) -> None:
+    await payer.open(7 * LONGEST * TOKEN + 321 * TOKEN)
+    answers = await asyncio.gather(*(client.chat(model=model, n=1 + turn % 2) for turn in range(40)))
+    statuses = [response.status for response, _ in answers]
+    assert set(statuses) == {200, 429}
+    left = await payer.left()
+    assert left >= 0
+    if model == "clamp":
+        assert left < 20 * TOKEN
+    assert (await ledger.audit("payer")).mismatches == []
+
+
+def _boundless(*, each: int = 10) -> Reply:
+    """A stream that keeps no limit and tells no usage, so many tokens a chunk."""
+    return Reply.stream([_chunk({"content": "word" * each}) for _ in range(LONGEST // each)])
+
+
+@pytest.mark.parametrize("model", ["strict", "clamp"])
+async def test_upstream_that_keeps_no_limits_is_stopped_at_the_hold_and_one_chunk_when_there_is_no_more(
+    client: Client, upstream: FakeUpstream, payer: Payer, model: str
+) -> None:
+    await payer.open(101 * TOKEN)
+    upstream.enqueue(_boundless())
+    _, text, _ = await client.stream(model=model, max_tokens=100)
+    assert "insufficient_quota" in text
+    assert text.count("word" * 10) == 10
+    assert await payer.left() > -10 * TOKEN
+
+
+async def test_a_first_chunk_beyond_all_there_is_is_refused_with_a_true_status_and_costs_nothing(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(101 * TOKEN)
+    upstream.enqueue(_boundless(each=400))
+    response, text, _ = await client.stream(model="strict", max_tokens=100)
+    assert response.status == 429
+    assert "insufficient_quota" in text
+    assert await payer.left() == 101 * TOKEN
+
+
+@pytest.mark.parametrize("each", [10, 400])
+async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_all_of_it_is_held(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, each: int
+) -> None:
+    await payer.open(1500 * TOKEN)
+    upstream.enqueue(_boundless(each=each))
+    response, text, _ = await client.stream(model="strict", max_tokens=100)
+    assert "insufficient_quota" in text
+    left = await payer.left()
+    assert -each * TOKEN < left < (each + 30) * TOKEN  # asked for a quarter of the hold at a time, 25 at first
+    line = await ledger.line_of("payer", response.headers["x-request-id"])
+    assert line is not None
+    assert line.meta["hold"] + each * TOKEN >= -line.amount
+
+
+async def test_limited_stream_that_is_shorter_than_its_limit_asks_for_nothing(
+    client: Client, payer: Payer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unwanted(*_: object) -> None:
+        pytest.fail("a hold was extended")
+
+    monkeypatch.setattr(Ledger, "extend", unwanted)
+    await payer.open(LONGEST * TOKEN)
+    _, text, failure = await client.stream(model="strict", max_tokens=100)
+    assert failure is None
+    assert "length" in text
+
+
+# Explained -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("limit", [None, 1500, 30])
+@pytest.mark.parametrize("model", ["strict", "clamp", "clamp-unknown", "strict-unknown"])
+@pytest.mark.parametrize(("balance", "budget"), [(500, None), (5000, 300), (10, None), (5000, 12)])
+async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
+    client: Client,
+    gateway: Gateway,
+    payer: Payer,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    model: str,
+    stream: bool,
+    limit: int | None,
+    balance: int,
+    budget: int | None,
+) -> None:
+    asked: list[Ask] = []
+    admit = Ledger.admit
+
+    async def noted(self: Ledger, ask: Ask) -> Hold:
+        asked.append(ask)
+        return await admit(self, ask)
+
+    await payer.open(balance * TOKEN, budget=None if budget is None else budget * TOKEN)
+    (key,) = await payer.keys.list("payer")
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+    body |= {"max_tokens": limit} if limit else {}
+    told = await explain(
+        gateway.store,
+        gateway.ledger,
+        model=gateway.catalog.models[model],
+        key_id=key.id,
+        prompt=chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens,
+        max_tokens=limit,
+        stream=stream,
+    )
+    monkeypatch.setattr(Ledger, "admit", noted)
+    if stream:
+        response, _, _ = await client.stream(**body)
+    else:
+        response, _ = await client.chat(**body)
+    assert told.admitted == (response.status == 200)
+    assert (told.hold, told.tokens) == (format_amount(asked[-1].hold), asked[-1].tokens)
+
+
+# Price and tier ------------------------------------------------------------------------------------------------------
+
+
+async def test_price_of_admission_holds_to_the_end_of_the_call(
+    client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway, ledger: Ledger
+) -> None:
+    await payer.open(100 * LONGEST * TOKEN)
+    dearer = structs.replace(gateway.settings.models["strict"], price=(parse_price({"input": 1, "output": 5000}),))
+    settings = structs.replace(gateway.settings, models={**gateway.settings.models, "strict": dearer})
+    old = gateway.catalog.models["strict"]
+    upstream.tamper = _slowly
+    task = asyncio.create_task(client.chat(model="strict", max_tokens=10))
+    await until(lambda: upstream.seen)
+    await gateway.reload(settings)
+    new = gateway.catalog.models["strict"]
+    first, _ = await task
+    second, _ = await client.chat(model="strict", max_tokens=10)
+    for response, model, amount in ((first, old, 10), (second, new, 50)):
+        request_id = response.headers["x-request-id"]
+        line = await until(lambda request_id=request_id: ledger.line_of("payer", request_id))  # type: ignore[misc]
+        assert line.amount == -amount * TOKEN - 8000
+        assert line.meta["price"] == model.price.version
+
+
+async def test_price_changes_by_date_without_a_reload(
+    client: Client, payer: Payer, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await payer.open(100 * LONGEST * TOKEN)
+    clock = SimpleNamespace(time=lambda: 4_070_908_799.9)
+    monkeypatch.setattr("gateway.catalog.time", clock)
+    for amount, date in ((10, ""), (30, "@2099-01-01")):
+        response, _ = await client.chat(model="dated", max_tokens=10)
+        line = await until(lambda: ledger.line_of("payer", response.headers["x-request-id"]))  # noqa: B023
+        assert line.amount == -amount * TOKEN - 8000
+        assert line.meta["price"].endswith(date)
+        clock.time = lambda: 4_070_908_800.0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("tier", "factor"), [("flex", 0.5), ("priority", 2), ("default", 1)])
+async def test_service_tier_that_was_used_is_charged(
+    client: Client, upstream: FakeUpstream, payer: Payer, tier: str, factor: float, stream: bool
+) -> None:
+    await payer.open(LONGEST * TOKEN)
+    call = client.stream if stream else client.chat
+    await call(model="tiers", max_tokens=100, service_tier=tier)
+    assert LONGEST * TOKEN - await payer.left() == (100 * TOKEN + 8000) * factor
+
+
+async def test_tier_that_was_not_granted_is_not_charged(client: Client, upstream: FakeUpstream, payer: Payer) -> None:
+    await payer.open(LONGEST * TOKEN)
+    upstream.enqueue(greedy(Seen(method="", path="", headers={}, body=b'{"max_tokens":100,"service_tier":"default"}')))
+    await client.chat(model="tiers", max_tokens=100, service_tier="priority")
+    assert LONGEST * TOKEN - await payer.left() == 100 * TOKEN + 8000
+
+
+async def test_tier_is_held_at_its_own_price(client: Client, payer: Payer) -> None:
+    await payer.open(150 * TOKEN)
+    response, _ = await client.chat(model="tiers", max_tokens=100, service_tier="priority")
+    assert response.status == 429
+    response, _ = await client.chat(model="tiers", max_tokens=100)
+    assert response.status == 200

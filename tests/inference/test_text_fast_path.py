@@ -1,0 +1,318 @@
+"""Text that goes past the generators: nobody can tell from the answer, the bill or the record which way it came."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.amounts import NANO
+from gateway.api import answering_handler
+from gateway.api.endpoints.chat import ChatHandler
+from gateway.encoders.chat import ChatShaper
+from gateway.http_client.response import Incoming
+from gateway.http_server.write_batch import Outbox
+from gateway.inference.text_fast_path import TextRelay
+from gateway.ledger import Ledger
+from gateway.ledger.inflight_checkpoint import Place
+from gateway.runtime.gateway import Gateway
+from gateway.testing import FakeUpstream, Reply
+from gateway_providers.openai.chunks import MAX_CASTS
+from tests.api.conftest import Client
+from tests.api.endpoints.test_chat_stream import USAGE, chunk, documents, text_of
+from tests.polling import until
+
+PAUSE = 0.004  # seconds between frames, so that each is one piece and finds its reader waiting
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that went past."""
+    texts: list[str] = []
+    take = TextRelay._take
+
+    def noted(relay: TextRelay, like: Any, more: list[str]) -> bool:
+        took = take(relay, like, more)
+        texts.extend(more if took else [])
+        return took
+
+    monkeypatch.setattr(TextRelay, "_take", noted)
+    return texts
+
+
+def words(*texts: str) -> list[dict[str, Any]]:
+    return [chunk({"content": text}) for text in texts]
+
+
+def two_choices(index: int, text: str) -> dict[str, Any]:
+    return {**chunk(), "choices": [{"index": index, "delta": {"content": text}, "finish_reason": None}]}
+
+
+TOOL = chunk({"tool_calls": [{"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}}]})
+END = [chunk(finish="stop"), {**chunk(), "choices": [], "usage": USAGE}]
+STREAMS = {
+    "words": [*words(*"abcdefgh"), *END],
+    "every kind of text": [
+        *words("a", "b", "é", "\n", '"', "\\", "\U0001f600", "\0", " ", "", "data: x\n\n", "z"),
+        *END,
+    ],
+    "between other things": [
+        *words("a", "b", "c"),
+        chunk({"reasoning_content": "hm"}),
+        *words("d", "e"),
+        TOOL,
+        *words("f", "g"),
+        chunk({"content": "h", "role": "assistant"}),
+        chunk({"content": None}),
+        *words("i", "j"),
+        *END,
+        *words("too late"),
+    ],
+    "two choices": [
+        *(two_choices(index, text) for index, text in [(0, "a"), (0, "b"), (0, "c"), (1, "d"), (1, "e"), (0, "f")]),
+        *(two_choices(index, text) for index, text in [(1, "g"), (1, "h"), (0, "i"), (0, "j"), (1, "k"), (0, "l")]),
+        chunk(finish="stop"),
+        *(two_choices(1, text) for text in "mno"),
+        {**chunk(finish="stop"), "choices": [{"index": 1, "delta": {}, "finish_reason": "length"}]},
+    ],
+    "ids that change": [chunk({"content": "a"}, id=f"up-{number}") for number in range(12)] + END,
+    "counts in each": [chunk({"content": "a"}, usage={**USAGE, "completion_tokens": n}) for n in range(5)] + END,
+    "counts that come back": [
+        *(chunk({"content": "a"}, usage=USAGE) for _ in range(3)),
+        {**chunk(), "choices": [], "usage": {**USAGE, "completion_tokens": 1}},
+        *(chunk({"content": "a"}, usage=USAGE) for _ in range(3)),
+        chunk(finish="stop"),
+    ],
+    "other tiers": [
+        *(chunk({"content": "a"}, service_tier=tier) for tier in ["default"] * 3 + ["flex"] * 3 + ["default"] * 3),
+        *END,
+    ],
+    "no finish": words(*"abcdefgh"),
+    "an error at last": [*words(*"abcdef"), {"error": {"message": "boom"}}],
+}
+
+
+VARYING = {"ids that change", "counts in each", "counts that come back"}  # which cannot go past
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_answer_and_record_are_the_same_past_the_generators_and_through_them(
+    client: Client,
+    upstream: FakeUpstream,
+    gateway: Gateway,
+    ledger: Ledger,
+    name: str,
+    taken: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(gateway.ids), "completion_id", lambda self: "chatcmpl-same")
+    monkeypatch.setattr("gateway.api.endpoints.chat.time.time", lambda: 1.0)
+    chunks: list[int] = []
+    settle = gateway.settlement.settle
+
+    def settled(call: Any, usage: Any) -> Any:
+        chunks.append(call.chunks)
+        return settle(call, usage)
+
+    monkeypatch.setattr(gateway.settlement, "settle", settled)
+    seen, frames = [], STREAMS[name]
+    for lane in (True, False):
+        if not lane:
+            monkeypatch.setattr(answering_handler, "open_lane", lambda *args, **others: None)
+        upstream.enqueue(Reply.stream(frames, interval=PAUSE, done=frames[-1] is not STREAMS["no finish"][-1]))
+        taken.clear()
+        response, text, failure = await client.stream(n=2, service_tier="auto", stream_options={"include_usage": True})
+        assert bool(taken) == (lane and name not in VARYING)
+        request_id = response.headers["x-request-id"]
+        line = await until(lambda request_id=request_id: ledger.line_of("acme", request_id))
+        seen.append(
+            (text.replace(request_id, ""), type(failure), line.meta["usage"], line.meta["outcome"], line.amount)
+        )
+    assert seen[0] == seen[1]
+    assert chunks[0] == chunks[1]
+
+
+async def test_events_that_arrive_together_go_past_together(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    reply = Reply.stream([*words(*"abcdef"), *END], interval=PAUSE)
+    assert reply.frames is not None
+    reply.frames[3:6] = [b"".join(reply.frames[3:6])]
+    upstream.enqueue(reply)
+    _, text, failure = await client.stream()
+    assert failure is None
+    assert text_of(text) == "abcdef"
+    assert "".join(taken).endswith("def")
+
+
+async def test_stream_whose_chunks_look_anew_every_second_keeps_the_lane(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_CASTS) for text in "abc"]
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, failure = await client.stream()
+    assert failure is None
+    assert text_of(text) == "abc" * 2 * MAX_CASTS
+    assert "".join(taken).endswith("bc" * MAX_CASTS)
+
+
+async def test_last_look_that_was_tried_may_be_the_one_that_stays(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_CASTS)]
+    chunks += [chunk({"content": text}, created=second) for second in range(100, 103) for text in "bcd"]
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, _ = await client.stream()
+    assert text_of(text) == "a" * MAX_CASTS + "bcd" * 3
+    assert "".join(taken) == "cd" * 3
+
+
+async def test_text_that_comes_after_the_client_left_is_not_charged(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Incoming] = []
+    take, left, settle = Incoming.take, ChatHandler.on_connection_close, gateway.settlement.settle
+    charged: list[Any] = []
+
+    def taking(incoming: Incoming, lane: Any = None) -> Any:
+        answers.append(incoming)
+        return take(incoming, lane)
+
+    def leaving(handler: ChatHandler) -> None:
+        left(handler)
+        answers[-1].push(late[0])  # as if it had been read in the same turn of the loop
+
+    def settled(call: Any, usage: Any) -> Any:
+        charged.append(usage)
+        return settle(call, usage)
+
+    monkeypatch.setattr(Incoming, "take", taking)
+    monkeypatch.setattr(ChatHandler, "on_connection_close", leaving)
+    monkeypatch.setattr(gateway.settlement, "settle", settled)
+    late = Reply.stream(words("x" * 400)).frames or []
+    upstream.enqueue(structs.replace(Reply.stream(words(*"abcd"), interval=PAUSE), end="silence"))
+    reading = asyncio.create_task(client.stream())
+    await upstream.wait_started(frames=4)
+    reading.cancel()
+    await until(lambda: charged)
+    assert charged[0].out_text <= 1
+
+
+async def test_stream_whose_every_chunk_looks_different_is_let_alone(
+    client: Client, upstream: FakeUpstream, taken: list[str]
+) -> None:
+    chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_CASTS)]
+    chunks += words(*"bbbb")
+    upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
+    _, text, _ = await client.stream()
+    assert text_of(text) == "a" * 2 * MAX_CASTS + "bbbb"
+    assert not taken
+
+
+async def test_client_that_does_not_read_holds_the_upstream_back(
+    client: Client, upstream: FakeUpstream, accounts: Any, keys: Any, taken: list[str]
+) -> None:
+    await accounts.create("rich", balance=1000 * NANO)
+    key = await keys.create("rich", name="k")
+    client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
+    text = "word " * 6000
+    upstream.enqueue(Reply.stream([*words(*[text] * 500), *END], interval=0.001))  # 15 MB
+    host, port = client.base_url.removeprefix("http://").split(":")
+    loop = asyncio.get_running_loop()
+    with socket.create_connection((host, int(port))) as sock:
+        sock.setblocking(False)
+        body = b'{"model":"m1","stream":true,"max_tokens":6000000,"messages":[{"role":"user","content":"Hi"}]}'
+        headers = "".join(f"{name}: {value}\r\n" for name, value in client.headers.items()).encode()
+        start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n" % (len(body), headers)
+        await loop.sock_sendall(sock, start + body)
+        await until(lambda: upstream.seen and upstream.seen[0].frames > 100)
+        before = -1
+        while upstream.seen[0].frames != before:  # until it is held up
+            before = upstream.seen[0].frames
+            await asyncio.sleep(0.3)
+        assert before < 450
+        received = bytearray()
+        while not received.endswith(b"0\r\n\r\n"):
+            piece = await loop.sock_recv(sock, 1 << 20)
+            assert piece, received[-500:]
+            received += piece
+    assert taken
+    assert received.count(text.encode()) == 500
+    assert b"data: [DONE]" in received
+
+
+async def test_text_past_the_generators_ends_with_the_money(
+    client: Client, upstream: FakeUpstream, accounts: Any, keys: Any, taken: list[str]
+) -> None:
+    await accounts.create("small", balance=NANO // 200)  # 0.005: 2,500 tokens of output
+    key = await keys.create("small", name="k")
+    client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
+    upstream.enqueue(Reply.stream([*words(*["word " * 80] * 60), *END], interval=PAUSE))  # 100 tokens each
+    _, text, _ = await client.stream()
+    assert documents(text)[-1]["error"]["type"] == "insufficient_quota"
+    assert taken
+
+    async def settled() -> Any:
+        account = await accounts.show("small")
+        return account if account.held == 0 else None
+
+    account = await until(settled)
+    assert -100 * 2 * NANO // 1_000_000 <= account.balance < NANO // 1000
+
+
+async def test_failure_in_the_lane_ends_the_stream_honestly(
+    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(shaper: ChatShaper, *args: Any, **others: Any) -> bytes:
+        raise LookupError("broken")
+
+    monkeypatch.setattr(ChatShaper, "more", broken)
+    upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
+    _, text, failure = await client.stream()
+    assert documents(text)[-1]["error"]["code"] == "upstream_error"
+    assert "[DONE]" not in text
+    assert failure is not None
+    assert (await upstream.wait_ended()).outcome == "left"
+
+
+async def test_text_is_noted_as_delivered_when_it_leaves_and_not_when_it_is_taken(
+    client: Client, upstream: FakeUpstream, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is killed in between has charged for what it sent."""
+    events: list[str] = []
+    put, delivered = Outbox.put, Place.delivered
+
+    def waits(outbox: Outbox, *args: Any) -> None:
+        events.append("waits")
+        put(outbox, *args)
+
+    def noted(place: Place, units: int) -> None:
+        events.append("noted")
+        delivered(place, units)
+
+    monkeypatch.setattr(Outbox, "put", waits)
+    monkeypatch.setattr(Place, "delivered", noted)
+    upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
+    await client.stream()
+    assert taken
+    relayed = ["noted"] * (6 - len(taken))  # which wait for nothing
+    assert events[: 6 + len(taken)] == [*relayed, *["waits", "noted"] * len(taken)]
+
+
+async def test_lane_is_closed_with_its_stream(
+    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = []
+    opened = answering_handler.open_lane
+
+    def noted(rest: Any, *args: Any, **others: Any) -> Any:
+        lanes.append(rest.lane)
+        return opened(rest, *args, **others)
+
+    monkeypatch.setattr(answering_handler, "open_lane", noted)
+    upstream.enqueue(Reply.stream([*words(*"abc"), *END], interval=PAUSE))
+    await client.stream()
+    assert [lane.take for lane in lanes] == [None]

@@ -1,0 +1,226 @@
+"""A place that keeps failing is left alone, longer each time, and probed by one call; callers' mistakes never count."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import (
+    BadRequest,
+    ContextLengthExceeded,
+    GatewayError,
+    UpstreamAuthError,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.routing.circuit_breaker import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, Place
+
+
+class Chain:
+    """A provider, its credential and its target, and what they told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | None]] = []
+        self.provider = Circuit(Place("p"), None, self._tell)
+        self.credential = Circuit(Place("p", 0), self.provider, self._tell)
+        self.target = Circuit(Place("p", 0, "m"), self.credential, self._tell)
+        self.other = Circuit(Place("p", 0, "n"), self.credential, self._tell)
+
+    def _tell(self, circuit: Circuit) -> None:
+        self.told.append((str(circuit.place), circuit.cause))
+
+    def fail(self, times: int, now: float = 0.0, error: GatewayError | None = None) -> None:
+        for _ in range(times):
+            self.target.failed(error or UpstreamUnreachable(), now)
+
+
+@pytest.fixture
+def chain() -> Chain:
+    return Chain()
+
+
+def test_five_failures_in_a_row_open_it_and_four_do_not(chain: Chain) -> None:
+    chain.fail(IN_A_ROW - 1)
+    assert chain.target.ready(0.0)
+    chain.fail(1)
+    assert not chain.target.ready(0.0)
+    assert not chain.target.ready(OPEN_FOR - 0.1)
+    assert chain.other.ready(0.0), "another model of the same credential is none of its business"
+    assert chain.told == [("p#0/m", "failures")]
+
+
+def test_a_success_between_failures_starts_the_count_anew(chain: Chain) -> None:
+    chain.fail(IN_A_ROW - 1)
+    chain.target.succeeded(0.0, 0.1)
+    chain.fail(IN_A_ROW - 1)
+    assert chain.target.ready(0.0)
+
+
+def test_half_of_twenty_within_ten_seconds_opens_it(chain: Chain) -> None:
+    for number in range(20):
+        if number % 2:
+            chain.target.failed(UpstreamUnreachable(), number * 0.4)
+        else:
+            chain.target.succeeded(number * 0.4, 0.1)
+    assert not chain.target.ready(8.0)
+
+
+def test_half_of_twenty_spread_over_a_minute_does_not(chain: Chain) -> None:
+    for number in range(40):
+        if number % 2:
+            chain.target.failed(UpstreamUnreachable(), number * 1.5)
+        else:
+            chain.target.succeeded(number * 1.5, 0.1)
+    assert chain.target.ready(60.0)
+
+
+def test_one_call_probes_it_and_its_success_closes_it(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    assert chain.target.ready(OPEN_FOR)
+    chain.target.enter(OPEN_FOR)
+    assert not chain.target.ready(OPEN_FOR + 1), "a second call waits for the probe"
+    chain.target.succeeded(OPEN_FOR + 2, 0.1)
+    assert chain.target.ready(OPEN_FOR + 2)
+    assert chain.told[-1] == ("p#0/m", None)
+
+
+def test_each_failed_probe_doubles_the_time_up_to_five_minutes(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    now, spans = 0.0, []
+    for _ in range(6):
+        spans.append(chain.target.until - now)
+        now = chain.target.until
+        assert chain.target.ready(now)
+        chain.target.enter(now)
+        chain.target.failed(UpstreamUnreachable(), now)
+        assert not chain.target.ready(now)
+    assert spans == [30.0, 60.0, 120.0, 240.0, 300.0, 300.0]
+    assert spans[-1] == OPEN_AT_MOST
+
+
+def test_a_probe_that_says_nothing_makes_room_after_a_minute(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    chain.target.enter(OPEN_FOR)
+    assert not chain.target.ready(OPEN_FOR + 59)
+    assert chain.target.ready(OPEN_FOR + 61)
+
+
+@pytest.mark.parametrize("error", [UpstreamRejected(), ContextLengthExceeded("too long"), BadRequest("no")], ids=repr)
+def test_callers_mistakes_never_count(chain: Chain, error: GatewayError) -> None:
+    chain.fail(50, error=error)
+    assert chain.target.ready(0.0)
+    assert chain.told == []
+
+
+def test_a_limit_is_respected_as_long_as_asked_and_needs_no_probe(chain: Chain) -> None:
+    chain.fail(1, error=UpstreamRateLimited(retry_after=7.0))
+    assert not chain.target.ready(6.9)
+    assert chain.target.ready(7.0)
+    assert chain.target.cause is None
+
+
+def test_a_refused_credential_takes_all_its_models_out_for_a_minute_and_longer_each_time(chain: Chain) -> None:
+    chain.fail(1, error=UpstreamAuthError())
+    assert not chain.other.ready(59.0)
+    assert chain.other.ready(60.0)
+    assert chain.told == [("p#0", "credential")]
+    chain.other.enter(60.0)
+    chain.other.failed(UpstreamAuthError(), 61.0)
+    assert not chain.target.ready(180.0)
+    assert chain.target.ready(181.0)
+
+
+def test_a_credential_without_credit_is_left_alone_too(chain: Chain) -> None:
+    chain.fail(1, error=UpstreamOverloaded(code="service_unavailable"))
+    assert not chain.other.ready(1.0)
+    assert chain.told == [("p#0", "credit")]
+
+
+def test_an_overload_counts_as_a_failure_of_the_target_alone(chain: Chain) -> None:
+    chain.fail(IN_A_ROW, error=UpstreamOverloaded())
+    assert not chain.target.ready(1.0)
+    assert chain.other.ready(1.0)
+
+
+def test_timeouts_count(chain: Chain) -> None:
+    chain.fail(IN_A_ROW, error=UpstreamTimeout())
+    assert not chain.target.ready(1.0)
+
+
+def test_a_plugin_that_keeps_breaking_is_quarantined_whole_and_comes_back_by_a_probe(chain: Chain) -> None:
+    for _ in range(IN_A_ROW):
+        chain.target.failed(UpstreamUnreachable(), 0.0, of_plugin=True)
+    assert not chain.other.ready(29.0)
+    assert chain.told == [("p", "plugin")]
+    assert chain.other.ready(30.0)
+    chain.other.enter(30.0)
+    assert not chain.target.ready(31.0), "the probe is for the whole provider"
+    chain.other.succeeded(31.0, 0.2)
+    assert chain.target.ready(31.0)
+
+
+def test_what_another_worker_found_out_holds_without_being_told_again(chain: Chain) -> None:
+    assert chain.target.apply("failures", 100.0, 20.0)
+    assert not chain.target.ready(119.0)
+    assert not chain.target.apply("failures", 100.0, 10.0), "shorter news change nothing"
+    assert chain.told == []
+    chain.target.recovered()
+    assert chain.target.ready(101.0)
+
+
+def test_latency_is_smoothed_and_starts_with_the_first_figure(chain: Chain) -> None:
+    chain.target.succeeded(0.0, 1.0)
+    assert chain.target.latency == 1.0
+    chain.target.succeeded(0.0, 2.0)
+    assert chain.target.latency == pytest.approx(1.2)
+
+
+def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_its_time(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    chain.fail(20, now=1.0)  # they had entered before, and end now
+    assert chain.target.ready(OPEN_FOR)
+    assert chain.told == [("p#0/m", "failures")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError(), UpstreamOverloaded(code="service_unavailable")],
+)
+def test_an_answer_to_an_older_call_does_not_cut_its_time_short(chain: Chain, error: GatewayError) -> None:
+    chain.target.enter(0.0)
+    chain.fail(1, now=1.0, error=error)
+    chain.target.succeeded(2.0, 2.0)
+    assert not chain.target.ready(19.0)
+    assert len(chain.told) == 1
+
+
+def test_a_quarantined_plugin_is_judged_anew_after_its_probe(chain: Chain) -> None:
+    for _ in range(IN_A_ROW):
+        chain.provider.fault(0.0)
+    for _ in range(IN_A_ROW):
+        chain.provider.fault(1.0)  # calls that were under way
+    assert chain.target.ready(30.0), "faults of calls under way lengthened it"
+    chain.target.enter(30.0)
+    chain.target.succeeded(31.0, 0.1)
+    chain.provider.fault(32.0)
+    assert chain.target.ready(32.0), "one new fault is not five"
+
+
+def test_a_probe_whose_caller_left_makes_room_at_once(chain: Chain) -> None:
+    chain.fail(IN_A_ROW)
+    chain.target.enter(OPEN_FOR)
+    assert not chain.target.ready(OPEN_FOR)
+    chain.target.abandoned()
+    assert chain.target.ready(OPEN_FOR)
+    assert chain.target.in_flight == 0
+
+
+@pytest.mark.parametrize("wait", [0.0, -5.0, float("nan"), float("inf"), 1e300])
+def test_whatever_wait_is_asked_for_it_is_left_alone_for_a_time_and_no_longer_than_five_minutes(
+    chain: Chain, wait: float
+) -> None:
+    chain.fail(1, error=UpstreamRateLimited(retry_after=wait))
+    assert not chain.target.ready(0.5)
+    assert chain.target.ready(OPEN_AT_MOST)

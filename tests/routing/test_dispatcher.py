@@ -1,0 +1,467 @@
+"""Attempts: who is tried after which failure, three times at most, within a budget; hedged races with one winner."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gateway import Chat, ChatChunk, Provider
+from gateway.catalog import Catalog
+from gateway.config.settings import parse
+from gateway.errors import (
+    ContextLengthExceeded,
+    GatewayError,
+    NoHealthyUpstream,
+    UpstreamAuthError,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.log import PluginLog
+from gateway.metrics import Metrics, Totals
+from gateway.routing.circuit_registry import Health
+from gateway.routing.dispatcher import Dispatcher
+from gateway.routing.retry_budget import PURSE
+from gateway.routing.router import Candidate, Router
+from tests.polling import until
+
+
+class Silent(Provider, Chat):
+    name = "silent"
+
+    async def stream_chat(self, request: Any, target: Any) -> Any:
+        yield ChatChunk.text("x")
+
+
+class Option:
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+
+
+Play = Callable[[str], Any]  # place → what the attempt there does: a value, an error, or something to await
+
+
+class Stage:
+    """A model, its targets, and a script by place."""
+
+    def __init__(self, **model: Any) -> None:
+        providers = {name: {"plugin": "fake"} for name in "abc"}
+        settings = parse(
+            {
+                "providers": providers,
+                "models": {
+                    "m": {
+                        "targets": [{"provider": "a"}, {"provider": "b"}],
+                        "strategy": "in_order",
+                        **model,
+                        "free": True,
+                    },
+                    "large": {"provider": "c", "context_window": 100_000, "free": True},
+                },
+            },
+            demo=True,
+        )
+        self.metrics = Metrics()
+        self.health = Health(self.metrics)
+        two = {0: Silent(None, None), 1: Silent(None, None)}  # type: ignore[arg-type]
+        self.router = Router(Catalog.build(settings), {"a": two, "b": two, "c": {0: two[0]}}, health=self.health)
+        self.dispatcher = Dispatcher(self.metrics, PluginLog())
+        self.tried: list[Candidate] = []
+
+    def options(self) -> list[Option]:
+        return [Option(found) for found in self.router.resolve(self.router.catalog.models["m"], Chat)]
+
+    async def call(self, play: Play, options: list[Option] | None = None) -> Any:
+        self.tried = []
+
+        async def attempt(option: Option) -> Any:
+            outcome = play(place(option.candidate))
+            if asyncio.iscoroutine(outcome):
+                outcome = await outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        return await self.dispatcher.call(options or self.options(), attempt, self.tried)
+
+    @property
+    def places(self) -> list[str]:
+        return [place(candidate) for candidate in self.tried]
+
+    def exposition(self) -> str:
+        totals = Totals()
+        delta = self.metrics.drain()
+        if delta is not None:
+            totals.merge(delta, source="w")
+        return totals.text()[0].decode()
+
+
+def place(candidate: Candidate) -> str:
+    return f"{candidate.circuit.place.provider}{candidate.circuit.place.credential}"
+
+
+def script(**outcomes: Any) -> Play:
+    """What happens where; a list is played in turn, and anything unnamed answers."""
+    turns = {name: iter(outcome) for name, outcome in outcomes.items() if isinstance(outcome, list)}
+
+    def play(at: str) -> Any:
+        name = at if at in outcomes else at[0]
+        if name in turns:
+            return next(turns[name])
+        return outcomes.get(name, f"answer of {at}")
+
+    return play
+
+
+async def test_an_unreachable_target_is_followed_by_another_not_by_its_other_credential() -> None:
+    stage = Stage()
+    assert await stage.call(script(a=UpstreamUnreachable())) in {"answer of b0", "answer of b1"}
+    assert [at[0] for at in stage.places] == ["a", "b"]
+    assert 'gateway_extra_attempts_total{kind="fallback",model="m"} 1.0' in stage.exposition()
+
+
+@pytest.mark.parametrize(
+    "error", [UpstreamAuthError(), UpstreamRateLimited(retry_after=60), UpstreamOverloaded()], ids=repr
+)
+async def test_a_refused_credential_is_followed_by_the_other_one(error: GatewayError) -> None:
+    stage = Stage()
+    first = place(stage.options()[0].candidate)
+    other = "a1" if first == "a0" else "a0"  # the next call starts with the other credential
+    answer = await stage.call(script(**{other: error}))
+    assert answer == f"answer of {first}"
+    assert stage.places == [other, first]
+
+
+async def test_credentials_take_turns() -> None:
+    stage = Stage()
+    firsts = [place(stage.options()[0].candidate) for _ in range(6)]
+    assert firsts == ["a0", "a1"] * 3
+
+
+async def test_three_attempts_are_the_most_and_the_last_failure_is_told() -> None:
+    stage = Stage()
+    numbers = iter(range(9))
+    with pytest.raises(UpstreamUnreachable) as caught:
+        await stage.call(lambda at: UpstreamUnreachable(detail=str(next(numbers))))
+    assert len(stage.places) == 3
+    assert caught.value.detail == "2"
+
+
+async def test_a_model_may_forbid_retries() -> None:
+    stage = Stage(retries=0)
+    with pytest.raises(UpstreamUnreachable):
+        await stage.call(script(a=UpstreamUnreachable()))
+    assert len(stage.places) == 1
+
+
+async def test_the_only_place_is_asked_again_after_a_pause() -> None:
+    stage = Stage()
+    only = stage.options()[:1]
+    started = time.monotonic()
+    assert await stage.call(script(a=[UpstreamUnreachable(), "well"]), only) == "well"
+    assert len(stage.places) == 2
+    assert time.monotonic() - started >= 0.05
+    assert 'kind="retry"' in stage.exposition()
+
+
+async def test_the_only_place_is_asked_again_when_its_wait_is_short_and_not_when_it_is_long() -> None:
+    stage = Stage()
+    only = stage.options()[:1]
+    assert await stage.call(script(a=[UpstreamRateLimited(retry_after=0.1), "well"]), only) == "well"
+    with pytest.raises(UpstreamRateLimited):
+        await stage.call(script(a=UpstreamRateLimited(retry_after=30)), only)
+    assert len(stage.places) == 1
+
+
+async def test_a_place_that_timed_out_is_never_asked_twice() -> None:
+    stage = Stage()
+    with pytest.raises(UpstreamTimeout):
+        await stage.call(script(a=UpstreamTimeout()), stage.options()[:1])
+    assert len(stage.places) == 1
+
+
+async def test_the_callers_mistake_ends_the_walk() -> None:
+    stage = Stage()
+    with pytest.raises(UpstreamRejected):
+        await stage.call(script(a=UpstreamRejected()))
+    assert len(stage.places) == 1
+
+
+async def test_a_prompt_too_long_goes_only_to_a_fallback_with_a_larger_window() -> None:
+    stage = Stage(context_window=1000, fallbacks=["large"])
+    assert await stage.call(script(a=ContextLengthExceeded("too long"))) == "answer of c0"
+    assert [at[0] for at in stage.places] == ["a", "c"]
+    smaller = Stage(context_window=1_000_000, fallbacks=["large"])
+    with pytest.raises(ContextLengthExceeded):
+        await smaller.call(script(a=ContextLengthExceeded("too long")))
+    assert [at[0] for at in smaller.places] == ["a"]
+
+
+async def test_extra_attempts_end_with_the_budget_and_grow_back_with_calls() -> None:
+    stage = Stage(targets=[{"provider": "a"}, {"provider": "b"}])
+    only = stage.options()[:1]
+    extra = 0
+    for _ in range(60):
+        with pytest.raises(UpstreamError):
+            await stage.call(script(a=UpstreamAuthError(), b=UpstreamAuthError()), [*only, *stage_option(stage, "b")])
+        extra += len(stage.places) - 1
+        for circuit in stage.health.all():
+            circuit.recovered()
+    assert extra <= PURSE + 60 * 0.2 + 1
+
+
+def stage_option(stage: Stage, name: str) -> list[Option]:
+    candidates = [spot.candidates[0] for spot in stage.router._all["m"]]
+    return [Option(found) for found in candidates if found.target.provider == name]
+
+
+async def test_a_sick_target_is_left_out_until_nothing_is_left_and_the_refusal_says_until_when() -> None:
+    stage = Stage()
+    for _ in range(5):
+        for option in stage.options():
+            if option.candidate.target.provider == "a":
+                stage.dispatcher.failed(option.candidate, UpstreamUnreachable())
+    assert {place(option.candidate)[0] for option in stage.options()} == {"b"}
+    for _ in range(5):
+        for spot in stage.router._all["m"]:
+            for candidate in spot.candidates:
+                stage.dispatcher.failed(candidate, UpstreamUnreachable())
+    with pytest.raises(NoHealthyUpstream) as caught:
+        stage.options()
+    assert caught.value.retry_after is not None
+    assert 25 < caught.value.retry_after <= 30
+    assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="a"} 1.0' in stage.exposition()
+
+
+async def test_when_every_target_is_limited_the_caller_is_told_to_slow_down() -> None:
+    stage = Stage()
+    with pytest.raises(UpstreamRateLimited):
+        await stage.call(lambda at: UpstreamRateLimited(retry_after=9))
+    for spot in stage.router._all["m"]:
+        for candidate in spot.candidates:
+            stage.dispatcher.failed(candidate, UpstreamRateLimited(retry_after=9))
+    with pytest.raises(UpstreamRateLimited) as caught:
+        stage.options()
+    assert caught.value.status == 429
+    assert 8 < (caught.value.retry_after or 0) <= 9
+
+
+async def test_least_latency_and_least_busy_only_order() -> None:
+    quick = Stage(strategy="least_latency")
+    for spot, seconds in zip(quick.router._all["m"], (2.0, 0.1), strict=True):
+        for candidate in spot.candidates:
+            candidate.circuit.succeeded(time.monotonic(), seconds)
+    assert [place(option.candidate)[0] for option in quick.options()] == ["b", "b", "a", "a"]
+    busy = Stage(strategy="least_busy")
+    busy.router._all["m"][0].candidates[0].circuit.enter(time.monotonic())
+    assert [place(option.candidate)[0] for option in busy.options()] == ["b", "b", "a", "a"]
+
+
+# Hedging -------------------------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """Streams whose first chunk takes its time; remembers which were closed."""
+
+    def __init__(self, delays: dict[str, float]) -> None:
+        self.delays = delays
+        self.closed: list[str] = []
+
+    async def stream(self, option: Option) -> AsyncIterator[str]:
+        at = place(option.candidate)[0]
+        try:
+            await asyncio.sleep(self.delays[at])
+            yield f"first of {at}"
+            yield "second"
+        finally:
+            self.closed.append(at)
+
+
+async def test_a_silent_target_gets_a_rival_and_the_loser_is_cancelled() -> None:
+    stage = Stage(hedge_after=0.05)
+    answers = Answers({"a": 30.0, "b": 0.01})
+    started = time.monotonic()
+    opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
+    assert opened.first == "first of b"
+    assert time.monotonic() - started < 5
+    await until(lambda: answers.closed == ["a"])
+    assert [at[0] for at in stage.places] == ["a", "b"]
+    await opened.close()
+    assert all(found.circuit.in_flight == 0 for found in stage.tried)
+    exposition = stage.exposition()
+    assert 'gateway_extra_attempts_total{kind="hedge",model="m"} 1.0' in exposition
+    assert 'gateway_hedges_lost_total{model="m",provider="a"} 1.0' in exposition
+
+
+async def test_the_first_may_still_win_and_then_stands_last() -> None:
+    stage = Stage(hedge_after=0.02)
+    answers = Answers({"a": 0.15, "b": 30.0})
+    opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
+    assert opened.first == "first of a"
+    assert [at[0] for at in stage.places] == ["b", "a"]
+    await opened.close()
+
+
+async def test_a_quick_answer_is_never_hedged() -> None:
+    stage = Stage(hedge_after=5.0)
+    answers = Answers({"a": 0.0, "b": 0.0})
+    opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
+    assert [at[0] for at in stage.places] == ["a"]
+    await opened.close()
+
+
+async def test_a_race_that_both_lose_goes_on_with_what_is_left() -> None:
+    stage = Stage(hedge_after=0.02, fallbacks=["large"])
+
+    async def late_failure(error: GatewayError) -> None:
+        await asyncio.sleep(0.06)
+        raise error
+
+    answer = await stage.call(lambda at: "answer of c" if at[0] == "c" else late_failure(UpstreamUnreachable()))
+    assert answer == "answer of c"
+    assert [at[0] for at in stage.places] == ["a", "b", "c"]
+
+
+async def test_a_cancelled_race_leaves_nothing_running() -> None:
+    stage = Stage(hedge_after=0.02)
+    answers = Answers({"a": 30.0, "b": 30.0})
+    race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
+    async with asyncio.timeout(5):
+        while len(stage.tried) < 2:
+            await asyncio.sleep(0.005)
+    race.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await race
+    await until(lambda: sorted(answers.closed) == ["a", "b"])
+    assert all(found.circuit.in_flight == 0 for found in stage.tried)
+
+
+class Stubborn(Answers):
+    """Answers whose first target swallows its cancellation and goes on."""
+
+    async def stream(self, option: Option) -> AsyncIterator[str]:
+        at = place(option.candidate)[0]
+        if at == "a":
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                await asyncio.sleep(2.0)
+        yield f"first of {at}"
+        self.closed.append(at)
+
+
+async def test_a_loser_that_swallows_its_cancellation_does_not_hold_up_the_winner() -> None:
+    stage = Stage(hedge_after=0.02)
+    started = time.monotonic()
+    opened = await stage.dispatcher.open(stage.options(), Stubborn({}).stream, stage.tried)
+    assert opened.first == "first of b"
+    assert time.monotonic() - started < 1
+    await opened.close()
+    await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
+
+
+@pytest.mark.parametrize("moment", range(12))
+async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int) -> None:
+    stage = Stage(hedge_after=0.001)
+    answers = Answers({"a": 0.0015, "b": 0.0})
+    race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
+    async with asyncio.timeout(5):
+        while len(stage.tried) < 2 and not race.done():
+            await asyncio.sleep(0)
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    race.cancel()
+    [opened] = await asyncio.gather(race, return_exceptions=True)
+    if not isinstance(opened, BaseException):
+        await opened.close()  # it had won before
+    begun = {place(found)[0] for found in stage.tried if found.circuit.in_flight or found.circuit.latency}
+    await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
+    await until(lambda: begun <= set(answers.closed))
+
+
+async def test_one_call_probes_a_place_even_if_many_were_resolved_at_once() -> None:
+    stage = Stage()
+    a = [option for option in stage.options() if place(option.candidate)[0] == "a"]
+    for option in a:
+        for _ in range(5):
+            stage.dispatcher.failed(option.candidate, UpstreamUnreachable())
+        option.candidate.circuit.until = time.monotonic()  # due
+    resolved = [stage.options() for _ in range(20)]
+    places: list[str] = []
+
+    async def attempt(option: Option) -> str:
+        places.append(place(option.candidate))
+        await asyncio.sleep(0.02)
+        return "well"
+
+    await asyncio.gather(*(stage.dispatcher.call(options, attempt, []) for options in resolved))
+    assert sorted(at for at in places if at[0] == "a") == ["a0", "a1"], "one probe for each"
+
+
+async def test_a_target_that_opened_meanwhile_is_not_a_fallback() -> None:
+    stage = Stage(fallbacks=["large"])
+    options = stage.options()
+    for option in options:
+        if place(option.candidate)[0] == "b":
+            option.candidate.circuit.open("limited", time.monotonic(), 20)
+    assert await stage.call(script(a=UpstreamUnreachable()), options) == "answer of c0"
+    assert [at[0] for at in stage.places] == ["a", "c"]
+
+
+async def test_a_caller_that_leaves_during_a_probe_leaves_room_for_the_next() -> None:
+    stage = Stage()
+    [option] = stage.options()[:1]
+    circuit = option.candidate.circuit
+    circuit.open("failures", time.monotonic(), 0.0)
+    probe = asyncio.create_task(stage.call(lambda at: asyncio.sleep(30), [option]))
+    await until(lambda: circuit.in_flight == 1)
+    assert not circuit.ready(time.monotonic())
+    probe.cancel()
+    await asyncio.wait({probe})
+    assert circuit.ready(time.monotonic())
+
+
+async def test_all_attempts_share_the_time_of_one() -> None:
+    stage = Stage(total_timeout=1)
+    started = time.monotonic()
+
+    async def slowly(at: str) -> str:
+        await asyncio.sleep(0.7)
+        raise UpstreamUnreachable
+
+    with pytest.raises(UpstreamError):
+        await stage.call(slowly)
+    assert time.monotonic() - started < 1.3
+    assert all(found.circuit.in_flight == 0 for found in stage.tried)
+
+
+@pytest.mark.parametrize("refusal", [ContextLengthExceeded("too long"), UpstreamRejected("unknown voice")], ids=repr)
+async def test_what_a_fallback_refuses_is_not_told_as_the_callers_mistake(refusal: GatewayError) -> None:
+    stage = Stage(fallbacks=["large"], targets=[{"provider": "a"}])
+    with pytest.raises(UpstreamTimeout):
+        await stage.call(lambda at: refusal if at[0] == "c" else UpstreamTimeout())
+
+
+@pytest.mark.parametrize("wait", ["5", float("nan"), float("inf"), -1.0, [1]], ids=repr)
+async def test_a_plugin_may_ask_for_a_wait_that_is_none(wait: Any) -> None:
+    stage = Stage()
+    error = UpstreamRateLimited(retry_after=wait)
+    assert await stage.call(script(a=error)) == "answer of b0" or "b" in stage.places[-1]
+    error.headers()
+
+
+async def test_callers_refused_during_a_probe_are_not_told_to_come_back_within_a_millisecond() -> None:
+    stage = Stage()
+    for option in (options := stage.options()):
+        option.candidate.circuit.open("failures", time.monotonic(), 0.0)
+        option.candidate.circuit.enter(time.monotonic())
+    with pytest.raises(NoHealthyUpstream) as refused:
+        await stage.call(script(), options)
+    assert refused.value.headers()["retry-after-ms"] == "1000"

@@ -1,0 +1,130 @@
+"""What each target sees of a request, by the class of each field and the operator's switch, on every endpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET, Struct
+
+from gateway import Chat, Embeddings, Images
+from gateway.errors import BadRequest, InvalidValue, UnknownParameter, UnsupportedParameter
+from gateway.plugins.provider import CAPABILITIES
+from gateway.routing.request_adaptation import HONOURED, Fitted, fit
+from gateway.schemas.chat_request import ChatRequest, decode_chat_request
+from gateway.schemas.embeddings import EmbeddingRequest, decode_embedding_request
+from gateway.schemas.images import ImageRequest, decode_image_request
+
+
+class Place(Struct):
+    """What fitting looks at of a candidate."""
+
+    provider: Any
+    model: Any
+
+
+class Honours(Struct):
+    """A provider that honours those fields on every endpoint."""
+
+    chat_fields: Any = None
+    embedding_fields: Any = None
+    image_fields: Any = None
+
+
+class Without(Struct):
+    """A model without those sampling fields."""
+
+    unsupported_params: frozenset[str] = frozenset()
+
+
+def place(*fields: str, unsupported: tuple[str, ...] = ()) -> Any:
+    """A candidate that honours those fields; all of them where none is named."""
+    honoured = frozenset(fields) or None
+    return Place(Honours(honoured, honoured, honoured), Without(frozenset(unsupported)))
+
+
+def texts(**fields: Any) -> EmbeddingRequest:
+    return decode_embedding_request(msgspec.json.encode({"model": "m", "input": "a", **fields}))
+
+
+def picture(**fields: Any) -> ImageRequest:
+    return decode_image_request(msgspec.json.encode({"model": "m", "prompt": "p", **fields}))
+
+
+def talk(**fields: Any) -> ChatRequest:
+    messages = [{"role": "user", "content": "Hi"}]
+    return decode_chat_request(msgspec.json.encode({"model": "m", "messages": messages, **fields}))
+
+
+def fitted(request: Any, *places: Any, unknown: str = "forward", check: Any = None) -> list[Fitted[Any]]:
+    kind = {EmbeddingRequest: Embeddings, ImageRequest: Images, ChatRequest: Chat}[type(request)]
+    return fit(request, list(places), kind, unknown_params=unknown, check=check)
+
+
+def test_every_capability_says_which_fields_it_honours() -> None:
+    assert set(HONOURED) == set(CAPABILITIES.values())
+    for kind, honoured in HONOURED.items():
+        assert honoured(kind) is None  # type: ignore[arg-type]
+
+
+def test_provider_that_honours_everything_gets_the_request_itself() -> None:
+    request = texts(dimensions=8, user="u", odd=1)
+    [only] = fitted(request, place())
+    assert only.request is request
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [(texts(dimensions=8), "dimensions"), (picture(n=2), "n"), (picture(quality="hd"), "quality"), (talk(n=2), "n")],
+)
+def test_semantic_field_that_nobody_honours_refuses(request_: Any, param: str) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        fitted(request_, place("other"))
+    assert caught.value.param == param
+
+
+def test_semantic_field_picks_those_that_honour_it() -> None:
+    plain, able = place("other"), place("dimensions")
+    assert [one.candidate for one in fitted(texts(dimensions=8), plain, able)] == [able]
+
+
+def test_hints_go_silently_and_unknown_fields_by_name() -> None:
+    [only] = fitted(picture(user="u", style="vivid", odd=1), place("other"))
+    assert only.dropped == ("odd",)
+    assert only.request.fields.keys() == {"model", "prompt"}
+    assert (only.request.user, only.request.style) == (None, None)
+
+
+def test_usual_values_are_dropped_from_what_is_sent_without_a_refusal() -> None:
+    [only] = fitted(picture(n=1, size="auto"), place("other"))
+    assert only.request.fields.keys() == {"model", "prompt"}
+
+
+def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
+    [only] = fitted(talk(temperature=1, top_p=1), place(unsupported=("temperature",)))
+    assert only.dropped == ("temperature",)
+    assert only.request.temperature is None
+    assert only.request.top_p == 1
+    assert only.request.fields.get("temperature", UNSET) is UNSET
+
+
+def test_operators_switch_decides_about_unknown_fields() -> None:
+    assert fitted(texts(odd=1), place())[0].dropped == ()
+    assert fitted(texts(odd=1), place(), unknown="drop")[0].dropped == ("odd",)
+    for request in (texts(odd=1), picture(odd=1), talk(odd=1), texts(api_key="sk-evil")):
+        with pytest.raises(UnknownParameter):
+            fitted(request, place(), unknown="reject")
+
+
+def test_check_of_an_endpoint_leaves_a_candidate_out_or_refuses() -> None:
+    good, bad = place(), place("other")
+
+    def check(request: Any, candidate: Any) -> None:
+        if candidate is bad:
+            raise InvalidValue("not here", param="input")
+
+    assert [one.candidate for one in fitted(texts(), bad, good, check=check)] == [good]
+    with pytest.raises(BadRequest) as caught:
+        fitted(texts(), bad, check=check)
+    assert caught.value.param == "input"

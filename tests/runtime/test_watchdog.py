@@ -1,0 +1,219 @@
+"""A loop that stands still is noticed, its holder named and in the end quarantined; a worker under pressure sheds."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.runtime.gateway import Gateway
+from gateway.runtime.overload import Pressure, resident_bytes
+from gateway.runtime.watchdog import STALLED, Stall, Watchdog
+from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
+from tests.api.conftest import client as client
+from tests.polling import until
+
+BLOCKER = """
+import time
+
+def hold(seconds):
+    time.sleep(seconds)
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+class Mine:
+    def serve(self, seconds):
+        hold(seconds)
+"""
+
+
+@pytest.fixture
+def blocker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A third party's package with code that blocks."""
+    package = types.ModuleType("blocker_package")
+    module = types.ModuleType("blocker_package.inner")
+    exec(compile(BLOCKER, "/somewhere/blocker_package/inner.py", "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, "blocker_package", package)
+    return module
+
+
+class Kennel:
+    """A watchdog on the running loop, and what it said."""
+
+    def __init__(self) -> None:
+        self.stalls: list[Stall] = []
+        self.pressure = Pressure(max_lag=0.0, max_memory=0)
+        self.watchdog = Watchdog(self.pressure, self.stalls.append)
+        self.watchdog.packages = {"blocker_package": ["theirs"]}
+
+    async def __aenter__(self) -> Kennel:
+        self.pressure.start()
+        self.watchdog.start()
+        await asyncio.sleep(0.1)
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        self.watchdog.close()
+        self.pressure.close()
+
+
+@pytest.mark.parametrize("way", ["hold", "spin"])
+async def test_a_provider_that_holds_the_loop_is_named_with_file_and_line(blocker: Any, way: str) -> None:
+    async with Kennel() as kennel:
+        getattr(blocker, way)(STALLED + 0.3)
+        await until(lambda: kennel.stalls)
+    [stall] = kennel.stalls
+    assert stall.package == "blocker_package"
+    assert stall.place.startswith("inner.py:")
+    assert stall.place.endswith(f"in {way}")
+    assert "/" not in stall.place
+    assert STALLED + 0.2 < stall.seconds < STALLED + 3
+
+
+async def test_a_stall_of_nobodys_provider_has_no_name() -> None:
+    async with Kennel() as kennel:
+        time.sleep(STALLED + 0.3)
+        await until(lambda: kennel.stalls)
+    assert kennel.stalls[0].package == ""
+    assert "test_watchdog.py" in kennel.stalls[0].place
+
+
+async def test_a_loop_that_runs_is_left_in_peace() -> None:
+    async with Kennel() as kennel:
+        await asyncio.sleep(2 * STALLED)
+    assert kennel.stalls == []
+
+
+async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
+    gateway: Gateway, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = type(gateway.providers["up"][0]).__module__.split(".")
+    package = ".".join(provider[:2])
+    for _ in range(5):
+        response, _ = await client.chat()
+        assert response.status == 200
+        gateway._stalled(Stall(0.7, package, "openai.py:1 in chat"))
+    response, document = await client.chat()
+    assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
+    assert 25 <= int(response.headers["Retry-After"]) <= 30
+    assert "stood still for 0.70 s by provider up at openai.py:1" in caplog.text
+    assert "up is left alone for 30 s: the provider plugin's own code keeps failing" in caplog.text
+
+
+async def test_a_worker_under_pressure_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
+    gateway.pressure.high = True
+    async with client.request("POST", "/v1/chat/completions", headers={"Authorization": "Bearer nonsense"}) as response:
+        assert response.status == 503
+        assert (await response.json())["error"]["code"] == "server_is_overloaded"
+        assert response.headers["Retry-After"] == "1"
+    gateway.pressure.high = False
+    response, _ = await client.chat()
+    assert response.status == 200
+
+
+async def pressed(pressure: Pressure, load: Callable[[], None]) -> None:
+    pressure.start()
+    try:
+        async with asyncio.timeout(10):
+            while not pressure.high:
+                load()
+                await asyncio.sleep(0)
+    finally:
+        pressure.close()
+
+
+async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
+    pressure = Pressure(max_lag=0.05, max_memory=0)
+    await pressed(pressure, lambda: time.sleep(0.15))
+    pressure.start()
+    await until(lambda: not pressure.high)
+    pressure.close()
+
+
+async def test_one_late_beat_is_no_pressure() -> None:
+    pressure = Pressure(max_lag=0.2, max_memory=0)
+    pressure.start()
+    time.sleep(0.5)
+    await asyncio.sleep(0.1)
+    assert pressure.lag > 0.01
+    assert not pressure.high
+    pressure.close()
+
+
+@pytest.mark.skipif(not resident_bytes(), reason="this system does not tell how much memory is resident")
+async def test_memory_over_its_limit_is_pressure() -> None:
+    pressure = Pressure(max_lag=0.0, max_memory=1 << 20)
+    await pressed(pressure, lambda: None)
+    assert pressure.memory > 1 << 20
+
+
+async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_is_named(blocker: Any) -> None:
+    one, other = blocker.Mine(), blocker.Mine()
+    async with Kennel() as kennel:
+        kennel.watchdog.packages = {"blocker_package": ["one", "other"]}
+        kennel.watchdog.instances = {id(one): "one", id(other): "other"}
+        other.serve(STALLED + 0.3)
+        await until(lambda: kennel.stalls)
+    assert kennel.stalls[0].provider == "other"
+    assert kennel.stalls[0].place.endswith("in hold")
+
+
+async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_neighbours(gateway: Gateway) -> None:
+    gateway.watchdog.packages = {"shared": ["one", "other"]}
+    for _ in range(5):
+        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "other"))
+    assert {str(circuit.place) for circuit in gateway.health.all() if circuit.cause} == {"other"}
+
+
+PAUSED = """
+import asyncio, time, types
+from gateway.runtime.overload import Pressure
+from gateway.runtime.watchdog import Watchdog
+
+theirs = types.ModuleType("blocker_package")
+exec("def work():\\n    for _ in range(2_000_000):\\n        pass", theirs.__dict__)
+
+async def main():
+    pressure, stalls = Pressure(max_lag=0.0, max_memory=0), []
+    watchdog = Watchdog(pressure, stalls.append)
+    watchdog.packages = {"blocker_package": ["theirs"]}
+    pressure.start()
+    watchdog.start()
+    print("ready", flush=True)
+    before, now = time.monotonic(), 0.0
+    while now - before < 0.8:  # the pause; the loop may notice it first, and then there is nothing to tell
+        before = time.monotonic()
+        theirs.work()
+        await asyncio.sleep(0)
+        now = time.monotonic()
+    await asyncio.sleep(0.3)
+    watchdog.close()
+    print(stalls[0].package if stalls and stalls[0].package else "nobody", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
+    """As of a machine that is moved, or a container that has used up its share of the processors."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PAUSED, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"ready\n"
+        await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(STALLED + 0.8)
+        process.send_signal(signal.SIGCONT)
+        assert await process.stdout.readline() == b"nobody\n"
+    finally:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,159 @@
+"""Who inherits what dead workers leave: their calls are charged at once, or once their leases have run out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import gateway.runtime.worker_recovery
+from gateway.billing.price import Price
+from gateway.billing.usage import Usage
+from gateway.errors import ConcurrencyLimited
+from gateway.ledger import Ask, GroupLimits, Hold, Journal, Ledger, Outcome
+from gateway.ledger.call import LineMeta
+from gateway.ledger.checkpoint_record import Bill, Tab
+from gateway.ledger.inflight_checkpoint import read_board
+from gateway.runtime.worker_recovery import Salvage
+from gateway.store import Store
+from tests.ledger.forgetful import EVERYONE, Forgetful
+from tests.polling import until
+from tests.world import OpenWorld
+
+
+def serving(hold: Hold) -> Tab:
+    """A stream that has begun, at 10 a token of output."""
+    meta = LineMeta(hold.key.id, hold.model, estimated=True)
+    bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=10_000_000), None, 1.0)
+    return Tab("acme", hold.rid, hold.key.id, bill)
+
+
+async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_never(
+    world: OpenWorld, tmp_path: Path
+) -> None:
+    async with world(default=GroupLimits(concurrency=2)) as w:
+        key = await w.caller(balance=10_000, concurrency=2)
+        lost, kept = await w.admit(key, 1000), await w.admit(key, 1000)
+        dead, living = Journal(tmp_path), Journal(tmp_path)
+        dead.board.put(serving(lost)).delivered(120)
+        living.board.put(serving(kept)).delivered(40)
+        salvage = Salvage(w.store, tmp_path)
+        running = asyncio.create_task(salvage.run())
+        try:
+            dead.close()
+            salvage.look()
+
+            async def charged() -> bool:
+                return (await w.accounts.show("acme")).held == 1000
+
+            await until(charged)
+            assert (await w.accounts.show("acme")).balance == 9_700
+            await w.admit(key, 1)  # its lease on the key's concurrency is free, too
+            with pytest.raises(ConcurrencyLimited):
+                await w.admit(key, 1)
+            await w.proved()
+            (board,) = tmp_path.glob("*.board")
+            assert [entry.rid for entry in read_board(board).entries] == [kept.rid]
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await salvage.close()
+            living.close()
+
+
+async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leases_have_run_out(
+    world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.runtime.worker_recovery, "LAPSED", 0.3)
+    async with world() as w:
+        hold = await w.admit(await w.caller(balance=10_000), 1000)
+        hold.used = 300
+        await w.ledger.beat([hold])
+        await w.expire(hold)
+        salvage = Salvage(w.store, tmp_path)
+        running = asyncio.create_task(salvage.run())
+        try:
+            await asyncio.sleep(0.1)
+            assert (await w.accounts.show("acme")).held == 1000  # not before its time
+
+            async def released() -> bool:
+                return (await w.accounts.show("acme")).held == 0
+
+            await until(released)
+            assert (await w.accounts.show("acme")).balance == 9_700
+            await w.proved()
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await salvage.close()
+
+
+@contextlib.asynccontextmanager
+async def salvaging(worker: Forgetful) -> AsyncIterator[Salvage]:
+    """The heir as the supervisor runs it, on a connection of its own."""
+    store = await Store.open(worker.server.socket)
+    salvage = Salvage(store, worker.folder / "journal")
+    store.on_reconnect = salvage.reconnected
+    running = asyncio.create_task(salvage.run())
+    try:
+        yield salvage
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await salvage.close()
+        await store.close()
+
+
+async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothing(tmp_path: Path) -> None:
+    """A small storm: in each round a worker settles some calls, dies in others, is adopted; then the store dies."""
+    async with Forgetful(tmp_path) as worker, salvaging(worker) as salvage:
+        truth = 0
+        for round_ in range(4):
+            journal = Journal(worker.folder / "journal")
+            ledger = Ledger(worker.store, {}, journal=journal)
+            await worker.remember()
+            asks = [Ask(f"{round_}-{n}", worker.key, "m", EVERYONE, 100) for n in range(12)]
+            holds = await asyncio.gather(*map(ledger.admit, asks))
+            for hold in holds[8:]:
+                journal.board.put(serving(hold)).delivered(4 * 3)
+            await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds[:8]))
+            truth += 8 * 7 + 4 * 30
+            journal.close()
+            salvage.look()
+            await until(lambda left=truth: adopted(worker, left))
+            await worker.die()
+            await worker.come_back()
+            await until(lambda left=truth: adopted(worker, left), within=10.0)
+        await worker.charged(truth)
+
+
+async def adopted(worker: Forgetful, truth: int) -> bool:
+    if not worker.store.whole():
+        return False
+    account = await worker.accounts.show("acme")
+    return (account.balance, account.held) == (10_000 - truth, 0)
+
+
+async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
+    world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.runtime.worker_recovery, "AGAIN", 0.05)
+    async with world() as w:
+        dead = Journal(tmp_path)
+        ledger = Ledger(w.store, {}, journal=dead)
+        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        dead.close()
+        salvage = Salvage(w.store, tmp_path)
+        salvage._journal._keep = 0.3
+        running = asyncio.create_task(salvage.run())
+        try:
+            await until(lambda: not list(tmp_path.glob("*.lock"))[1:])
+            assert len(list(tmp_path.glob("*.jsonl"))) == 1
+            await until(lambda: not list(tmp_path.glob("*.jsonl")))
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await salvage.close()

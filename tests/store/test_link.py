@@ -1,0 +1,496 @@
+"""RedisLink against a real server, straight and through a proxy that misbehaves on demand."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from gateway.errors import StoreUnavailable
+from gateway.store import EmbeddedServer
+from gateway.store.link import (
+    FATE_UNKNOWN,
+    NEVER_SENT,
+    REFUSED,
+    RedisAddress,
+    RedisLink,
+    RedisReplyError,
+    Script,
+    never_sent,
+)
+from tests.leftovers import garbage
+
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(tmp_path_factory.mktemp("link"))
+    server.start_blocking()
+    yield server
+    server.stop_blocking()
+
+
+class Proxy:
+    """TCP (or TLS) in front of the server's socket; can swallow both directions, lose replies, and cut."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.black_hole = False
+        self.lose_replies = False
+        self.connections = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        while self._writers:
+            await asyncio.sleep(0.001)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        upstream, to_upstream = await asyncio.open_unix_connection(str(self.path))
+        mine = {writer, to_upstream}
+        self._writers |= mine
+        replies = asyncio.create_task(self._pump(upstream, writer, lambda: self.lose_replies or self.black_hole))
+        await self._pump(reader, to_upstream, lambda: self.black_hole)
+        await replies
+        for each in mine:
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
+        self._writers -= mine
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, swallow: Callable[[], bool]
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(65536):
+                if not swallow():
+                    writer.write(chunk)
+        writer.close()
+
+
+@asynccontextmanager
+async def linked(address: RedisAddress, **options: float) -> AsyncIterator[RedisLink]:
+    link = RedisLink(address, **options)  # type: ignore[arg-type]
+    try:
+        await link.connect()
+        yield link
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def refused(address: RedisAddress) -> AsyncIterator[tuple[RedisLink, str]]:
+    """A link whose first attempt failed, and why."""
+    link = RedisLink(address)
+    try:
+        with pytest.raises(StoreUnavailable) as caught:
+            await link.connect()
+        assert caught.value.detail is not None
+        yield link, caught.value.detail
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def proxied(server: EmbeddedServer) -> AsyncIterator[tuple[Proxy, RedisLink]]:
+    proxy = Proxy(server.socket)
+    await proxy.start()
+    try:
+        async with linked(RedisAddress(port=proxy.port)) as link:
+            yield proxy, link
+    finally:
+        await proxy.stop()
+
+
+@asynccontextmanager
+async def fake_server(answers: dict[bytes, bytes]) -> AsyncIterator[RedisAddress]:
+    """Gives one fixed answer to each command it knows."""
+    serving = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal serving
+        serving += 1
+        with contextlib.suppress(OSError):
+            while command := await reader.read(4096):
+                writer.write(b"".join(answer for name, answer in answers.items() if name in command))
+            writer.close()
+            await writer.wait_closed()
+        serving -= 1
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield RedisAddress(port=server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        while serving:
+            await asyncio.sleep(0.001)
+
+
+def straight(server: EmbeddedServer, **fields: object) -> RedisAddress:
+    return RedisAddress(path=str(server.socket), **fields)  # type: ignore[arg-type]
+
+
+async def until_it_answers(link: RedisLink, within: float) -> float:
+    started = time.monotonic()
+    while True:
+        try:
+            await link.call("PING")
+            return time.monotonic() - started
+        except StoreUnavailable:
+            assert time.monotonic() - started < within
+            await asyncio.sleep(0.01)
+
+
+# Calls ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_one_tick_leave_in_one_write(server, monkeypatch):
+    async with linked(straight(server)) as link:
+        transport, writes = link._connection._transport, []
+
+        class Counting:
+            is_closing = transport.is_closing
+            abort = transport.abort
+
+            def write(self, data):
+                writes.append(data)
+                transport.write(data)
+
+        monkeypatch.setattr(link._connection, "_transport", Counting())
+        await asyncio.gather(*(link.call("PING") for _ in range(100)))
+        assert len(writes) == 1
+        await link.call("PING")
+        assert len(writes) == 2
+
+
+async def test_replies_reach_their_calls_in_order(server):
+    async with linked(straight(server)) as link:
+        replies = await asyncio.gather(*(link.call("ECHO", n) for n in range(3000)))
+        assert [int(reply) for reply in replies] == list(range(3000))
+        assert link.in_flight == 0
+
+
+async def test_an_error_reply_concerns_its_own_call_only(server):
+    async with linked(straight(server)) as link:
+        before, wrong, after = await asyncio.gather(
+            link.call("ECHO", "a"), link.call("NOSUCHCOMMAND"), link.call("ECHO", "b"), return_exceptions=True
+        )
+        assert (before, after) == (b"a", b"b")
+        assert isinstance(wrong, RedisReplyError)
+        assert (wrong.kind, wrong.status) == ("ERR", 500)
+        assert "NOSUCHCOMMAND" in wrong.detail
+        assert "NOSUCHCOMMAND" not in wrong.message
+
+
+async def test_a_cancelled_call_does_not_shift_the_replies_behind_it(server):
+    async with linked(straight(server)) as link:
+        first, second = link.call("ECHO", "first"), link.call("ECHO", "second")
+        first.cancel()
+        assert await second == b"second"
+
+
+async def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_queued(server):
+    async with linked(straight(server)) as link:
+        with pytest.raises(TypeError):
+            link.call("SET", "k", None)
+        assert link.in_flight == 0
+        assert await link.call("SET", b"k", 1.5) == b"OK"
+
+
+async def test_script_is_loaded_again_after_somebody_flushed_it(server):
+    script = Script("return {KEYS[1], ARGV[1]}")
+    async with linked(straight(server)) as link:
+        assert await link.eval(script, ["k"], [1]) == [b"k", b"1"]
+        await link.call("SCRIPT", "FLUSH")
+        answers = await asyncio.gather(*(link.eval(script, ["k"], [n]) for n in range(50)))
+        assert [int(answer[1]) for answer in answers] == list(range(50))
+
+
+async def test_script_error_is_raised_and_not_tried_again(server):
+    script = Script("redis.call('INCR', KEYS[1]); return redis.error_reply('BROKEN on purpose')")
+    async with linked(straight(server)) as link:
+        await link.call("DEL", "tries")
+        with pytest.raises(RedisReplyError) as caught:
+            await link.eval(script, ["tries"], [])
+        assert caught.value.kind == "BROKEN"
+        assert await link.call("GET", "tries") == b"1"
+
+
+async def test_too_many_commands_in_flight_are_refused_at_once(server):
+    async with linked(straight(server), max_in_flight=10) as link:
+        calls = [link.call("PING") for _ in range(12)]
+        assert [call.done() for call in calls] == [False] * 10 + [True] * 2
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert answers[:10] == [b"PONG"] * 10
+        assert all(isinstance(answer, StoreUnavailable) and never_sent(answer) for answer in answers[10:])
+
+
+# Addresses -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("protocol", "hash_reply"), [(2, [b"f", b"1"]), (3, {b"f": b"1"})])
+async def test_both_protocols_log_in_and_choose_a_database(server, protocol, hash_reply):
+    async with linked(straight(server)) as admin:
+        await admin.call("ACL", "SETUSER", "clerk", "on", ">s3cret", "~*", "&*", "+@all")
+        address = straight(server, username="clerk", password="s3cret", db=3, protocol=protocol)
+        async with linked(address) as link:
+            assert await link.call("ACL", "WHOAMI") == b"clerk"
+            assert b" db=3 " in await link.call("CLIENT", "INFO")
+            await link.call("HSET", "h", "f", 1)
+            assert await link.call("HGETALL", "h") == hash_reply
+        assert await admin.call("EXISTS", "h") == 0
+
+
+async def test_a_wrong_password_fails_the_connect_and_shows_nowhere(server):
+    async with linked(straight(server)) as admin:
+        await admin.call("ACL", "SETUSER", "clerk", "on", ">s3cret", "~*", "&*", "+@all")
+    async with refused(straight(server, username="clerk", password="wr0ng")) as (link, detail):
+        assert "WRONGPASS" in detail
+        assert "wr0ng" not in detail + repr(link.address)
+
+
+async def test_tls_is_spoken_and_the_certificate_checked(server):
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(CERTIFICATES / "localhost.pem", CERTIFICATES / "localhost.key")
+    proxy = Proxy(server.socket)
+    await proxy.start(tls=tls)
+    try:
+        ca = str(CERTIFICATES / "localhost.pem")
+        async with linked(RedisAddress(host="localhost", port=proxy.port, tls=True, tls_ca=ca)) as link:
+            assert await link.call("PING") == b"PONG"
+        async with refused(RedisAddress(host="localhost", port=proxy.port, tls=True)) as (_, detail):
+            assert "CERTIFICATE_VERIFY_FAILED" in detail
+    finally:
+        await proxy.stop()
+
+
+async def test_identity_names_the_server_process(server):
+    async with linked(straight(server)) as link:
+        assert len(link.run_id) == len(link.master_replid) == 40
+        assert link.identity.role == "master"
+        assert str(server.version).endswith(link.identity.version)
+
+
+# Faults --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_fails_what_was_sent_and_what_was_not_differently(server):
+    async with proxied(server) as (proxy, link):
+        proxy.black_hole = True
+        sent = link.call("INCR", "n")
+        await asyncio.sleep(0.05)
+        unsent = link.call("INCR", "n")
+        link._connection.abort("pulled")  # in the tick of the call, so that it is not written yet
+        errors = await asyncio.gather(sent, unsent, return_exceptions=True)
+        assert [error.detail.partition(":")[0] for error in errors] == [FATE_UNKNOWN, NEVER_SENT]
+        assert [never_sent(error) for error in errors] == [False, True]
+
+
+async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
+    async with proxied(server) as (proxy, link):
+        proxy.black_hole = True
+        call = link.call("PING")
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        proxy.cut()
+        with pytest.raises(StoreUnavailable):
+            await call
+        assert time.monotonic() - started < 0.1
+        proxy.black_hole = False
+        assert await link.call("PING") == b"PONG"  # waits for the reconnect instead of failing
+        assert proxy.connections == 2
+
+
+async def test_a_black_hole_fails_calls_within_300_ms_and_is_left_within_2_s(server):
+    async with proxied(server) as (proxy, link):
+        proxy.black_hole = True
+        for _ in range(6):
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                await link.call("PING")
+            assert time.monotonic() - started < 0.3
+            assert caught.value.status == 503
+            await asyncio.sleep(0.2)
+        proxy.black_hole = False
+        assert await until_it_answers(link, within=2.0) < 2.0
+
+
+async def test_a_command_whose_reply_was_lost_is_not_sent_again(server):
+    async with proxied(server) as (proxy, link):
+        await link.call("SET", "n", 0)
+        proxy.lose_replies = True
+        with pytest.raises(StoreUnavailable) as caught:
+            await link.call("INCR", "n")
+        assert not never_sent(caught.value)
+        proxy.lose_replies = False
+        await until_it_answers(link, within=2.0)
+        assert await link.call("GET", "n") == b"1"
+
+
+async def test_after_an_outage_longer_than_the_timeout_calls_fail_at_once(server):
+    async with proxied(server) as (proxy, link):
+        await proxy.stop()
+        await asyncio.sleep(3.0)  # long enough for the backoff to reach its bound
+        started = time.monotonic()
+        errors = await asyncio.gather(*(link.call("PING") for _ in range(100)), return_exceptions=True)
+        assert time.monotonic() - started < 0.05
+        assert all(never_sent(error) for error in errors)
+        await proxy.start(proxy.port)
+        assert await until_it_answers(link, within=2.0) < 2.0
+
+
+async def test_a_restarted_server_is_noticed_and_used_again(tmp_path):
+    server = EmbeddedServer(tmp_path)
+    server.start_blocking()
+    try:
+        async with linked(straight(server)) as link:
+            seen = []
+            link.on_reconnect = lambda before, now: seen.append((before, now))
+            script = Script("return redis.call('INCR', KEYS[1])")
+            assert await link.eval(script, ["n"], []) == 1
+            first = link.identity
+            await asyncio.to_thread(server.stop_blocking)
+            server.start_blocking()
+            assert await until_it_answers(link, within=2.0) < 2.0
+            assert await link.eval(script, ["n"], []) == 2
+            assert seen == [(first, link.identity)]
+            assert first.run_id != link.run_id
+    finally:
+        server.stop_blocking()
+
+
+async def test_a_demoted_master_refuses_and_is_left(server):
+    async with linked(straight(server)) as link:
+        seen = []
+        link.on_reconnect = lambda before, now: seen.append(now.role)
+        await link.call("REPLICAOF", "127.0.0.1", "1")
+        try:
+            with pytest.raises(StoreUnavailable) as caught:
+                await link.call("SET", "k", "v")
+            assert caught.value.detail.startswith(f"{REFUSED}: READONLY")
+            assert not link.connected
+        finally:
+            await until_it_answers(link, within=2.0)
+            await link.call("REPLICAOF", "NO", "ONE")
+        assert await link.call("SET", "k", "v") == b"OK"
+        assert seen == ["slave"]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {b"HELLO": b"-LOADING the dataset\r\n"},
+        {b"HELLO": b"%0\r\n", b"INFO": b"$21\r\nrun_id:1\r\nloading:1\r\n\r\n"},
+    ],
+)
+async def test_a_server_that_is_loading_is_not_used(answers):
+    async with fake_server(answers) as address, refused(address) as (link, detail):
+        assert "loading" in detail.lower()
+        assert not link.connected
+
+
+@pytest.mark.parametrize("answer", [b"-NOAUTH no\r\n", b"HTTP/1.1\r\n\r\n", b""], ids=["refused", "foreign", "silent"])
+async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer, no_collector):
+    async with fake_server({b"HELLO": answer}) as address:
+        link = RedisLink(address, timeout=0.05)
+        with contextlib.suppress(StoreUnavailable):
+            await link.connect()
+        await asyncio.sleep(0.2)
+        await link.close()
+        del link
+    assert not garbage()
+
+
+async def test_a_redirected_command_moves_on_once_and_shifts_no_reply():
+    received, ended = [], asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while command := await reader.read(4096):
+                for part in command.split(b"*")[1:]:
+                    received.append(part.split(b"\r\n")[2])
+                    answers = {b"HELLO": b"%0\r\n", b"INFO": b"$0\r\n\r\n", b"ECHO": b"$2\r\nhi\r\n"}
+                    writer.write(answers.get(received[-1], b"-MOVED 7 127.0.0.1:1\r\n"))
+            writer.close()
+            await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    link: RedisLink
+
+    def redirected(command: bytes, future: asyncio.Future[object], reply: str) -> bool:
+        assert reply == "MOVED 7 127.0.0.1:1"
+        link.forward(command, future)
+        return True
+
+    link = RedisLink(RedisAddress(port=server.sockets[0].getsockname()[1]), on_redirect=redirected)
+    try:
+        await link.connect()
+        moved, echoed = link.call("GET", "k"), link.call("ECHO", "hi")
+        with pytest.raises(StoreUnavailable) as caught:
+            await moved
+        assert never_sent(caught.value)
+        assert await echoed == b"hi"
+        assert await link.call("ECHO", "hi") == b"hi"
+        assert received.count(b"GET") == 2
+    finally:
+        await link.close()
+        await ended.wait()
+        server.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop):
+    async def scenario() -> None:
+        async with proxied(server) as (_, link):  # the proxy stands still with us: the reply comes after the timer
+            call = link.call("ECHO", "here")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            time.sleep(0.4)
+            assert await call == b"here"
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
+
+
+async def test_the_timeout_runs_from_the_write_not_from_a_busy_callers_call(server):
+    async with linked(straight(server)) as link:
+        call = link.call("BLPOP", "nothing", 0.1)
+        time.sleep(0.3)  # the caller computes on, and its command waits for the end of the tick
+        assert await call is None
+
+
+async def test_a_peer_that_speaks_something_else_is_refused():
+    web = {b"HELLO": b"HTTP/1.1 400 Bad Request\r\n\r\n"}
+    async with fake_server(web) as address, refused(address) as (link, detail):
+        assert "not the Redis protocol" in detail
+        with pytest.raises(StoreUnavailable):
+            await link.call("PING")
+
+
+async def test_a_closed_link_fails_every_call_and_leaves_no_task(server):
+    before = asyncio.all_tasks()
+    link = RedisLink(straight(server))
+    await link.connect()
+    call = link.call("BLPOP", "nothing", 5)
+    await link.close()
+    with pytest.raises(StoreUnavailable):
+        await call
+    with pytest.raises(StoreUnavailable):
+        await link.call("PING")
+    assert asyncio.all_tasks() == before

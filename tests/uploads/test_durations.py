@@ -1,0 +1,178 @@
+"""What a sound's headers say: real files of each kind, headers that lie, and bytes that are no sound.
+
+The files in sounds/ hold half a second of a 300 Hz tone, written by libsndfile and FFmpeg; encoders add up to 0.1 s.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import wave
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.encoders.sound_meter import SoundMeter
+from gateway.uploads.durations import MAX_READS, RATES, Sound, examine_sound
+
+SOUNDS = Path(__file__).parents[1] / "sounds"
+FILES = ["vbr.mp3", "cbr.mp3", "tone.flac", "opus.ogg", "vorbis.ogg", "end.m4a", "front.m4a", "tone.webm"]
+KINDS = {"m4a": "mp4"}
+
+
+def examine(data: bytes) -> Sound | None:
+    reads = 0
+
+    def read(offset: int, length: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        assert length <= 65_536
+        return data[offset : offset + length]
+
+    sound = examine_sound(read, len(data))
+    assert reads <= MAX_READS + 2
+    return sound
+
+
+def wav(seconds: float, *, rate: int = 16_000, channels: int = 1, width: int = 2) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((channels, width, rate, 0, "NONE", ""))
+        file.writeframes(bytes(int(seconds * rate) * channels * width))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_files_tell_kind_and_length(name: str) -> None:
+    sound = examine((SOUNDS / name).read_bytes())
+    assert sound is not None
+    kind = name.rpartition(".")[2]
+    assert sound.kind == KINDS.get(kind, kind)
+    assert sound.seconds == pytest.approx(0.55, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "form"),
+    [(2.0, {}), (0.25, {"rate": 44_100, "channels": 2}), (3.0, {"rate": 8_000, "width": 1}), (1.0, {"width": 3})],
+)
+def test_wav_of_any_form(seconds: float, form: dict[str, int]) -> None:
+    assert examine(wav(seconds, **form)) == Sound("wav", pytest.approx(seconds, rel=0.001))
+
+
+def test_wav_with_other_chunks_before_the_sound() -> None:
+    plain = wav(1.0)
+    data = plain[:12] + b"LIST" + struct.pack("<I", 5) + b"INFO!\0" + plain[12:]
+    assert examine(data) == Sound("wav", pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("claim", [0, 0xFFFFFFFF])
+def test_wav_written_before_its_end_was_known_is_as_long_as_it_is(claim: int) -> None:
+    data = bytearray(wav(1.5))
+    data[40:44] = claim.to_bytes(4, "little")
+    assert examine(bytes(data)) == Sound("wav", pytest.approx(1.5))
+
+
+def test_id3_tag_of_any_size_stands_before_an_mp3() -> None:
+    body = (SOUNDS / "cbr.mp3").read_bytes()
+    plain = examine(body)
+    size = 300_000
+    tag = b"ID3\x04\0\0" + bytes(size >> shift & 0x7F for shift in (21, 14, 7, 0)) + bytes(size)
+    assert plain is not None
+    assert examine(tag + body) == Sound("mp3", pytest.approx(plain.seconds))
+
+
+def test_claims_stay_within_what_the_bytes_can_play() -> None:
+    data = bytearray(wav(10.0))
+    for rate, bound in ((1, RATES["wav"][0]), (2**32 - 1, RATES["wav"][1])):
+        data[28:32] = rate.to_bytes(4, "little")
+        sound = examine(bytes(data))
+        assert sound is not None
+        assert sound.seconds == pytest.approx(len(data) / bound)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello, this is no sound at all\n",
+        "ein Text mit Umlauten: äöü".encode() * 40,
+        b'{"text": "hello"}',
+        b"<html><body>404</body></html>",
+        b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
+        b"\x89PNG\r\n\x1a\n" + bytes(50),
+        b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(50),
+        b"PK\x03\x04" + bytes(50),
+    ],
+)
+def test_other_things_are_no_sound(data: bytes) -> None:
+    assert examine(data) is None
+
+
+def test_unknown_bytes_are_left_to_their_name() -> None:
+    assert examine(bytes(1000)) == Sound()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_cut_and_mangled_files_do_no_harm(name: str) -> None:
+    data = (SOUNDS / name).read_bytes()
+    chance = random.Random(name)
+    for _ in range(300):
+        mangled = bytearray(data[: chance.randrange(len(data))])
+        for _ in range(chance.randrange(4)):
+            if mangled:
+                mangled[chance.randrange(min(len(mangled), 400))] = chance.randrange(256)
+        sound = examine(bytes(mangled))
+        assert sound is None or sound.seconds is None or 0 < sound.seconds < 60
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    start=st.sampled_from(
+        [b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"\x1aE\xdf\xa3", b"\0\0\0\x18ftyp", b"ID3", b"\xff\xfb"]
+    ),
+    rest=st.binary(max_size=200),
+)
+def test_any_bytes_behind_any_start_are_examined(start: bytes, rest: bytes) -> None:
+    examine(start + rest)
+
+
+# The meter -----------------------------------------------------------------------------------------------------------
+
+
+def measured(data: bytes, format: str, *, step: int) -> SoundMeter:
+    meter = SoundMeter(format)
+    for start in range(0, len(data), step):
+        meter.feed(data[start : start + step])
+    return meter
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096])
+@pytest.mark.parametrize(
+    ("name", "format"), [("vbr.mp3", "mp3"), ("cbr.mp3", "mp3"), ("opus.ogg", "opus"), ("tone.aac", "aac")]
+)
+def test_meter_counts_real_files_however_they_are_cut(name: str, format: str, step: int) -> None:
+    meter = measured((SOUNDS / name).read_bytes(), format, step=step)
+    assert meter.exact
+    assert meter.seconds == pytest.approx(0.55, abs=0.09)
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096])
+def test_meter_counts_pcm_and_wav_by_their_rate(step: int) -> None:
+    assert measured(bytes(72_000), "pcm", step=step).seconds == 1.5
+    meter = measured(wav(1.5, rate=24_000), "wav", step=step)
+    assert (meter.seconds, meter.exact) == (pytest.approx(1.5), True)
+
+
+def test_meter_believes_no_sound_slower_than_any_codec_makes() -> None:
+    page = b"OggS\0\4" + (48_000 * 10**9).to_bytes(8, "little") + bytes(13)  # thirty years
+    meter = measured(page + bytes(973), "opus", step=4096)
+    assert (meter.seconds, meter.exact) == (10, False)
+
+
+@pytest.mark.parametrize("format", ["mp3", "wav", "aac", "opus", "flac"])
+def test_meter_of_nonsense_counts_something_and_says_that_it_guesses(format: str) -> None:
+    meter = measured(bytes(range(1, 256)) * 400, format, step=1000)
+    assert meter.seconds > 0 or format == "opus"
+    assert not meter.exact or format == "opus"

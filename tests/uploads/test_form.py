@@ -1,0 +1,183 @@
+"""Forms as they arrive: any order, any cut, any boundary; and what is no form."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
+from gateway.uploads.form import MAX_PARTS, MAX_ROOMY, MAX_TEXT, Form, FormReader
+from gateway.uploads.spool import Spool
+
+SOUND = bytes(range(256)) * 8
+HEAD = b'--edge\r\nContent-Disposition: form-data; name="a"'
+Part = tuple[str, bytes, str | None]  # name, content, file name
+PLAIN: list[Part] = [("model", b"whisper-1", None), ("file", SOUND, "a.wav"), ("language", b"de", None)]
+
+
+def encode(parts: Sequence[Part], boundary: str = "edge") -> bytes:
+    body = b""
+    for name, content, filename in parts:
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"'
+        if filename is not None:
+            head += f'; filename="{filename}"\r\nContent-Type: audio/wav'
+        body += head.encode() + b"\r\n\r\n" + content + b"\r\n"
+    return body + f"--{boundary}--\r\n".encode()
+
+
+def read(body: bytes, *, boundary: str = "edge", step: int = 1 << 20, roomy: Sequence[str] = ()) -> tuple[Form, bytes]:
+    spool = Spool(Path("unused"))
+    reader = FormReader(f"multipart/form-data; boundary={boundary}", spool, file="file", roomy=roomy)
+    for start in range(0, len(body), step):
+        reader.feed(body[start : start + step])
+    return reader.finish(), bytes(spool._buffer)
+
+
+@pytest.mark.parametrize("step", [1, 3, 64, 1 << 20])
+def test_form_is_the_same_however_it_is_cut(step: int) -> None:
+    form, sound = read(encode(PLAIN), step=step)
+    assert form.texts == [("model", "whisper-1"), ("language", "de")]
+    assert (form.filename, form.content_type, sound) == ("a.wav", "audio/wav", SOUND)
+
+
+def test_parts_come_in_any_order() -> None:
+    form, sound = read(encode(list(reversed(PLAIN))))
+    assert form.texts == [("language", "de"), ("model", "whisper-1")]
+    assert sound == SOUND
+
+
+def test_what_follows_the_end_is_no_part_of_it() -> None:
+    assert read(encode(PLAIN) + b"epilogue")[0].texts == read(encode(PLAIN))[0].texts
+
+
+def test_file_part_needs_no_file_name() -> None:
+    form, sound = read(encode([("file", SOUND, None)]))
+    assert (form.filename, sound) == ("", SOUND)
+
+
+def test_content_that_looks_like_a_boundary_is_content() -> None:
+    tricky = b"\r\n--edg\r\n--edgE--\r\n\r\n-" * 500
+    for step in (1, 5, 1000):
+        assert read(encode([("file", tricky, "a.wav")]), step=step)[1] == tricky
+
+
+@pytest.mark.parametrize("step", [7, 1 << 20])
+def test_form_without_its_end_is_refused_at_every_byte(step: int) -> None:
+    body = encode(PLAIN)
+    for stop in range(len(body) - 2):  # without its last line break it is whole
+        with pytest.raises(BadRequest):
+            read(body[:stop], step=step)
+
+
+# What two forms have in common ---------------------------------------------------------------------------------------
+
+
+def digest(parts: Sequence[Part], *, boundary: str = "edge", step: int = 1 << 20) -> str:
+    return read(encode(parts, boundary), boundary=boundary, step=step)[0].digest
+
+
+def test_digest_ignores_the_boundary_and_the_cuts() -> None:
+    assert digest(PLAIN) == digest(PLAIN, boundary=secrets.token_hex(16)) == digest(PLAIN, step=11)
+
+
+def test_digest_is_another_for_another_form() -> None:
+    others: list[list[Part]] = [
+        [("model", b"whisper-2", None), *PLAIN[1:]],
+        [PLAIN[0], ("file", SOUND + b"!", "a.wav"), PLAIN[2]],
+        [PLAIN[0], ("file", SOUND, "b.wav"), PLAIN[2]],
+        PLAIN[:2],
+        [PLAIN[1], PLAIN[0], PLAIN[2]],
+        [("modelw", b"hisper-1", None), *PLAIN[1:]],
+        [("model", b"whisper-1de", None), PLAIN[1], ("language", b"", None)],
+    ]
+    found = {digest(parts) for parts in (PLAIN, *others)}
+    assert len(found) == 1 + len(others)
+
+
+def test_content_cannot_pass_for_the_end_of_another_part() -> None:
+    assert digest([("b", b"1", None), ("c", b"2", None)]) != digest([("c", b"1b\x002", None)])
+
+
+# What is no form -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content_type", ["", "application/json", "multipart/mixed; boundary=x", "multipart/form-datum"]
+)
+def test_other_media_types_are_refused(content_type: str) -> None:
+    with pytest.raises(UnsupportedContentType):
+        FormReader(content_type, Spool(Path("unused")), file="file")
+
+
+@pytest.mark.parametrize("boundary", ["", "; boundary=", f"; boundary={'x' * 71}", '; boundary="a\nb"', "; boundary=ä"])
+def test_boundaries_that_are_none_are_refused(boundary: str) -> None:
+    with pytest.raises(BadRequest):
+        FormReader(f"multipart/form-data{boundary}", Spool(Path("unused")), file="file")
+
+
+@pytest.mark.parametrize(
+    ("parts", "param"),
+    [
+        ([*PLAIN, ("file", SOUND, "b.wav")], "file"),
+        ([("prompt", b"\xff\xfe", None)], "prompt"),
+        ([("prompt", bytes(MAX_TEXT + 1), None)], "prompt"),
+        ([("reference[]", bytes(MAX_ROOMY + 1), None)], "reference[]"),
+        ([("reference[]", bytes(MAX_ROOMY), None)] * 6, None),
+        ([("a", b"b", None)] * (MAX_PARTS + 1), None),
+    ],
+)
+def test_forms_beyond_their_bounds_are_refused(parts: list[Part], param: str | None) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(encode(parts), roomy=("reference",))
+    assert caught.value.param == param
+
+
+def test_text_up_to_its_bound_is_taken() -> None:
+    form, _ = read(
+        encode([("prompt", b"a" * MAX_TEXT, None), ("reference[]", b"b" * MAX_ROOMY, None)]), roomy=("reference",)
+    )
+    assert [len(text) for _, text in form.texts] == [MAX_TEXT, MAX_ROOMY]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        b"--edge",
+        b"--edge\r\n\r\nno name\r\n--edge--",
+        b'--edge\r\nContent-Disposition: attachment; name="a"\r\n\r\nb\r\n--edge--',
+        HEAD + b"\r\nContent-Transfer-Encoding: base64\r\n\r\nYg==\r\n--edge--",
+        HEAD + b"\nX: y\r\n\r\nb\r\n--edge--",
+        b"--edge\r\n" + b"X: y\r\n" * 1000,
+        b"--edge\r\nX: " + b"y" * 100_000,
+        b"--other\r\n",
+    ],
+)
+def test_malformed_bodies_are_refused(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        read(body)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            [b"--edge", b"--edge--", b"\r\n", b"\r", b"\n", b"--", b"\r\n--edge\r\n", HEAD[8:], b'; filename="x"',
+             b"\r\n\r\n", b"\0", b"name=", b'"', b"Content-Disposition: form-data; name=file\r\n\r\n"]
+        )
+        | st.binary(max_size=20),
+        max_size=30,
+    ),
+    step=st.integers(1, 50),
+)  # fmt: skip
+def test_any_bytes_are_a_form_or_a_bad_request(pieces: list[bytes], step: int) -> None:
+    try:
+        read(b"--edge\r\n" * (step % 2) + b"".join(pieces), step=step)
+    except GatewayError as error:
+        assert error.status == 400
