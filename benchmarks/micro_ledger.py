@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import ApiKey, Authenticator
+from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
 from gateway.billing.usage import Usage
 from gateway.ledger import Ask, GroupLimits, Ledger, Outcome
+from gateway.ledger.api_key import ApiKey
 from gateway.store import EmbeddedServer, Store
 
 PEPPER = b"benchmark pepper, not a secret"

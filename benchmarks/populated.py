@@ -25,8 +25,8 @@ from benchmarks.contenders.gateway import COMMAND
 from benchmarks.cores import pinned
 from benchmarks.load import Load, http_request
 from benchmarks.processes import running
-from gateway.accounts.authenticator import load_pepper
 from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.ledger import Ledger
 from gateway.ledger.call import LineMeta

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from gateway.config.secret import Secret
     from gateway.http_client.forwarded_headers import dialect_headers
     from gateway.http_client.multipart import Multipart
+    from gateway.http_client.timeouts import Timeouts
     from gateway.http_client.upstream import Answer, Upstream
     from gateway.plugins.hookspecs import hookimpl
-    from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Timeouts, Transcription
+    from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
     from gateway.plugins.text_fast_path import LanedStream, TextLane
     from gateway.schemas.chat_request import ChatRequest
     from gateway.schemas.chat_response import (
@@ -154,7 +155,7 @@ _HOME = {
     "SpeechUsage": "gateway.schemas.speech",
     "Target": "gateway.plugins.provider",
     "TextLane": "gateway.plugins.text_fast_path",
-    "Timeouts": "gateway.plugins.provider",
+    "Timeouts": "gateway.http_client.timeouts",
     "ToolCall": "gateway.schemas.chat_response",
     "ToolCallDelta": "gateway.schemas.chat_response",
     "Transcript": "gateway.schemas.transcription",

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from gateway.billing.price import Price, price_on
+from gateway.http_client.timeouts import Timeouts
 from gateway.ledger import GroupLimits
-from gateway.plugins.provider import Target, Timeouts
+from gateway.plugins.provider import Target
 
 if TYPE_CHECKING:
     from gateway.config.settings import ModelSettings, Settings

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import ApiKey, Authenticator
+from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
 from gateway.ledger import Ask, GroupLimits, Hold, Ledger
+from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
 
 PEPPER = b"0123456789abcdef0123456789abcdef"

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from gateway.accounts.accounts import Refused, time_text
-from gateway.accounts.authenticator import ApiKey
 from gateway.amounts import format_amount
 from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
 from gateway.ledger import Ask, Ledger, Refusal, Verdict
 from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
 
 LEAST_OUTPUT = 16  # tokens; a call under the policy "clamp" is not lowered below this

@@ -17,9 +17,10 @@ import msgspec
 from tornado.httputil import HTTPMessageDelegate
 
 from gateway import errors
-from gateway.accounts.authenticator import ApiKey, KeyView
+from gateway.accounts.authenticator import KeyView
 from gateway.api.request_metadata import JSON, Caller
 from gateway.errors import GatewayError
+from gateway.ledger.api_key import ApiKey
 from gateway.log import AccessLine, gateway_log, redact
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from gateway.accounts.authenticator import pepper_of
+from gateway.accounts.pepper import pepper_of
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained

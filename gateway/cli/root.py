@@ -63,7 +63,7 @@ def explained(error: Exception) -> str:
     from redis.exceptions import RedisError
 
     from gateway.accounts.accounts import Refused
-    from gateway.accounts.authenticator import PepperFault
+    from gateway.accounts.pepper import PepperFault
     from gateway.config.secret import SecretFault
     from gateway.config.toml_reader import SettingsFault
     from gateway.errors import GatewayError

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import pepper_of
 from gateway.accounts.keys import Keys
+from gateway.accounts.pepper import pepper_of
 from gateway.cli.output import note
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store

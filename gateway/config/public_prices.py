@@ -1,8 +1,9 @@
 """Public prices that a configuration can refer to by name: `price = "openai/gpt-5-mini"`.
 
 The tables are files of `gateway/config/prices`, each named after the month it was made in by
-`conf/prices/generate.py`. A name is looked up in the newest table, or in the one it asks for: `openai/gpt-5-mini@2026-11` stays what it is when the
-gateway is upgraded. Sharp edge: they are what vendors publish, in USD, not what they bill you.
+`conf/prices/generate.py`. A name is looked up in the newest table, or in the one it asks for:
+`openai/gpt-5-mini@2026-11` stays what it is when the gateway is upgraded. Sharp edge: they are what vendors
+publish, in USD, not what they bill you.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Final
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.connect import Route
 from gateway.http_client.connection import ClientConnection
+from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.request import Address
-from gateway.http_client.timeouts import Deadlines
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
 MAX_IDLE: Final = 1024  # connections kept per origin, over all of which a burst may go

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Final, NoReturn, Protocol
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTruncated, UpstreamUnreachable
-from gateway.http_client.timeouts import Deadlines
-from gateway.plugins.provider import Timeouts
+from gateway.http_client.deadline_timer import Deadlines
+from gateway.http_client.timeouts import Timeouts
 
 HIGH_WATER: Final = 32 * 1024  # unread bytes at which the carrier is paused: one full read is enough
 LINGER: Final = 1.0  # seconds that the transport's trailer may take after the answer's own end marker

@@ -23,14 +23,14 @@ from urllib.request import getproxies, proxy_bypass
 from msgspec import structs
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.forwarded_headers import trace_headers
 from gateway.http_client.inflate import Inflater
 from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
 from gateway.http_client.request import Address, RequestHead, RequestHeads, address_of, new_head
 from gateway.http_client.response import Incoming, Lane
-from gateway.http_client.timeouts import Deadlines
-from gateway.plugins.provider import Timeouts
+from gateway.http_client.timeouts import Timeouts
 from gateway.sse import Event, EventParser
 
 if TYPE_CHECKING:

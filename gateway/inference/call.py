@@ -9,11 +9,11 @@ import time
 
 from msgspec import Struct
 
-from gateway.accounts.authenticator import ApiKey
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
 from gateway.ledger import Hold
+from gateway.ledger.api_key import ApiKey
 from gateway.routing.router import Candidate
 
 

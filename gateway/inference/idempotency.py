@@ -29,7 +29,7 @@ from gateway.log import gateway_log
 from gateway.store.link import RedisReplyError
 
 if TYPE_CHECKING:
-    from gateway.accounts.authenticator import ApiKey
+    from gateway.ledger.api_key import ApiKey
 
 MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not kept
 MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest make room

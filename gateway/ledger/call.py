@@ -13,7 +13,7 @@ from msgspec import Struct
 from gateway.billing.usage import Usage
 
 if TYPE_CHECKING:
-    from gateway.accounts.authenticator import ApiKey
+    from gateway.ledger.api_key import ApiKey
     from gateway.ledger.limits import RateState
 
 

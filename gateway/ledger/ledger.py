@@ -42,7 +42,7 @@ from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import Booking
 
 if TYPE_CHECKING:
-    from gateway.accounts.authenticator import ApiKey
+    from gateway.ledger.api_key import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
 BEATS = 64  # calls renewed per script

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from gateway.http_client.timeouts import Timeouts
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
@@ -33,15 +34,6 @@ from gateway.schemas.transcription import Transcript, TranscriptEvent, Transcrip
 
 if TYPE_CHECKING:
     from gateway.http_client.upstream import Upstream
-
-
-class Timeouts(Struct, frozen=True):
-    """How long an upstream may take, in seconds."""
-
-    connect: float = 5.0
-    first_byte: float = 120.0
-    idle: float = 120.0
-    total: float = 600.0
 
 
 class Target(Struct, frozen=True):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.accounts.authenticator import PepperFault, pepper_of
+from gateway.accounts.pepper import PepperFault, pepper_of
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretFault
 from gateway.config.settings import Settings, SettingsFault

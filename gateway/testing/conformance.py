@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from gateway.config.secret import Secret, secret_hook
-from gateway.plugins.provider import Provider, Target, Timeouts, capabilities_of
+from gateway.http_client.timeouts import Timeouts
+from gateway.plugins.provider import Provider, Target, capabilities_of
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatCompletion
 from gateway.testing import (

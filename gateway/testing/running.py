@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import pepper_of
 from gateway.accounts.keys import Keys
+from gateway.accounts.pepper import pepper_of
 from gateway.amounts import NANO
 from gateway.config.settings import load
 from gateway.ledger import Ledger

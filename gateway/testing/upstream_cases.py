@@ -27,8 +27,8 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.http_client.timeouts import Timeouts
 from gateway.plugins.chunk_accumulator import fold_chat
-from gateway.plugins.provider import Timeouts
 from gateway.schemas.chat_response import ChatChunk
 from gateway.testing.chat_cases import question
 from gateway.testing.fake_upstream import Reply

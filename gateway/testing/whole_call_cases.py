@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
-from gateway.plugins.provider import Target, Timeouts
+from gateway.http_client.timeouts import Timeouts
+from gateway.plugins.provider import Target
 from gateway.testing.reply import Reply
 from gateway.testing.subject import Case, Subject, assert_upstream_error
 from gateway.testing.upstream_cases import BY_STATUS, assert_left, error_of

@@ -8,16 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway import errors
-from gateway.accounts.authenticator import (
-    ApiKey,
-    Authenticator,
-    Fingerprint,
-    PepperFault,
-    bearer,
-    derive,
-    load_pepper,
-    read_pepper,
-)
+from gateway.accounts.authenticator import Authenticator, Fingerprint, bearer
+from gateway.accounts.pepper import PepperFault, derive, load_pepper, read_pepper
+from gateway.ledger.api_key import ApiKey
 
 PEPPER = b"0123456789abcdef0123456789abcdef"
 

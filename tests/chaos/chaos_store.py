@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import load_pepper
 from gateway.accounts.keys import Keys
+from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.authenticator import ApiKey
 from gateway.ledger import Ask, GroupLimits, Ledger
+from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
 
 from .conftest import Terminal, on_store

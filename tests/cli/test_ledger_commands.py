@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.authenticator import ApiKey
 from gateway.billing.usage import Usage
 from gateway.ledger import Ask, Ledger, Outcome
+from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
 
 from .conftest import Terminal, on_store

@@ -27,10 +27,10 @@ from gateway.errors import (
 from gateway.http_client import pool
 from gateway.http_client.connect import Route
 from gateway.http_client.connection import ClientConnection
+from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.pool import Origin, Pool
-from gateway.http_client.timeouts import Deadlines
+from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
-from gateway.plugins.provider import Timeouts
 from tests.leftovers import garbage
 from tests.polling import until
 

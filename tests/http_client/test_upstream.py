@@ -20,8 +20,8 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.http_client.multipart import Multipart
+from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Answer, Upstream
-from gateway.plugins.provider import Timeouts
 from gateway.sse import Event
 from gateway.testing import FakeUpstream, Reply
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import ApiKey
 from gateway.accounts.keys import Keys, NewKey
 from gateway.inference import idempotency
 from gateway.inference.idempotency import Claim, request_digest
 from gateway.ledger import Ask, Hold, Ledger, LedgerLine, Outcome
+from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client

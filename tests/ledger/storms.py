@@ -19,10 +19,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from gateway import errors
-from gateway.accounts.authenticator import ApiKey
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
+from gateway.ledger.api_key import ApiKey
 from gateway.store import EmbeddedServer, Store, StoreEvent
 from tests.world import EVERYONE, OpenWorld, World
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway import errors
-from gateway.accounts.authenticator import ApiKey
 from gateway.ledger import GroupLimits, Outcome
 from gateway.ledger import admission as codes
 from gateway.ledger.admission import ask_arguments
+from gateway.ledger.api_key import ApiKey
 
 ERRORS = {
     codes.KEY: errors.InvalidApiKey,

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway import errors
 from gateway.accounts.accounts import Refused
-from gateway.accounts.authenticator import ApiKey
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold, Outcome
+from gateway.ledger.api_key import ApiKey
 
 STEPS = int(os.environ.get("LEDGER_STEPS", "2000"))
 PER_RUN = 50
