@@ -205,8 +205,8 @@ def store_memory() -> dict[str, Any]:
 def archive_bytes() -> int:
     """One line in an archive file."""
     meta = meta_of("key_" + 16 * "a").decode()
-    rid = "req_" + 32 * "0"
-    line = ArchivedLine("a0000000", "1764000000000-0", 1_000_000, rid, "use", -1000, 10**15, meta, hash=64 * "0")
+    request_id = "req_" + 32 * "0"
+    line = ArchivedLine("a0000000", "1764000000000-0", 1_000_000, request_id, "use", -1000, 10**15, meta, hash=64 * "0")
     return len(msgspec.json.encode(line)) + 1
 
 

@@ -189,11 +189,11 @@ async def write_lines(store: Store, key: NewKey, count: int) -> None:
         await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])
 
 
-def meta_of(kid: str) -> bytes:
+def meta_of(key_id: str) -> bytes:
     """What a line of an ordinary call tells beside its amount."""
     return msgspec.json.encode(
         LineMeta(
-            kid,
+            key_id,
             "mock00000",
             provider="mock",
             upstream="mock00000",

@@ -2,7 +2,7 @@
 
 `EventParser.feed` takes bytes as they arrive and returns the events they complete; `flush` returns what the end of the
 body leaves. It accepts LF, CRLF and CR, comments, a BOM, `data:` with or without a space, and data over several lines.
-`Mould` cuts the texts out of events that differ in nothing else.
+`FrameTemplate` cuts the texts out of events that differ in nothing else.
 Sharp edge: events without data are dropped, though the standard would dispatch some of them; no JSON dialect means one.
 """
 
@@ -149,7 +149,7 @@ def _usual_events(chunk: bytes) -> list[Event] | None:
     return [Event(part) for part in parts if part and not part.isspace()]
 
 
-class Mould:
+class FrameTemplate:
     """Events whose data is one JSON document over and over, but for one string in it: before that, and after.
 
     What stands between the two is one whole JSON string, or the event is of another mould; and a document in which one
@@ -165,7 +165,7 @@ class Mould:
         self._between = self._after + self._before
 
     @classmethod
-    def of(cls, data: bytes, text: str, read: Callable[[bytes], str | None]) -> Mould | None:
+    def of(cls, data: bytes, text: str, read: Callable[[bytes], str | None]) -> FrameTemplate | None:
         """The mould of an event in which `read` finds `text`, or None if it stands there in an unusual spelling."""
         before, _, after = data.partition(_encode(text))
         return cls(before, after) if read(before + _encode(_PROBE) + after) == _PROBE else None

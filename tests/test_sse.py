@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, Mould, encode_data
+from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, encode_data
 
 
 def events_of(*pieces: bytes) -> list[Event]:
@@ -117,8 +117,8 @@ def shaped(*tokens: bytes) -> bytes:
     return b"".join(encode_data(BEFORE + token + AFTER) for token in tokens)
 
 
-def mould() -> Mould:
-    made = Mould.of(BEFORE + b'"Hi"' + AFTER, "Hi", content_of)
+def mould() -> FrameTemplate:
+    made = FrameTemplate.of(BEFORE + b'"Hi"' + AFTER, "Hi", content_of)
     assert made is not None
     return made
 
@@ -176,7 +176,7 @@ def test_what_a_mould_reads_is_what_the_parser_and_the_decoder_read(inner: list[
 )
 def test_mould_is_not_made_where_its_string_is_not_certain(data: bytes) -> None:
     assert content_of(data) == "Hi"
-    assert Mould.of(data, "Hi", content_of) is None
+    assert FrameTemplate.of(data, "Hi", content_of) is None
 
 
 def test_parser_knows_when_the_next_byte_begins_an_event() -> None:

@@ -48,11 +48,11 @@ class World:
         tokens: int = 10,
         *,
         model: str = "m",
-        rid: str = "",
+        request_id: str = "",
         groups: frozenset[str] = EVERYONE,
     ) -> Ask:
         self._asks += 1
-        return Ask(rid or f"req_{self._asks:032x}", key, model, groups, hold, tokens)
+        return Ask(request_id or f"req_{self._asks:032x}", key, model, groups, hold, tokens)
 
     async def admit(self, key: ApiKey, hold: int = 1000, tokens: int = 10, **rest: Any) -> Hold:
         return await self.ledger.admit(self.ask(key, hold, tokens, **rest))
@@ -60,9 +60,9 @@ class World:
     async def expire(self, hold: Hold) -> None:
         """Let a hold's lease have run out."""
         name = f"{{a:{hold.key.account}}}"
-        await self.store.client.zadd(f"{name}:rx", {hold.rid: 1})
+        await self.store.client.zadd(f"{name}:rx", {hold.request_id: 1})
         for leases in (f"{name}:cc:{hold.key.id}", f"{name}:cc"):
-            await self.store.client.zadd(leases, {hold.rid: 1}, xx=True)
+            await self.store.client.zadd(leases, {hold.request_id: 1}, xx=True)
 
     async def dump(self) -> dict[bytes, bytes]:
         """Every key of the store and its serialised value; not those that expire while it looks."""

@@ -20,7 +20,7 @@ from gateway.amounts import format_amount
 from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
-from gateway.ledger import Ask, Ledger, Refusal, Verdict
+from gateway.ledger import Ask, DryRun, Ledger, Refusal
 from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
@@ -124,7 +124,7 @@ def _left(facts: dict[str, str]) -> int:
 # The rules in words --------------------------------------------------------------------------------------------------
 
 
-def _told(wish: _Wish, verdict: Verdict) -> Explanation:
+def _told(wish: _Wish, verdict: DryRun) -> Explanation:
     refusals = {refusal.code: refusal for refusal in verdict.refusals}
     page = _Page(wish, verdict.group, verdict.facts, refusals)
     rules = [

@@ -94,8 +94,8 @@ class Authenticator:
         found = await self._links.link(name).call("GET", name)
         if found is None:
             raise InvalidApiKey
-        account, kid, *marks = found.decode().split(":")
-        key = ApiKey(account, kid, SHOWS_COST in marks)
+        account, key_id, *marks = found.decode().split(":")
+        key = ApiKey(account, key_id, SHOWS_COST in marks)
         if len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
         self._known[fingerprint] = key

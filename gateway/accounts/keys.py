@@ -108,7 +108,7 @@ class Keys:
         if not await call("EXISTS", slot(account)):
             raise Refused(f"no account {account!r}")
         text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
-        kid = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
+        key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
         now = int((await call("TIME"))[0])
         fields = _fields(
             name=name, rpm=rpm, tpm=tpm, concurrency=concurrency, models=models, budget=budget, expires=expires, now=now
@@ -116,13 +116,13 @@ class Keys:
         if show_cost:
             fields += ("cost", 1)
         # The fingerprint comes last: a key that was only half made can never be used.
-        await call("SADD", f"{slot(account)}:ks", kid)
-        await call("HSET", f"{slot(account)}:k:{kid}", *fields, "last4", text[-4:])
-        await self._links.link(f"ki:{kid}").call("SET", f"ki:{kid}", account)
+        await call("SADD", f"{slot(account)}:ks", key_id)
+        await call("HSET", f"{slot(account)}:k:{key_id}", *fields, "last4", text[-4:])
+        await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{self._fingerprint(text)}"
-        owner = f"{account}:{kid}:{SHOWS_COST}" if show_cost else f"{account}:{kid}"
+        owner = f"{account}:{key_id}:{SHOWS_COST}" if show_cost else f"{account}:{key_id}"
         await self._links.link(fingerprint).call("SET", fingerprint, owner)
-        return NewKey(text, kid, account, name)
+        return NewKey(text, key_id, account, name)
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first."""
@@ -137,10 +137,12 @@ class Keys:
         return [record for owner in accounts for record in await self._of(owner)]
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
-        ids = [kid.decode() for kid in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")]
+        ids = [
+            key_id.decode() for key_id in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")
+        ]
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):
-            found += await asyncio.gather(*(self._read(account, kid) for kid in ids[start : start + AT_ONCE]))
+            found += await asyncio.gather(*(self._read(account, key_id) for key_id in ids[start : start + AT_ONCE]))
         return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
 
     async def revoke(self, key_id: str) -> KeyRecord:
@@ -156,9 +158,9 @@ class Keys:
         assert record is not None  # keys are never deleted
         return record
 
-    async def _read(self, account: str, kid: str) -> KeyRecord | None:
+    async def _read(self, account: str, key_id: str) -> KeyRecord | None:
         call = self._links.link(slot(account)).call
-        told, clock = call("HGETALL", f"{slot(account)}:k:{kid}"), call("TIME")
+        told, clock = call("HGETALL", f"{slot(account)}:k:{key_id}"), call("TIME")
         answer, now = await told, int((await clock)[0])
         items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
         fields = {key.decode(): value.decode() for key, value in items}
@@ -167,7 +169,7 @@ class Keys:
         expires = _number(fields, "exp")
         expired = fields["state"] == "active" and expires is not None and expires <= now
         return KeyRecord(
-            kid,
+            key_id,
             account,
             fields["name"],
             fields["last4"],

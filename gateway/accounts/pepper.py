@@ -16,7 +16,7 @@ from gateway.config.settings import Settings
 PEPPER_BYTES = 32
 
 
-class PepperFault(Exception):
+class PepperError(Exception):
     """The pepper cannot be used; the text is for the operator."""
 
 
@@ -31,7 +31,7 @@ def load_pepper(data_dir: str | Path) -> bytes:
     if not path.exists():
         _make_pepper(path)
     if path.stat().st_mode & 0o077:
-        raise PepperFault(f"{path} can be read by others; chmod 600 it")
+        raise PepperError(f"{path} can be read by others; chmod 600 it")
     return read_pepper(path.read_text("ascii", "replace"), source=str(path))
 
 
@@ -47,7 +47,7 @@ def read_pepper(text: str, *, source: str) -> bytes:
     """A pepper from its text, at least 16 bytes of it."""
     pepper = text.strip().encode()
     if len(pepper) < 16:
-        raise PepperFault(f"{source} is too short for a pepper: it needs at least 16 characters")
+        raise PepperError(f"{source} is too short for a pepper: it needs at least 16 characters")
     return pepper
 
 

@@ -16,12 +16,12 @@ from gateway.catalog import Model
 from gateway.errors import GatewayError, NoHealthyUpstream, UnsupportedParameter
 from gateway.inference.call import Call
 from gateway.inference.event_stream import EventStream
-from gateway.inference.hold_extension import Allowance, SoundAllowance
+from gateway.inference.hold_extension import HoldExtension, SoundHoldExtension
 from gateway.inference.text_fast_path import TextRelay, open_lane
-from gateway.ledger.inflight_checkpoint import Place
-from gateway.plugins.isolation import TURN, give_way
+from gateway.ledger.inflight_checkpoint import Slot
+from gateway.plugins.isolation import TURN, yield_to_loop
 from gateway.routing.dispatcher import Opened
-from gateway.routing.request_adaptation import Fitted, fit
+from gateway.routing.request_adaptation import Adapted, adapt
 from gateway.routing.router import Candidate
 from gateway.schemas.request_fields import RequestFields
 from gateway.sse import encode_data
@@ -35,7 +35,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Shaper(Protocol[T_contra]):
+class Encoder(Protocol[T_contra]):
     """Turns what a provider yields into frames for the client, and counts what was delivered."""
 
     @property
@@ -63,9 +63,9 @@ class AnsweringHandler(InferenceHandler[R]):
 
     def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
         super().__init__(gateway, exchange, path=path, argument=argument)
-        self.fitted: list[Fitted[R]] = []  # the request as each candidate will see it
+        self.adapted: list[Adapted[R]] = []  # the request as each candidate will see it
 
-    def fit(self, request: R, model: Model) -> None:
+    def adapt(self, request: R, model: Model) -> None:
         """Find who can serve the request, and what each of them will see of it; BadRequest when nobody can."""
         if self.endpoint not in model.endpoints:
             raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
@@ -74,7 +74,7 @@ class AnsweringHandler(InferenceHandler[R]):
             candidates = [one for one in candidates if self.endpoint in one.model.endpoints]
             if not candidates:
                 raise NoHealthyUpstream()
-        self.fitted = fit(
+        self.adapted = adapt(
             request,
             candidates,
             self.capability,
@@ -82,62 +82,67 @@ class AnsweringHandler(InferenceHandler[R]):
             check=self.check_candidate,
         )
 
-    async def call_whole(self, call: Call, attempt: Callable[[Fitted[R]], Awaitable[T]]) -> T:
+    async def call_whole(self, call: Call, attempt: Callable[[Adapted[R]], Awaitable[T]]) -> T:
         """The first whole answer that `attempt` gets from a candidate; the headers then say who served."""
         started = time.monotonic()
         try:
-            answer = await self.gateway.dispatcher.call(self.fitted, attempt, call.attempts, kind=self.answers)
+            answer = await self.gateway.dispatcher.call(self.adapted, attempt, call.attempts, kind=self.answers)
         finally:
             call.upstream_waited = time.monotonic() - started
         self.describe(call)
         return answer
 
-    async def open_stream(self, call: Call, attempt: Callable[[Fitted[R]], AsyncIterator[T]]) -> Opened[T]:
+    async def open_stream(self, call: Call, attempt: Callable[[Adapted[R]], AsyncIterator[T]]) -> Opened[T]:
         """The first stream that yields something; meanwhile the client is kept waiting by comments."""
         self.stream = self.make_stream()
         started = time.monotonic()
         try:
-            opened = await self.gateway.dispatcher.open(self.fitted, attempt, call.attempts)
+            opened = await self.gateway.dispatcher.open(self.adapted, attempt, call.attempts)
         finally:
             call.upstream_waited = time.monotonic() - started
         self.describe(call)
         return opened
 
     async def relay(
-        self, call: Call, opened: Opened[T], shaper: Shaper[T], *, allowance: Allowance | SoundAllowance | None = None
+        self,
+        call: Call,
+        opened: Opened[T],
+        encoder: Encoder[T],
+        *,
+        extension: HoldExtension | SoundHoldExtension | None = None,
     ) -> bytes:
-        """Send what `shaper` makes of the stream; its last frames, which are sent once the call is settled."""
+        """Send what `encoder` makes of the stream; its last frames, which are sent once the call is settled."""
         item: T | None = opened.first
         rest, stream = opened.rest, self.stream
         assert stream is not None
-        place: Place | None = None  # where it is noted what was delivered, in case this worker is killed
+        slot: Slot | None = None  # where it is noted what was delivered, in case this worker is killed
         beside: TextRelay | None = None  # once there is a shorter way for text
         taken, started = 0, time.monotonic()
         try:
             while item is not None:
-                frames = shaper.feed(item)
-                if allowance is not None and shaper.delivered_units >= allowance.until:
-                    await allowance.extend(shaper.delivered_units)
+                frames = encoder.feed(item)
+                if extension is not None and encoder.delivered_units >= extension.until:
+                    await extension.extend(encoder.delivered_units)
                 if frames:
                     call.chunks += 1
-                    if call.first_token is None and shaper.content_started:
+                    if call.first_token is None and encoder.content_started:
                         call.first_token = call.since_start()
-                        place = self.note_delivery(call)
-                        beside = open_lane(rest, call, shaper=shaper, stream=stream, place=place, allowance=allowance)
-                    if place is not None:
-                        place.delivered(shaper.delivered_units)
+                        slot = self.note_delivery(call)
+                        beside = open_lane(rest, call, encoder=encoder, stream=stream, slot=slot, extension=extension)
+                    if slot is not None:
+                        slot.delivered(encoder.delivered_units)
                     slow = stream.send(frames)
                     frames = b""  # not kept while the upstream is silent
                     if slow is not None:
                         await slow
                 taken += 1
                 if not taken % TURN or self.told_to_end():
-                    await give_way()
+                    await yield_to_loop()
                 item = await anext(rest, None)
                 if beside is not None and beside.slow is not None:
                     slow, beside.slow = beside.slow, None
                     await slow
-            return shaper.close()
+            return encoder.close()
         except GatewayError as error:
             self.gateway.dispatcher.failed(opened.candidate, error)
             raise
@@ -166,10 +171,10 @@ class AnsweringHandler(InferenceHandler[R]):
     def describe(self, call: Call) -> None:
         """Headers that say who served, and what it was not told."""
         served = call.attempts[-1]
-        if len(self.fitted) == 1:
-            dropped = self.fitted[0].dropped
+        if len(self.adapted) == 1:
+            dropped = self.adapted[0].dropped
         else:
-            dropped = next(fitted.dropped for fitted in self.fitted if fitted.candidate is served)
+            dropped = next(adapted.dropped for adapted in self.adapted if adapted.candidate is served)
         if dropped:
             self.set_header("x-gateway-dropped-params", ",".join(dropped))
         if self.gateway.settings.server.debug_headers:
@@ -194,7 +199,7 @@ class AnsweringHandler(InferenceHandler[R]):
         """What carries a streamed answer to the client."""
         return EventStream(self, self.gateway.pulse, claim=self.claim)
 
-    def note_delivery(self, call: Call) -> Place | None:
+    def note_delivery(self, call: Call) -> Slot | None:
         """Where to note the text a stream delivers, so that it is charged for even if this worker is killed."""
         return None
 

@@ -1,6 +1,6 @@
 """What every endpoint shares: the request id, the caller's key, the fixed headers, and the one error body.
 
-A handler is a Tornado `HTTPMessageDelegate`, made per request by `gateway.api.routes`: `prepare` runs before the body
+A handler is a Tornado `HTTPMessageDelegate`, made per request by `gateway.api.routes`: `on_head` runs before the body
 is read, then `get`, `head` or `post` in a task of its own. It is no `RequestHandler`: called in process, one took
 65 µs a request and a bare delegate 17. Sharp edge: a worker remembers only whose key it is, never that it is
 still good; a path that does not end in `ledger.admit` must call `confirm()`.
@@ -18,7 +18,7 @@ from tornado.httputil import HTTPMessageDelegate
 
 from gateway import errors
 from gateway.accounts.authenticator import KeyView
-from gateway.api.request_metadata import JSON, Caller
+from gateway.api.request_metadata import JSON, RequestMetadata
 from gateway.errors import GatewayError
 from gateway.ledger.api_key import ApiKey
 from gateway.log import AccessLine, gateway_log, redact
@@ -49,7 +49,7 @@ class BaseHandler(HTTPMessageDelegate):
 
     endpoint = "other"  # the name in metrics
     headers: RequestHeaders
-    caller: Caller
+    caller: RequestMetadata
 
     # As a request begins; on the class, so that making a handler sets only what differs.
     method = ""
@@ -58,7 +58,7 @@ class BaseHandler(HTTPMessageDelegate):
     outcome = "ok"
     detail = ""
     task: asyncio.Task[None] | None = None
-    _ended = False
+    _access_logged = False
 
     def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
         self.gateway = gateway
@@ -77,27 +77,27 @@ class BaseHandler(HTTPMessageDelegate):
         """The head is here, the body is not."""
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
-        self.exchange.refusal = self.refused
+        self.exchange.refusal = self.on_transport_error
         caller = headers.reading
-        if not isinstance(caller, Caller):
-            caller = headers.reading = Caller.of(headers, self.gateway.auth)
+        if not isinstance(caller, RequestMetadata):
+            caller = headers.reading = RequestMetadata.of(headers, self.gateway.auth)
         self.caller = caller
         if caller.client_request_id:
             self.answer_headers["X-Client-Request-Id"] = caller.client_request_id
         try:
-            pending = self.prepare()
+            pending = self.on_head()
         except Exception as error:
             # The handler's edge: whatever is raised becomes an answer.
-            self.refuse(error)
+            self.send_error(error)
             return None
-        return None if pending is None else self._preparing(pending)
+        return None if pending is None else self._after_head(pending)
 
-    async def _preparing(self, pending: Awaitable[None]) -> None:
+    async def _after_head(self, pending: Awaitable[None]) -> None:
         try:
             await pending
         except Exception as error:
             # The handler's edge, once more, for what took time.
-            self.refuse(error)
+            self.send_error(error)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Bodies are of no interest unless a handler says so; the transport bounds them."""
@@ -114,24 +114,24 @@ class BaseHandler(HTTPMessageDelegate):
             await answer()
         except Exception as error:
             # The handler's edge: whatever is raised becomes an answer.
-            self.refuse(error)
+            self.send_error(error)
 
     def on_connection_close(self) -> None:
         """The client left before the answer was finished."""
         if not self.status:
             self.status, self.outcome = 499, "client_closed"
-        self.ended()
+        self.log_access()
 
-    def refused(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
+    def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """The transport refuses this request, its body most often: the answer's headers and body."""
         self.status, self.outcome, self.detail = error.status, error.code or "error", error.detail or ""
         self.answer_headers |= {"Content-Type": JSON, **error.headers()}
-        self.ended()
+        self.log_access()
         return self.answer_headers, error.body()
 
     # What endpoints fill in ------------------------------------------------------------------------------------------
 
-    def prepare(self) -> Awaitable[None] | None:
+    def on_head(self) -> Awaitable[None] | None:
         """Judge the request by its head; raise to refuse it before its body."""
         return None
 
@@ -150,23 +150,23 @@ class BaseHandler(HTTPMessageDelegate):
         """A header of the answer; names are written as they stand here."""
         self.answer_headers[name] = value
 
-    def finish_json(self, document: Any) -> None:
+    def send_json(self, document: Any) -> None:
         """Answer with `document` as JSON."""
-        self.finish_bytes(_encoder.encode(document))
+        self.send_bytes(_encoder.encode(document))
 
-    def finish_bytes(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
+    def send_bytes(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
         """Answer with a whole body, an encoded JSON document unless it says otherwise."""
         self.answer_headers["Content-Type"] = media_type
         self.tell_time()
         self.status = status
         self.exchange.answer(status, self.answer_headers, body)
-        self.ended()
+        self.log_access()
 
     def tell_time(self) -> None:
         """Say how long it took up to now, in milliseconds."""
         self.answer_headers["openai-processing-ms"] = str(round((time.monotonic() - self.started) * 1000))
 
-    def refuse(self, exception: Exception) -> None:
+    def send_error(self, exception: Exception) -> None:
         """Answer with the error body; every error of this server passes here."""
         if isinstance(exception, GatewayError):
             error = exception
@@ -178,16 +178,16 @@ class BaseHandler(HTTPMessageDelegate):
         self.outcome, self.detail = error.code or "error", error.detail or ""
         if self.status:
             self.exchange.abort()  # the answer had begun, and must not look whole
-            self.ended()
+            self.log_access()
             return
         self.answer_headers.update(error.headers())
-        self.finish_bytes(error.body(), status=error.status)
+        self.send_bytes(error.body(), status=error.status)
 
-    def ended(self) -> None:
+    def log_access(self) -> None:
         """Write the access line, and count what no settlement has counted."""
-        if self._ended:
+        if self._access_logged:
             return
-        self._ended = True
+        self._access_logged = True
         if not self.counted():
             self.gateway.metrics.refused(self.endpoint, "unknown", self.outcome, time.monotonic() - self.started)
         if self.gateway.access_log.enabled:
@@ -219,9 +219,9 @@ class BaseHandler(HTTPMessageDelegate):
 class KeyedHandler(BaseHandler):
     """A handler that serves only callers with a key."""
 
-    def prepare(self) -> Awaitable[None] | None:
+    def on_head(self) -> Awaitable[None] | None:
         """Authenticate before anything else is looked at, the body included."""
-        if self.gateway.pressure.high:
+        if self.gateway.overload.high:
             raise errors.Overloaded()
         key = self.gateway.auth.cached(self.caller.fingerprint)
         return self._known(key) if key is not None else self._authenticate()
@@ -234,9 +234,9 @@ class KeyedHandler(BaseHandler):
     def _known(self, key: ApiKey) -> Awaitable[None] | None:
         self.key = key
         self.answer_headers["openai-organization"] = key.account
-        return self.prepared()
+        return self.on_authenticated()
 
-    def prepared(self) -> Awaitable[None] | None:
+    def on_authenticated(self) -> Awaitable[None] | None:
         """The key is known; what an endpoint checks before the body arrives."""
         return None
 
@@ -256,7 +256,7 @@ class GreetingHandler(BaseHandler):
     endpoint = "greeting"
 
     async def get(self) -> None:
-        self.finish_json({"object": "gateway", "message": "Model gateway: OpenAI-compatible API under /v1"})
+        self.send_json({"object": "gateway", "message": "Model gateway: OpenAI-compatible API under /v1"})
 
     head = get
 
@@ -264,13 +264,13 @@ class GreetingHandler(BaseHandler):
 class UnknownPathHandler(BaseHandler):
     """Every path outside /v1 that does not exist."""
 
-    def prepare(self) -> None:
+    def on_head(self) -> None:
         raise errors.UnknownURL()
 
 
 class UnknownKeyedPathHandler(KeyedHandler):
     """Every path under /v1 that does not exist: only callers with a good key are told so."""
 
-    async def prepared(self) -> None:
+    async def on_authenticated(self) -> None:
         await self.confirm()
         raise errors.UnknownURL(redact(f"Unknown request URL: {self.method} {self.path[:200]}"))

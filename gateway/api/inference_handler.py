@@ -31,7 +31,7 @@ from gateway.errors import (
     ModelNotFound,
     ModelNotPermitted,
 )
-from gateway.http_client.forwarded_headers import carry
+from gateway.http_client.forwarded_headers import bind
 from gateway.inference.call import Call
 from gateway.inference.idempotency import Answer, Claim, check_name, request_digest
 from gateway.ledger import Ask
@@ -67,7 +67,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
 
     async def post(self) -> None:
         """Walk once; whatever happens after admission, settle."""
-        carry(self.caller.travels)
+        bind(self.caller.forwarded_headers)
         terms = await self.terms()
         if self._idempotent is not None and not await self._claim(self._idempotent, terms.model):
             return
@@ -92,7 +92,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
             self.close_stream()
             self.settle(call)
             self._close_claim()
-            self.ended()
+            self.log_access()
 
     async def terms(self) -> Terms[R]:
         """Decode, resolve and price; a refusal is only spoken to a caller whose key and permission still hold."""
@@ -162,7 +162,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
             self.exchange.finish()
         else:
             self.exchange.abort()
-        self.ended()
+        self.log_access()
 
     def _close_claim(self) -> None:
         if self.claim is not None:
@@ -214,7 +214,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
         assert self.key is not None
         model = terms.model
         return Ask(
-            rid=self.request_id,
+            request_id=self.request_id,
             key=self.key,
             model=model.name,
             model_groups=model.groups,
@@ -234,7 +234,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
         if self.headers_sent():
             self.end_in_stream(error)
         else:
-            self.refuse(error)
+            self.send_error(error)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class InferenceHandler(BodyHandler, Generic[R]):
             self.claim.keep(body)
             # The settlement leaves in a later step of the loop, so the store has the answer before the charge.
             self.claim.complete(200, self.answer_headers)
-        self.finish_bytes(body, media_type=media_type)
+        self.send_bytes(body, media_type=media_type)
 
     def on_connection_close(self) -> None:
         """The client left: stop the walk, which closes the upstream."""
@@ -298,10 +298,10 @@ class InferenceHandler(BodyHandler, Generic[R]):
         usage = self.usage(call) if call is not None else None
         return call.cost(usage) if call is not None and usage is not None else 0
 
-    def ended(self) -> None:
+    def log_access(self) -> None:
         # An answer may be finished before its call is settled; the access line wants both.
         if self.call is None or self.call.settled:
-            super().ended()
+            super().log_access()
 
     # What is written about it ----------------------------------------------------------------------------------------
 

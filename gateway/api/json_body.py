@@ -17,7 +17,7 @@ class BodyHandler(KeyedHandler):
 
     body: list[bytes]  # the pieces of it
 
-    def prepared(self) -> Awaitable[None] | None:
+    def on_authenticated(self) -> Awaitable[None] | None:
         """Refuse what its headers already condemn; confirm the key before a large body is read."""
         self.body = []
         if self.method != "POST":

@@ -51,7 +51,7 @@ class FormHandler(AnsweringHandler[R]):
 
     async def _confirm_before_body(self, length: int) -> None:
         await super()._confirm_before_body(length)
-        if not self._ended:  # by a client that left meanwhile: nobody would close the reader
+        if not self._access_logged:  # by a client that left meanwhile: nobody would close the reader
             self._open_form()
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
@@ -127,9 +127,9 @@ class FormHandler(AnsweringHandler[R]):
         assert self.form is not None
         return request_digest(self.path, self.form.digest.encode())
 
-    def ended(self) -> None:
-        super().ended()
-        if self._ended:
+    def log_access(self) -> None:
+        super().log_access()
+        if self._access_logged:
             self.spool.close()
             if self._reader is not None:  # of a form that was cut off, or went wrong
                 self._reader.close()

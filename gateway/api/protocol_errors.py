@@ -2,7 +2,7 @@
 
 `HTTPServer(app, limits, on_protocol_error=ProtocolErrors(gateway))` gives them a request id and the fixed headers, and
 writes them into the metrics, as endpoint "other", and the access log. What goes wrong later, in a body for instance, is
-refused through `BaseHandler.refused`, because by then a handler knows whose request it is.
+refused through `BaseHandler.on_transport_error`, because by then a handler knows whose request it is.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gateway.accounts.authenticator import Authenticator, bearer
-from gateway.http_client.forwarded_headers import CallerHeaders, travelling
+from gateway.http_client.forwarded_headers import ForwardedHeaders, forwarded_headers
 from gateway.log import redact
 
 JSON = "application/json"
@@ -22,11 +22,11 @@ _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _TOLD = re.compile(r"[\x20-\x7e]{1,64}")
 
 
-class Caller(Struct, frozen=True):
+class RequestMetadata(Struct, frozen=True):
     """A head, read; texts are empty where it says nothing, or nothing sound."""
 
     fingerprint: str | None  # of the credential; None where none was sent that could be one
-    travels: CallerHeaders
+    forwarded_headers: ForwardedHeaders
     client_request_id: str
     idempotency_key: str | None
     sends_json: bool  # or does not say what it sends
@@ -36,14 +36,14 @@ class Caller(Struct, frozen=True):
     sdk: str  # and which attempt of its own this is: `python 3.52.0 retry 1`
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], auth: Authenticator) -> Caller:
+    def of(cls, headers: Mapping[str, str], auth: Authenticator) -> RequestMetadata:
         """Read a head."""
         get = headers.get
         authorization, media = get("Authorization"), get("Content-Type")
         client_id = get("X-Client-Request-Id")
         return cls(
             auth.fingerprint(bearer(authorization, get("Api-Key") if authorization is None else None)),
-            travelling(headers),
+            forwarded_headers(headers),
             client_id if client_id is not None and _CLIENT_REQUEST_ID.fullmatch(client_id) else "",
             get("Idempotency-Key"),
             media is None or media.partition(";")[0].strip().lower() == JSON,

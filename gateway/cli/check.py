@@ -14,8 +14,8 @@ from gateway.cli.configuration import config_option, config_path, demo_option, j
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
-from gateway.config.secret import Secret, SecretFault
-from gateway.config.toml_reader import Fault, SettingsFault, dotted, suggestion
+from gateway.config.secret import Secret, SecretError
+from gateway.config.toml_reader import Fault, SettingsError, dotted, suggestion
 from gateway.plugins.instances import check_options
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import capabilities_of
@@ -47,7 +47,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) 
     findings = Findings("" if demo and config is None else str(config_path(config)))
     try:
         settings = read_settings(config, demo=demo)
-    except SettingsFault as error:
+    except SettingsError as error:
         findings.faults += error.faults
     else:
         _check_plugins(settings, findings)
@@ -81,7 +81,7 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
 def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings) -> None:
     try:
         _, credentials = check_options(name, settings, plugins)
-    except SettingsFault as error:
+    except SettingsError as error:
         findings.faults += error.faults
         return
     for number, options in enumerate(credentials):
@@ -94,7 +94,7 @@ def _check_secret(value: object, findings: Findings, *key: str | int) -> None:
     if isinstance(value, Secret):
         try:
             value.reveal()
-        except SecretFault as error:
+        except SecretError as error:
             findings.fault(str(error), *key)
 
 

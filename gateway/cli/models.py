@@ -14,7 +14,7 @@ from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.routing.circuit_breaker import Place
-from gateway.routing.circuit_sync import News, read_news
+from gateway.routing.circuit_sync import CircuitEvent, read_news
 
 if TYPE_CHECKING:
     from gateway.config.settings import ModelSettings, PriceSettings, Settings
@@ -79,7 +79,7 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
 
 
 def _print_health(settings: Settings, as_json: bool) -> None:
-    async def work(session: Session) -> list[News]:
+    async def work(session: Session) -> list[CircuitEvent]:
         return await read_news(session.store)
 
     rows = health_forms(settings, run(settings, work), time.time())
@@ -89,7 +89,7 @@ def _print_health(settings: Settings, as_json: bool) -> None:
         print_table(HEALTH_COLUMNS, rows)
 
 
-def health_forms(settings: Settings, news: list[News], now: float) -> list[dict[str, Any]]:
+def health_forms(settings: Settings, news: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
     """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
     told = {item.place: item for item in news}
     rows = []

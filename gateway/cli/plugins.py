@@ -17,8 +17,8 @@ from gateway.config.settings import PluginSettings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins.loader import PluginReport, load_plugins
-from gateway.routing.circuit_sync import News, read_news
-from gateway.store import StoreFault
+from gateway.routing.circuit_sync import CircuitEvent, read_news
+from gateway.store import StoreSetupError
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -49,7 +49,7 @@ def show(settings: Settings, as_json: bool) -> None:
         print_table(COLUMNS, forms)
 
 
-def quarantine(reports: list[PluginReport], settings: Settings, news: list[News], now: float) -> None:
+def quarantine(reports: list[PluginReport], settings: Settings, news: list[CircuitEvent], now: float) -> None:
     """Mark the plugins whose code the running gateway leaves alone."""
     by_name = {report.name: report for report in reports}
     for item in news:
@@ -61,17 +61,17 @@ def quarantine(reports: list[PluginReport], settings: Settings, news: list[News]
             report.reason = f"the code behind provider {item.provider} keeps failing; probed in {left:.0f} s"
 
 
-def _news(settings: Settings) -> list[News]:
+def _news(settings: Settings) -> list[CircuitEvent]:
     """What the running gateway found out; nothing where there is no store yet, or none that answers."""
     if not settings.store.url and not settings.data_dir.is_dir():
         return []
 
-    async def work(session: Session) -> list[News]:
+    async def work(session: Session) -> list[CircuitEvent]:
         return await read_news(session.store)
 
     try:
         return run(settings, work)
-    except (GatewayError, StoreFault) as error:
+    except (GatewayError, StoreSetupError) as error:
         click.echo(f"gateway: whether plugins are quarantined is not known: {error}", err=True)
         return []
 

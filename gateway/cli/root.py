@@ -63,14 +63,14 @@ def explained(error: Exception) -> str:
     from redis.exceptions import RedisError
 
     from gateway.accounts.accounts import Refused
-    from gateway.accounts.pepper import PepperFault
-    from gateway.config.secret import SecretFault
-    from gateway.config.toml_reader import SettingsFault
+    from gateway.accounts.pepper import PepperError
+    from gateway.config.secret import SecretError
+    from gateway.config.toml_reader import SettingsError
     from gateway.errors import GatewayError
-    from gateway.ledger import ArchiveFault
-    from gateway.store import StoreFault
+    from gateway.ledger import ArchiveError
+    from gateway.store import StoreSetupError
 
-    if isinstance(error, (SettingsFault, StoreFault, Refused, SecretFault, PepperFault, ArchiveFault)):
+    if isinstance(error, (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError)):
         return str(error)
     if isinstance(error, GatewayError):
         return f"{error.message} ({error.detail})" if error.detail else error.message

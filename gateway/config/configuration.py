@@ -25,7 +25,7 @@ class Configuration(Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path, *, demo: bool = False) -> Configuration:
-        """What `path` holds now; SettingsFault when it cannot be read."""
+        """What `path` holds now; SettingsError when it cannot be read."""
         return cls(str(path), read_file(path), demo)
 
     @classmethod
@@ -34,7 +34,7 @@ class Configuration(Struct, frozen=True):
         return cls("", b"", demo=True, demo_folder=str(data_dir))
 
     def settings(self) -> Settings:
-        """The settings it describes; SettingsFault with every fault found."""
+        """The settings it describes; SettingsError with every fault found."""
         if not self.file:
             return demo_settings(self.demo_folder)
         return parse(parse_toml(self.raw, file=self.file), file=self.file, demo=self.demo)

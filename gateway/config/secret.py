@@ -19,7 +19,7 @@ HIDDEN = "***"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-class SecretFault(ValueError):
+class SecretError(ValueError):
     """A reference that is malformed or leads nowhere; the message names the variable or file, never a value."""
 
 
@@ -39,18 +39,18 @@ class Secret:
         A literal is an error unless `literals` says so (`gateway serve --demo`): configurations end up in repositories.
         """
         if not isinstance(text, str):
-            raise SecretFault("expected text: env:NAME or file:PATH")
+            raise SecretError("expected text: env:NAME or file:PATH")
         kind, colon, place = text.partition(":")
         if colon and kind == "env":
             if not _VARIABLE.fullmatch(place):
-                raise SecretFault("env: wants the name of an environment variable, as in env:OPENAI_API_KEY")
+                raise SecretError("env: wants the name of an environment variable, as in env:OPENAI_API_KEY")
             return cls(kind, place)
         if colon and kind == "file":
             if not place or "\0" in place:
-                raise SecretFault("file: wants a path, as in file:/run/secrets/openai")
+                raise SecretError("file: wants a path, as in file:/run/secrets/openai")
             return cls(kind, str((folder or Path()) / Path(place).expanduser()))
         if not literals:
-            raise SecretFault("a secret is given as env:NAME or file:PATH, not as a literal")
+            raise SecretError("a secret is given as env:NAME or file:PATH, not as a literal")
         return cls("literal", text)
 
     @property
@@ -64,18 +64,18 @@ class Secret:
         return Path(self._place) if self._kind == "file" else None
 
     def reveal(self) -> str:
-        """The text itself; SecretFault names the variable or file that does not hold one."""
+        """The text itself; SecretError names the variable or file that does not hold one."""
         if self._kind == "literal":
             return self._place
         text = self._from_environment() if self._kind == "env" else self._from_file()
         if not text:
-            raise SecretFault(f"{self._described()} is empty")
+            raise SecretError(f"{self._described()} is empty")
         return text
 
     def _from_environment(self) -> str:
         text = os.environ.get(self._place)
         if text is None:
-            raise SecretFault(f"{self._described()} is not set")
+            raise SecretError(f"{self._described()} is not set")
         return text.strip()
 
     def _from_file(self) -> str:
@@ -83,14 +83,14 @@ class Secret:
             with Path(self._place).open("rb") as file:
                 raw = file.read(MAX_SECRET_BYTES + 1)
         except OSError as error:
-            raise SecretFault(f"{self._described()} cannot be read: {error.strerror}") from None
+            raise SecretError(f"{self._described()} cannot be read: {error.strerror}") from None
         if len(raw) > MAX_SECRET_BYTES:
-            raise SecretFault(f"{self._described()} is longer than {MAX_SECRET_BYTES} bytes")
+            raise SecretError(f"{self._described()} is longer than {MAX_SECRET_BYTES} bytes")
         try:
             return raw.decode().strip()
         except UnicodeDecodeError:
             # The chained error would carry the bytes.
-            raise SecretFault(f"{self._described()} is not UTF-8 text") from None
+            raise SecretError(f"{self._described()} is not UTF-8 text") from None
 
     def _described(self) -> str:
         return f"environment variable {self._place}" if self._kind == "env" else f"file {self._place}"

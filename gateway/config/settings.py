@@ -1,6 +1,6 @@
 """Settings: one tree of frozen Structs for one TOML file; a change of a name here is a change of the file format.
 
-`load(path)` reads, checks and cross-checks a file, and raises `SettingsFault` with every fault in it at once;
+`load(path)` reads, checks and cross-checks a file, and raises `SettingsError` with every fault in it at once;
 `find_config()` says which file is meant; `demo_settings()` needs no file. Relative paths in a file start at its folder.
 Provider options stay a plain table here: the plugin's own `Options` type decides (`Settings.provider_options`).
 Sharp edge: seconds are floats, bytes are ints, money is `Amount`, an int of 1e-9 currency units.
@@ -26,7 +26,7 @@ from gateway.config.toml_reader import (
     FromTables,
     FromToml,
     Key,
-    SettingsFault,
+    SettingsError,
     TomlReader,
     fields_of,
     plain,
@@ -36,7 +36,7 @@ from gateway.config.validation import check
 
 S = TypeVar("S", bound=Struct)
 
-__all__ = ["Fault", "Settings", "SettingsFault", "demo_settings", "find_config", "load"]
+__all__ = ["Fault", "Settings", "SettingsError", "demo_settings", "find_config", "load"]
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
@@ -325,14 +325,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
         """The options of provider `name`, with one of its credentials, as its plugin declares them.
 
-        SettingsFault for every fault in them.
+        SettingsError for every fault in them.
         """
         reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
         options = reader.struct(kind, {**provider.options, **own}, key)
         if options is None:
-            raise SettingsFault(reader.faults)
+            raise SettingsError(reader.faults)
         return options
 
 
@@ -349,7 +349,7 @@ def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def load(path: Path, *, demo: bool = False) -> Settings:
-    """The settings in `path`, checked; SettingsFault with every fault found."""
+    """The settings in `path`, checked; SettingsError with every fault found."""
     return parse(read_toml(path), file=str(path), demo=demo)
 
 
@@ -372,7 +372,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
     named = {name: _names(document.get(name)) for name in ("providers", "models")}
     check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
     if reader.faults:
-        raise SettingsFault(reader.faults)
+        raise SettingsError(reader.faults)
     return settings
 
 

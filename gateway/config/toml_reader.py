@@ -54,7 +54,7 @@ class FromTables(Struct, frozen=True):
     read: Callable[[TomlReader, Any, Key], Any]
 
 
-class SettingsFault(Exception):
+class SettingsError(Exception):
     """A configuration that cannot be used, with every fault found in it; `str()` has one fault per line."""
 
     def __init__(self, faults: list[Fault]) -> None:
@@ -90,16 +90,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The document in `path`; SettingsFault when there is none to be had."""
+    """The document in `path`; SettingsError when there is none to be had."""
     return parse_toml(read_file(path), file=str(path))
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a configuration; SettingsFault when they cannot be read."""
+    """The bytes of a configuration; SettingsError when they cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SettingsFault([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
+        raise SettingsError([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
 
 
 @functools.cache
@@ -119,7 +119,7 @@ def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
         message = "is nested too deeply"
     except ValueError as error:  # TOMLDecodeError, and int()'s refusal of numbers with thousands of digits
         message = f"is not valid TOML: {error}"
-    raise SettingsFault([Fault(file, "", message)])
+    raise SettingsError([Fault(file, "", message)])
 
 
 class TomlReader:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gateway.config.secret import Secret, SecretFault
+from gateway.config.secret import Secret, SecretError
 from gateway.config.toml_reader import Key, TomlReader, suggestion
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _check_store(settings: Settings, reader: TomlReader) -> None:
     if store.pepper:
         try:
             Secret.parse(store.pepper, literals=reader.literals)
-        except SecretFault as error:
+        except SecretError as error:
             reader.fault(("store", "pepper"), str(error))
 
 

@@ -1,10 +1,10 @@
 """The wire's rules for a chat answer, whatever shape the upstream gave it (wire contract 1.2).
 
-`ChatShaper` takes a provider's chunks and yields the frames of an honest stream: one id, created and model, a role
-chunk per choice, tool calls numbered from 0 and named once, one finish per choice, usage last and only when asked
-for. `complete` does the same for an answer that comes whole. Both count what was delivered, for bills without
-upstream usage. Sharp edge: `feed` returns bytes that must reach the client in order; `close` refuses to end a stream
-that is not whole.
+`ChatStreamEncoder` takes a provider's chunks and yields the frames of an honest stream: one id, created and model, a
+role chunk per choice, tool calls numbered from 0 and named once, one finish per choice, usage last and only when asked
+for. `complete` does the same for an answer that comes whole. Both count what was delivered, for bills without upstream
+usage. Sharp edge: `feed` returns bytes that must reach the client in order; `close` refuses to end a stream that is not
+whole.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Mould(msgspec.Struct, frozen=True):
 PLACEHOLDER = "\0text\0"
 
 
-class ChatShaper:
+class ChatStreamEncoder:
     """Turns one provider stream into the frames a client may see."""
 
     __slots__ = (

@@ -1,8 +1,8 @@
 """Vectors on their way from a provider to the caller: judged, then written as numbers or as base64 (wire contract 1.3).
 
-`judge(answer, request)` says whether a provider's answer is one: as many vectors as inputs, of one length, the one that
-was asked for, and finite. `write_list(…)` makes the body. Both give way between vectors, for 2,048 of them with 3,072
-numbers each took 2.4 s from lists to numbers, and 0.4 s from float32 to base64. Sharp edge: a plugin may have put
+`validate(answer, request)` says whether a provider's answer is one: as many vectors as inputs, of one length, the one
+that was asked for, and finite. `write_list(…)` makes the body. Both give way between vectors, for 2,048 of them with
+3,072 numbers each took 2.4 s from lists to numbers, and 0.4 s from float32 to base64. Sharp edge: a plugin may have put
 anything anywhere; what is odd is the upstream's fault and may be tried elsewhere.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.plugins.isolation import give_way
+from gateway.plugins.isolation import yield_to_loop
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, Vector
 
 FLOAT32 = 4  # bytes
@@ -28,7 +28,7 @@ _encoder = msgspec.json.Encoder()
 _numbers = list[float]
 
 
-async def judge(answer: EmbeddingAnswer, request: EmbeddingRequest) -> EmbeddingAnswer:
+async def validate(answer: EmbeddingAnswer, request: EmbeddingRequest) -> EmbeddingAnswer:
     """The answer, its vectors sound; UpstreamInvalidResponse when they are not."""
     if not isinstance(answer, EmbeddingAnswer) or not isinstance(answer.vectors, list):
         raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} instead of an EmbeddingAnswer")
@@ -38,7 +38,7 @@ async def judge(answer: EmbeddingAnswer, request: EmbeddingRequest) -> Embedding
     length = request.dimensions
     for index, vector in enumerate(answer.vectors):
         if index and not index % BATCH:
-            await give_way()
+            await yield_to_loop()
         found = _length(vector)
         if length is None:
             length = found
@@ -53,7 +53,7 @@ async def write_list(vectors: list[Vector], *, base64: bool, model: str, tokens:
     parts = []
     for index, vector in enumerate(vectors):
         if index and not index % BATCH:
-            await give_way()
+            await yield_to_loop()
         parts.append(b'{"object":"embedding","index":%d,"embedding":%b}' % (index, write(vector)))
     name = _encoder.encode(model)
     usage = b'{"prompt_tokens":%d,"total_tokens":%d}' % (tokens, tokens)

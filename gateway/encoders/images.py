@@ -1,8 +1,8 @@
 """Made images on their way to the caller: judged, written as one document or as named events, and counted for the bill.
 
-`judge` says whether a provider's answer is one, `write_answer` makes the JSON body, `ImageShaper` the frames of a
-stream (wire contract 1.4): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is charged
-for more images than were asked for, nor for one that did not come.
+`validate` says whether a provider's answer is one, `write_answer` makes the JSON body, `ImageStreamEncoder` the frames
+of a stream (wire contract 1.4): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is
+charged for more images than were asked for, nor for one that did not come.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EventDocument(Struct, omit_defaults=True):
     usage: ImageUsage | UnsetType = UNSET
 
 
-def judge(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
+def validate(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
     """The answer with no more images than were asked for; UpstreamInvalidResponse when it is none."""
     if not isinstance(answer, ImageAnswer) or not isinstance(answer.data, list) or not answer.data:
         raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} without images")
@@ -76,7 +76,7 @@ def is_base64(text: object) -> bool:
     return _BASE64.fullmatch(text[:64] if len(text) <= 64 else text[:64] + text[-64:]) is not None
 
 
-def made(
+def count_images(
     images: Sequence[GeneratedImage | ImageEvent], request: ImageRequest, size: object, quality: object
 ) -> ImageCount:
     """What is charged for: the size and quality asked for, else those of the images themselves."""
@@ -99,7 +99,7 @@ def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage |
     return _encoder.encode(document)
 
 
-class ImageShaper:
+class ImageStreamEncoder:
     """The frames of one stream."""
 
     delivered_units = 0  # there is no text

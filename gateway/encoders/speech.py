@@ -15,7 +15,7 @@ from gateway.schemas.speech import SpeechChunk, SpeechUsage
 from gateway.sse import encode_data
 
 
-class SpeechShaper:
+class SpeechStreamEncoder:
     """The sound itself, as it comes."""
 
     def __init__(self, format: str) -> None:
@@ -59,7 +59,7 @@ class SpeechShaper:
         return b""
 
 
-class SpeechEventShaper(SpeechShaper):
+class SpeechEventEncoder(SpeechStreamEncoder):
     """The sound in `speech.audio.delta` events; the last event, which tells the usage, is the handler's."""
 
     def frame(self, sound: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """A streamed transcript as events: text as it is heard, and the whole with its usage at the end.
 
-`TranscriptShaper` takes a provider's `TranscriptEvent`s. Without a `done` among them the answer has no end, and is told
-to be cut off. Sharp edge: the last event is the handler's, which knows what is charged.
+`TranscriptStreamEncoder` takes a provider's `TranscriptEvent`s. Without a `done` among them the answer has no end, and
+is told to be cut off. Sharp edge: the last event is the handler's, which knows what is charged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
 
-class TranscriptShaper:
+class TranscriptStreamEncoder:
     """Turns events into frames."""
 
     def __init__(self, request: TranscriptionRequest) -> None:

@@ -24,7 +24,7 @@ from gateway.errors import UpstreamInvalidResponse
 
 if TYPE_CHECKING:
     from gateway.http_client.pool import Origin
-    from gateway.http_client.response import Incoming
+    from gateway.http_client.response import Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 JOIN_BYTES: Final = 64 * 1024  # bodies up to this size leave in one write with their head; larger ones are not copied
@@ -94,7 +94,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._incoming: Incoming | None = None
+        self._incoming: Response | None = None
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
         # What httptools calls; it keeps the bound methods, so both containers live as long as the parser does.
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether an idle connection can carry another exchange, as far as this side can know."""
         return not self._closing and not self._transport.is_closing()
 
-    def start(self, incoming: Incoming, head: bytes, body: bytes = b"", *, method: str = "POST") -> None:
+    def start(self, incoming: Response, head: bytes, body: bytes = b"", *, method: str = "POST") -> None:
         """Send a request, whole or as far as its head; its answer goes to `incoming`."""
         self._incoming = incoming
         incoming.carried_by(self)
@@ -131,7 +131,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(head)
             self._transport.write(body)
 
-    def upload(self, incoming: Incoming, source: AsyncIterator[bytes], *, length: int | None) -> None:
+    def upload(self, incoming: Response, source: AsyncIterator[bytes], *, length: int | None) -> None:
         """Send the body of the request that was started, beside its answer: chunked, or `length` bytes."""
         upload = asyncio.get_running_loop().create_task(self._send_body(incoming, source, length))
         upload.add_done_callback(self._upload_ended)
@@ -280,7 +280,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         names = {name.lower() for name in self._headers}
         return b"content-length" not in names and b"transfer-encoding" not in names
 
-    def _finish(self, incoming: Incoming) -> None:
+    def _finish(self, incoming: Response) -> None:
         """The answer is complete: hand the connection back, or close it."""
         self._incoming = self._upload = None
         incoming.end()
@@ -293,11 +293,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._close()
 
-    def _malformed(self, incoming: Incoming, why: str) -> None:
+    def _malformed(self, incoming: Response, why: str) -> None:
         self.abort()
         incoming.fail(UpstreamInvalidResponse(detail=why[:300]))
 
-    def _fail(self, incoming: Incoming, why: str) -> None:
+    def _fail(self, incoming: Response, why: str) -> None:
         self._incoming = None
         self._stop_upload()
         incoming.cut(why)
@@ -308,7 +308,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # The request's body ----------------------------------------------------------------------------------------------
 
-    async def _send_body(self, incoming: Incoming, source: AsyncIterator[bytes], length: int | None) -> None:
+    async def _send_body(self, incoming: Response, source: AsyncIterator[bytes], length: int | None) -> None:
         left = length
         async with aclosing(incoming.watching(source)) as pieces:
             async for piece in pieces:

@@ -1,7 +1,7 @@
 """The way out through a proxy of the environment: aiohttp carries the exchange, because it knows proxies of every kind.
 
 It is imported on the first such request only, so that a worker without a proxy saves 9.5 MB and 160 ms. One task per
-exchange pumps what arrives into the same `Incoming` that our own connections feed: time limits, back-pressure and
+exchange pumps what arrives into the same `Response` that our own connections feed: time limits, back-pressure and
 errors are those of every other answer.
 """
 
@@ -19,7 +19,7 @@ from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeou
 from gateway.http_client.request import DEFAULT_HEADERS
 
 if TYPE_CHECKING:
-    from gateway.http_client.response import Incoming
+    from gateway.http_client.response import Response
 
 READ_BUFFER_BYTES = 64 * 1024  # aiohttp pauses at twice this
 
@@ -41,7 +41,7 @@ class ProxiedClient:
 
     def start(
         self,
-        incoming: Incoming,
+        incoming: Response,
         method: str,
         url: str,
         *,
@@ -57,7 +57,7 @@ class ProxiedClient:
             url,
             headers=headers,
             data=body,
-            # aiohttp's other timers stay off: `Incoming` keeps the time.
+            # aiohttp's other timers stay off: `Response` keeps the time.
             timeout=aiohttp.ClientTimeout(total=None, connect=connect),
             allow_redirects=False,
         )
@@ -71,7 +71,7 @@ class ProxiedClient:
 class ProxiedExchange:
     """One request through aiohttp; a `Carrier`."""
 
-    def __init__(self, incoming: Incoming, request: aiohttp.client._RequestContextManager) -> None:
+    def __init__(self, incoming: Response, request: aiohttp.client._RequestContextManager) -> None:
         self._incoming = incoming
         self._flowing = asyncio.Event()
         self._flowing.set()

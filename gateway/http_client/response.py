@@ -37,7 +37,7 @@ class Carrier(Protocol):
         """Close at once; nothing more is wanted."""
 
 
-class Incoming:
+class Response:
     """The state of one answer, from the request on."""
 
     __slots__ = (

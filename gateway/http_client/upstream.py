@@ -29,7 +29,7 @@ from gateway.http_client.inflate import Inflater
 from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
 from gateway.http_client.request import Address, RequestHead, RequestHeads, address_of, new_head
-from gateway.http_client.response import Incoming, Lane
+from gateway.http_client.response import Lane, Response
 from gateway.http_client.timeouts import Timeouts
 from gateway.sse import Event, EventParser
 
@@ -79,7 +79,7 @@ class Upstream:
         trace = trace_headers()
         started = pool.loop.time()
         if self._trust_env and _has_proxy(head.address):
-            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
             self._proxy_client().start(
                 incoming, method, url, headers={**headers, **trace}, body=body, connect=timeouts.connect
             )
@@ -90,7 +90,7 @@ class Upstream:
             connection = origin.take()
             if connection is None:
                 connection = await origin.connect(min(timeouts.connect, timeouts.first_byte, timeouts.total))
-            incoming = Incoming(pool.loop, pool.deadlines, timeouts, started=started)
+            incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
             if body is None or isinstance(body, bytes):
                 connection.start(incoming, *_message(method, head, body), method=method)
             else:
@@ -128,7 +128,7 @@ class Answer:
 
     __slots__ = ("_content", "_inflater", "_parser", "headers", "status")
 
-    def __init__(self, content: Incoming) -> None:
+    def __init__(self, content: Response) -> None:
         self.status = content.status
         self.headers: Mapping[str, str] = content.headers  # names in any case
         self._content = content

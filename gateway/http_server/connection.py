@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def push(self, data: bytes) -> None:
         """Write without asking for back-pressure."""
-        self._server.outbox.empty()
+        self._server.write_batch.empty()
         self._written += len(data)
         self._transport.write(data)
 
@@ -215,14 +215,14 @@ class Connection(asyncio.BufferedProtocol):
         self.push(data)
         return self.flushed() if self._write_paused else self._server.done
 
-    def send_soon(self, data: bytes, noted: Noted) -> asyncio.Future[None]:
-        """`send` at the end of this turn of the event loop, if the piece is small; see `Outbox.put`."""
+    def send_soon(self, data: bytes, on_written: Noted) -> asyncio.Future[None]:
+        """`send` at the end of this turn of the event loop, if the piece is small; see `WriteBatch.put`."""
         if len(data) > AT_ONCE:
-            self._server.outbox.empty()  # before it is noted, for what is noted adds up
-            noted()
+            self._server.write_batch.empty()  # before it is noted, for what is noted adds up
+            on_written()
             return self.send(data)
         self._written += len(data)
-        self._server.outbox.put(self._transport, data, noted)
+        self._server.write_batch.put(self._transport, data, on_written)
         return self.flushed() if self._write_paused else self._server.done
 
     def flushed(self) -> asyncio.Future[None]:
@@ -556,7 +556,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         """The client left, or is to be dropped: what is not sent yet is lost."""
-        self._server.outbox.empty()  # which would have been sent before anybody knew, and is charged for
+        self._server.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
         self._phase = CLOSED
         self._end_request()
         self._transport.abort()
@@ -566,7 +566,7 @@ class Connection(asyncio.BufferedProtocol):
         self._phase = CLOSED
         self._held = None
         self._resume_reading()
-        self._server.outbox.empty()
+        self._server.write_batch.empty()
         self._transport.close()
 
     def _close_or_linger(self) -> None:
@@ -585,5 +585,5 @@ class Connection(asyncio.BufferedProtocol):
         self._read_mark = self._received
         self._held = None
         self._resume_reading()
-        self._server.outbox.empty()
+        self._server.write_batch.empty()
         self._transport.write_eof()

@@ -166,12 +166,12 @@ class Exchange(HTTPConnection):
             return self._send(connection, block, data)
         return connection.send(data)
 
-    def write_soon(self, chunk: bytes, noted: Noted) -> asyncio.Future[None]:
-        """`write` at the end of this turn of the event loop; `noted` is called then, the client being there or not."""
+    def write_soon(self, chunk: bytes, on_written: Noted) -> asyncio.Future[None]:
+        """`write` at the end of this turn of the event loop; then `on_written` is called, even if the client left."""
         connection = self._connection
         if connection is not None and self._chunked and not self._corked:  # a stream that has begun
-            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), noted)
-        noted()
+            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), on_written)
+        on_written()
         return self.write(chunk)
 
     def finish(self) -> None:

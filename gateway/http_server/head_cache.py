@@ -20,7 +20,7 @@ IN_VAIN: Final = 4  # heads kept without use, after which this client is taken t
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
 
 
-class RememberedHead:
+class HeadCache:
     """One per connection."""
 
     __slots__ = ("_after", "_before", "_digits", "_head", "_in_vain", "_met")

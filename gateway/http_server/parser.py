@@ -19,7 +19,7 @@ import httptools
 
 from gateway.errors import BadRequest
 from gateway.http_server.head import HeaderNames, RequestHead, RequestHeaders, text_of
-from gateway.http_server.head_cache import RememberedHead
+from gateway.http_server.head_cache import HeadCache
 
 EMPTY_LINE: Final = b"\r\n\r\n"
 EMPTY_LINES_PER_TURN: Final = 256  # about 0.6 ms
@@ -59,7 +59,7 @@ class RequestParser:
 
     def __init__(self, names: HeaderNames, *, max_header_bytes: int, max_header_count: int) -> None:
         self._names = names
-        self._remembered = RememberedHead()
+        self._remembered = HeadCache()
         self._max_bytes = max_header_bytes
         self._max_count = max_header_count
         self._pieces: list[bytes] = []

@@ -26,7 +26,7 @@ from gateway.errors import GatewayError
 from gateway.http_server.connection import Connection
 from gateway.http_server.exchange import Refusal
 from gateway.http_server.head import HeaderNames
-from gateway.http_server.write_batch import Outbox
+from gateway.http_server.write_batch import WriteBatch
 
 WATCH_INTERVAL: Final = 0.1  # seconds between looks at connections that do not read, for a client that left
 
@@ -79,7 +79,7 @@ class HTTPServer:
         self.read_view = memoryview(self.read_buffer)
         self.draining = False
         self.done: asyncio.Future[None]
-        self.outbox: Outbox
+        self.write_batch: WriteBatch
         self.own_headers = b""
         self.now = 0.0
         self._idle_until = 0.0
@@ -106,7 +106,7 @@ class HTTPServer:
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
         self._loop = loop = asyncio.get_running_loop()
-        self.outbox = Outbox(loop.call_soon)
+        self.write_batch = WriteBatch(loop.call_soon)
         self.done = loop.create_future()
         self.done.set_result(None)
         self._read_clock()
@@ -211,7 +211,7 @@ class HTTPServer:
         """Enforce the time limits of all connections: one timer, where a timer per request cost 3 µs each."""
         before = self.now
         self._read_clock()
-        self.outbox.empty()  # or what waits there would pass for something that a stalled client has read
+        self.write_batch.empty()  # or what waits there would pass for something that a stalled client has read
         for connection in list(self._connections):
             connection.sweep(self.now)
             if self.draining and self.now >= self._idle_until:

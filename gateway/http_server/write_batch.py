@@ -5,8 +5,8 @@ the first has to; and reading and writing in turns may drive each other out of t
 chunks a second a chunk took 0.92 to 0.96 of the CPU in six runs of four to seven rounds, and 0.99 to 1.00 in two later
 ones; the slowest hundredth came in 0.4 to 0.7 of the time in six of seven.
 Sharp edges: what waits here is not sent when the process is killed, so whoever counts what was sent must count in
-`noted`, which is called right before. And it waits for whatever else runs in the turn, so only what comes from a socket
-is put here: a provider that computes between two pieces has each of them sent at once.
+`on_written`, which is called right before. And it waits for whatever else runs in the turn, so only what comes from a
+socket is put here: a provider that computes between two pieces has each of them sent at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST: Final = 32  # pieces that wait; about a millisecond's work
 Noted = Callable[[], object]
 
 
-class Outbox:
+class WriteBatch:
     """What the connections of one server are to write before anybody waits for another event."""
 
     __slots__ = ("_call_soon", "_pieces")
@@ -33,10 +33,10 @@ class Outbox:
         self._call_soon = call_soon
         self._pieces: list[tuple[Transport, bytes, Noted]] = []
 
-    def put(self, transport: Transport, data: bytes, noted: Noted) -> None:
-        """Write `data` soon, after `noted()`; a connection that is gone by then is only noted for."""
+    def put(self, transport: Transport, data: bytes, on_written: Noted) -> None:
+        """Write `data` soon, after `on_written()`; a connection that is gone by then is only noted for."""
         pieces = self._pieces
-        pieces.append((transport, data, noted))
+        pieces.append((transport, data, on_written))
         if len(pieces) == 1:
             self._call_soon(self.empty)
         elif len(pieces) >= MOST:
@@ -47,9 +47,9 @@ class Outbox:
         if not self._pieces:
             return
         pieces, self._pieces = self._pieces, []
-        for transport, data, noted in pieces:
+        for transport, data, on_written in pieces:
             try:
-                noted()
+                on_written()
                 if not transport.is_closing():
                     transport.write(data)
             except Exception:  # of one connection; the others' pieces are to go out

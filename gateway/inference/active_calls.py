@@ -1,9 +1,9 @@
 """The calls a worker is serving: their leases are renewed, what they used is checkpointed, and revoked ones are cut.
 
-Every `BEAT_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
+Every `RENEW_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
 that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
 heard at once on a channel; a beat that finds the key revoked is the net beneath it, and one that finds a call without
-a first word long after its time cuts what a provider's own code forgot. Sharp edge: `Running` only looks and cuts;
+a first word long after its time cuts what a provider's own code forgot. Sharp edge: `ActiveCalls` only looks and cuts;
 settling stays with the walk that owns the call.
 """
 
@@ -22,18 +22,18 @@ from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, Tab
-from gateway.ledger.inflight_checkpoint import Place
+from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger.inflight_checkpoint import Slot
 from gateway.log import gateway_log
 from gateway.store import Store
 
-BEAT_EVERY = 5.0  # seconds; a lease lasts 60
+RENEW_EVERY = 5.0  # seconds; a lease lasts 60
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
 OVERDUE = 1.0  # seconds beyond its timeout at which a call is cut: the upstream's own deadlines come first
 DIED = "worker_died"  # the outcome of a call that its worker did not survive
 
 
-class Walk(Protocol):
+class ActiveCall(Protocol):
     """A handler that is serving a call."""
 
     call: Call | None
@@ -45,13 +45,13 @@ class Walk(Protocol):
         """End it with that error."""
 
 
-class Running:
+class ActiveCalls:
     """The calls of one worker, by request id."""
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger = ledger
         self._store = store
-        self._walks: dict[str, Walk] = {}
+        self._calls: dict[str, ActiveCall] = {}
         self._seen: dict[str, float] = {}  # by request id, when a beat first found it running
         self._empty = asyncio.Event()
         self._empty.set()
@@ -60,7 +60,7 @@ class Running:
     def start(self) -> None:
         """Begin to beat and to listen."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._beat_forever()), loop.create_task(self._listen_forever())]
+        self._tasks = [loop.create_task(self._renew_forever()), loop.create_task(self._listen_forever())]
 
     async def close(self) -> None:
         """Stop both."""
@@ -70,18 +70,18 @@ class Running:
             # Once is not enough: in one test run this hung for minutes; a swallowed cancellation is the guess.
             await asyncio.wait(pending, timeout=0.5)
 
-    def add(self, request_id: str, walk: Walk) -> None:
+    def add(self, request_id: str, walk: ActiveCall) -> None:
         """A call was admitted."""
-        self._walks[request_id] = walk
+        self._calls[request_id] = walk
         self._empty.clear()
 
     def discard(self, request_id: str) -> None:
         """It was settled."""
-        self._walks.pop(request_id, None)
-        if not self._walks:
+        self._calls.pop(request_id, None)
+        if not self._calls:
             self._empty.set()
 
-    def bill(self, call: Call, service_tier: str | None) -> Place:
+    def bill(self, call: Call, service_tier: str | None) -> Slot:
         """Have a stream that begins charged for what it delivers, should this worker die: where to note how much."""
         hold, price = call.hold, call.price.at(call.prompt.tokens_in)
         meta = LineMeta(
@@ -97,7 +97,7 @@ class Running:
         )
         price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
         bill = Bill(hold.admitted_at, meta, call.prompt, price, service_tier, call.model.token_factor)
-        return self._ledger.board.put(Tab(hold.key.account, hold.rid, hold.key.id, bill))
+        return self._ledger.checkpoint.put(CheckpointRecord(hold.key.account, hold.request_id, hold.key.id, bill))
 
     async def all_settled(self, within: float) -> bool:
         """Wait until no call runs; False when some still do after so many seconds."""
@@ -110,43 +110,43 @@ class Running:
 
     def cut_all(self, error: GatewayError) -> int:
         """End every call with that error; how many there were."""
-        walks = list(self._walks.values())
-        for walk in walks:
+        calls = list(self._calls.values())
+        for walk in calls:
             walk.cut(error)
-        return len(walks)
+        return len(calls)
 
-    async def beat(self) -> None:
+    async def renew_leases(self) -> None:
         """Renew every hold, store what each call used, cut those whose key was revoked."""
         holds = []
         now, before, self._seen = time.monotonic(), self._seen, {}
-        for request_id, walk in self._walks.items():
+        for request_id, walk in self._calls.items():
             if walk.call is not None:
                 walk.call.hold.used = walk.cost_so_far()
                 holds.append(walk.call.hold)
                 since = self._seen[request_id] = before.get(request_id, now)
                 if _is_overdue(walk.call, now - since):
                     walk.cut(UpstreamTimeout(detail="its provider forgot it"))
-        for request_id, answer in (await self._ledger.beat(holds)).items():
+        for request_id, answer in (await self._ledger.renew_leases(holds)).items():
             if answer == "revoked":
                 self._cut(request_id)
 
     def revoked(self, account: str, key: str) -> None:
         """Cut the calls of a key, or of every key of the account for `*`."""
-        for request_id, walk in list(self._walks.items()):
+        for request_id, walk in list(self._calls.items()):
             call = walk.call
             if call is not None and call.key.account == account and key in ("*", call.key.id):
                 self._cut(request_id)
 
     def _cut(self, request_id: str) -> None:
-        walk = self._walks.get(request_id)
+        walk = self._calls.get(request_id)
         if walk is not None:
             walk.cut(InvalidApiKey())
 
-    async def _beat_forever(self) -> None:
+    async def _renew_forever(self) -> None:
         while True:
-            await asyncio.sleep(BEAT_EVERY)
+            await asyncio.sleep(RENEW_EVERY)
             try:
-                await self.beat()
+                await self.renew_leases()
                 await self._ledger.sweep()
             except GatewayError as error:
                 gateway_log.warning("beat failed: %s", error.detail or error)

@@ -89,19 +89,20 @@ class EventStream:
         self.committed = False
         pulse.add(self)
 
-    def send(self, frames: bytes, noted: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
+    def send(self, frames: bytes, on_written: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
         """Write `frames`; the future, if any, is what to await before sending more.
 
-        With `noted` they go once all was read that arrived in this turn of the event loop, and it is called as they go.
+        With `on_written` they go once all was read that arrived in this turn of the event loop, and it is called as
+        they go.
         """
         if self._claim is not None:
             self._claim.keep(frames)
         self._spoke = True
         if not self.committed:
-            assert noted is None, "what goes first goes at once"
+            assert on_written is None, "what goes first goes at once"
             return self._commit(frames)
         exchange = self._exchange
-        future = exchange.write(frames) if noted is None else exchange.write_soon(frames, noted)
+        future = exchange.write(frames) if on_written is None else exchange.write_soon(frames, on_written)
         return None if future.done() else future
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:

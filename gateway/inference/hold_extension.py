@@ -24,7 +24,7 @@ PER_MILLION = 1_000_000
 MORE_SOUND = 30_000  # milliseconds
 
 
-class Allowance:
+class HoldExtension:
     """The units a stream may deliver before it must ask: `until`, which changes only when it was reached."""
 
     __slots__ = ("_ask", "_call", "_ledger", "_per_million", "_prompt", "_step", "until")
@@ -70,7 +70,7 @@ class Allowance:
             self.until = self._units(self._ask)
 
 
-class SoundAllowance:
+class SoundHoldExtension:
     """The same for spoken answers: milliseconds of sound, where the price depends on them."""
 
     def __init__(self, call: Call, ledger: Ledger, *, usage: Callable[[float], Usage]) -> None:

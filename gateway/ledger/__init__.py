@@ -1,25 +1,26 @@
 """The ledger: what every call may cost and did cost, exact to the nano-unit. Start reading at `ledger.Ledger`."""
 
-from gateway.ledger.archive import ArchiveFault
+from gateway.ledger.archive import ArchiveError
 from gateway.ledger.audit import AuditReport, Mismatch
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
 from gateway.ledger.compaction import Compacted
-from gateway.ledger.dry_run import Refusal, Verdict
+from gateway.ledger.dry_run import DryRun, Refusal
 from gateway.ledger.journal import Journal
-from gateway.ledger.ledger import Beat, Credited, Ledger
+from gateway.ledger.ledger import Credited, LeaseState, Ledger
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine
 
 __all__ = [
-    "ArchiveFault",
+    "ArchiveError",
     "Ask",
     "AuditReport",
-    "Beat",
     "Compacted",
     "Credited",
+    "DryRun",
     "GroupLimits",
     "Hold",
     "Journal",
+    "LeaseState",
     "Ledger",
     "LedgerLine",
     "Mismatch",
@@ -27,5 +28,4 @@ __all__ = [
     "RateState",
     "Refusal",
     "Settled",
-    "Verdict",
 ]

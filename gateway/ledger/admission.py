@@ -51,7 +51,7 @@ class Admission:
     def admit(self, ask: Ask) -> asyncio.Future[Hold]:
         """A hold, or the error that says why not; a refusal has used up nothing."""
         if ask.hold < 0 or ask.tokens < 0:
-            raise errors.InternalError(detail=f"{ask.rid} asks for {ask.hold} nano and {ask.tokens} tokens")
+            raise errors.InternalError(detail=f"{ask.request_id} asks for {ask.hold} nano and {ask.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
         self._batches.put(ask.key.account, (ask, future))
         return future
@@ -81,7 +81,15 @@ class Admission:
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
             if code in (OK, DUP):
                 hold = Hold(
-                    ask.rid, ask.key, ask.model, ask.hold, batch.group, rates, detail, ask.tokens, ask.price_version
+                    ask.request_id,
+                    ask.key,
+                    ask.model,
+                    ask.hold,
+                    batch.group,
+                    rates,
+                    detail,
+                    ask.tokens,
+                    ask.price_version,
                 )
                 if future.done():
                     self._orphaned(hold)
@@ -101,7 +109,7 @@ class Admission:
             if not future.done():
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
-                self._orphaned(Hold(ask.rid, ask.key, ask.model, ask.hold, "", None, 0))
+                self._orphaned(Hold(ask.request_id, ask.key, ask.model, ask.hold, "", None, 0))
 
 
 def ask_arguments(group: str, limits: GroupLimits, asks: list[Ask]) -> list[Argument]:
@@ -109,7 +117,7 @@ def ask_arguments(group: str, limits: GroupLimits, asks: list[Ask]) -> list[Argu
     args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
     for ask in asks:
         enabled = 1 if group in ask.model_groups else 0
-        args += (ask.rid, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
+        args += (ask.request_id, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
     return args
 
 

@@ -7,7 +7,7 @@
 
 JSON lines, mode 0600, any number of accounts in one file; each account's lines are in order. Whoever changes a line has
 to change every later one and the carry in the store too. Sharp edge: a last line without its end was torn by a crash
-before anything was deleted for it, so `open` cuts it off; damage anywhere else is an `ArchiveFault`.
+before anything was deleted for it, so `open` cuts it off; damage anywhere else is an `ArchiveError`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from types import TracebackType
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.archive_checkpoint import ArchivedLine, Carry
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, ArchivedLine
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ArchivedLine)
 
 
-class ArchiveFault(Exception):
+class ArchiveError(Exception):
     """The archive cannot be used; the text is one line for the operator."""
 
 
 class ArchiveProof(Struct):
     """What the archives say of one account."""
 
-    head: Carry  # at the last line
+    head: ArchiveCheckpoint  # at the last line
     first: int  # number of the first line
-    at_carry: Carry | None = None  # at the line where the store's carry stands
+    at_carry: ArchiveCheckpoint | None = None  # at the line where the store's carry stands
     surplus: dict[int, str] = {}  # hashes of lines beyond it, which a crash left in both places
     lines: int = 0
     faults: list[tuple[str, str, str]] = []  # rule, expected, found
@@ -52,19 +52,19 @@ class Archive:
         self._descriptor = descriptor
 
     @classmethod
-    def open(cls, path: Path, carries: Mapping[str, Carry]) -> Archive:
+    def open(cls, path: Path, checkpoints: Mapping[str, ArchiveCheckpoint]) -> Archive:
         """Open or make the file, lock it, mend its end and prove what it holds."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_mode & 0o077:
-                raise ArchiveFault(f"{path} can be read by others; chmod 600 it")
+                raise ArchiveError(f"{path} can be read by others; chmod 600 it")
             _lock(path, descriptor, fcntl.LOCK_EX)
             _sync_folder(path)  # or a power cut could take a new file away with all that is in it
             _cut_torn_end(path, descriptor)
-            proofs = prove([path], carries)
+            proofs = prove([path], checkpoints)
             for account, proof in proofs.items():
                 for rule, expected, found in proof.faults[:1]:
-                    raise ArchiveFault(f"{path}: {account}: {rule}: expected {expected}, found {found}")
+                    raise ArchiveError(f"{path}: {account}: {rule}: expected {expected}, found {found}")
         except BaseException:
             os.close(descriptor)
             raise
@@ -81,7 +81,7 @@ class Archive:
             rest = rest[os.write(self._descriptor, rest) :]
         os.fsync(self._descriptor)
         if os.pread(self._descriptor, len(written), start) != written:
-            raise ArchiveFault(f"{self.path} does not hold what was written to it; nothing was deleted")
+            raise ArchiveError(f"{self.path} does not hold what was written to it; nothing was deleted")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -114,7 +114,7 @@ def read_archive(path: Path) -> Iterator[ArchivedLine]:
             try:
                 yield _decoder.decode(text)
             except msgspec.MsgspecError as error:
-                raise ArchiveFault(f"{path}, line {number}: {error}") from None
+                raise ArchiveError(f"{path}, line {number}: {error}") from None
 
 
 def read_archives(paths: Iterable[Path], account: str) -> Iterator[ArchivedLine]:
@@ -122,7 +122,7 @@ def read_archives(paths: Iterable[Path], account: str) -> Iterator[ArchivedLine]
     return (line for path in paths for line in read_archive(path) if line.account == account)
 
 
-def prove(paths: Iterable[Path], carries: Mapping[str, Carry]) -> dict[str, ArchiveProof]:
+def prove(paths: Iterable[Path], checkpoints: Mapping[str, ArchiveCheckpoint]) -> dict[str, ArchiveProof]:
     """Add up every account's lines, oldest file first, and hold them against the carries that are given."""
     proofs: dict[str, ArchiveProof] = {}
     for path in paths:
@@ -132,15 +132,15 @@ def prove(paths: Iterable[Path], carries: Mapping[str, Carry]) -> dict[str, Arch
                 proof = proofs[line.account] = _begin(line)
             else:
                 _follow(proof, line)
-            carry = carries.get(line.account)
-            if carry is not None:
-                _stand(proof, line, carry)
+            checkpoint = checkpoints.get(line.account)
+            if checkpoint is not None:
+                _stand(proof, line, checkpoint)
     return proofs
 
 
 def _begin(line: ArchivedLine) -> ArchiveProof:
     """A file that goes on where another ended is believed in its first line; the next ones hang on it."""
-    proof = ArchiveProof(Carry(), line.n, lines=1)
+    proof = ArchiveProof(ArchiveCheckpoint(), line.n, lines=1)
     if line.n == 1:
         _check(proof, line)
         proof.head.add(line)
@@ -168,10 +168,10 @@ def _check(proof: ArchiveProof, line: ArchivedLine) -> None:
             proof.faults.append((rule, str(expected), str(found)))
 
 
-def _stand(proof: ArchiveProof, line: ArchivedLine, carry: Carry) -> None:
-    if line.n == carry.n:
+def _stand(proof: ArchiveProof, line: ArchivedLine, checkpoint: ArchiveCheckpoint) -> None:
+    if line.n == checkpoint.n:
         proof.at_carry = proof.head.copy()
-    elif line.n > carry.n:
+    elif line.n > checkpoint.n:
         proof.surplus[line.n] = line.hash
 
 
@@ -179,7 +179,7 @@ def _lock(path: Path, descriptor: int, how: int) -> None:
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ArchiveFault(f"{path} is in use by another process") from None
+        raise ArchiveError(f"{path} is in use by another process") from None
 
 
 def _cut_torn_end(path: Path, descriptor: int) -> None:

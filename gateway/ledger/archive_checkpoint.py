@@ -33,7 +33,7 @@ class ArchivedLine(Struct, frozen=True, forbid_unknown_fields=True):
     account: str
     id: str
     n: int
-    rid: str
+    request_id: str = msgspec.field(name="rid")
     kind: str
     amount: int
     balance: int
@@ -42,7 +42,7 @@ class ArchivedLine(Struct, frozen=True, forbid_unknown_fields=True):
 
     def chained(self, before: str) -> str:
         """The chain's head once this line follows the head `before`."""
-        told = (before, self.account, self.id, self.n, self.rid, self.kind, self.amount, self.balance, self.meta)
+        told = (before, self.account, self.id, self.n, self.request_id, self.kind, self.amount, self.balance, self.meta)
         return hashlib.sha256(_encoder.encode(told)).hexdigest()
 
     @property
@@ -53,10 +53,10 @@ class ArchivedLine(Struct, frozen=True, forbid_unknown_fields=True):
     def line(self) -> LedgerLine:
         """As the stream's readers know it."""
         meta = msgspec.json.decode(self.meta) if self.meta else {}
-        return LedgerLine(self.id, self.n, self.rid, self.kind, self.amount, self.balance, meta)
+        return LedgerLine(self.id, self.n, self.request_id, self.kind, self.amount, self.balance, meta)
 
 
-class Carry(Struct):
+class ArchiveCheckpoint(Struct):
     """What the lines 1 … n of an account come to."""
 
     n: int = 0
@@ -71,13 +71,13 @@ class Carry(Struct):
         if chain:
             self.hash = line.chained(self.hash)
         self.balance += line.amount
-        kid = _owner_decoder.decode(line.meta).key if line.meta else ""
-        if kid:
-            self.by_key[kid] = self.by_key.get(kid, 0) + line.amount
+        key_id = _owner_decoder.decode(line.meta).key if line.meta else ""
+        if key_id:
+            self.by_key[key_id] = self.by_key.get(key_id, 0) + line.amount
 
-    def copy(self) -> Carry:
+    def copy(self) -> ArchiveCheckpoint:
         """One that goes on by itself."""
-        return Carry(self.n, self.id, self.balance, self.hash, dict(self.by_key))
+        return ArchiveCheckpoint(self.n, self.id, self.balance, self.hash, dict(self.by_key))
 
     @property
     def milliseconds(self) -> int:
@@ -89,21 +89,21 @@ class Carry(Struct):
         return LedgerLine(self.id, self.n, "carry", "carry", self.balance, self.balance, {"lines": self.n})
 
 
-async def read_carry(links: Links, account: str) -> Carry:
+async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
     """The account's carry; an empty one when nothing was archived."""
     key = slot(account)
     told = await links.link(key).call("HGETALL", f"{key}:ca")
-    return carry_of(told)
+    return archive_checkpoint_of(told)
 
 
-def carry_of(told: Any) -> Carry:
+def archive_checkpoint_of(told: Any) -> ArchiveCheckpoint:
     """A carry from what HGETALL answers, in either protocol."""
     items = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
     fields = {name.decode(): value.decode() for name, value in items}
     if not fields:
-        return Carry()
+        return ArchiveCheckpoint()
     by_key = {name[2:]: int(value) for name, value in fields.items() if name.startswith("k:")}
-    return Carry(int(fields["n"]), fields["id"], int(fields["bal"]), fields["hash"], by_key)
+    return ArchiveCheckpoint(int(fields["n"]), fields["id"], int(fields["bal"]), fields["hash"], by_key)
 
 
 def archived(account: str, id_: bytes, fields: list[bytes]) -> ArchivedLine:

@@ -16,7 +16,12 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.ledger.archive import ArchiveProof
-from gateway.ledger.archive_checkpoint import Carry, archived, carry_of, read_carry
+from gateway.ledger.archive_checkpoint import (
+    ArchiveCheckpoint,
+    archive_checkpoint_of,
+    archived,
+    read_archive_checkpoint,
+)
 from gateway.ledger.line import read_entries
 from gateway.ledger.scripts import Links, Scripts, slot
 
@@ -54,8 +59,8 @@ async def audit_account(
     """Check one account, and with `proof` what archives say of it, and add what was found to `report`."""
     for _ in range(TRIES):
         found = AuditReport()
-        carry = await _audit_once(links, scripts, account, report=found, proof=proof)
-        if (await read_carry(links, account)).n == carry.n:
+        checkpoint = await _audit_once(links, scripts, account, report=found, proof=proof)
+        if (await read_archive_checkpoint(links, account)).n == checkpoint.n:
             break
     report.accounts += 1
     report.lines += found.lines
@@ -64,79 +69,87 @@ async def audit_account(
 
 async def _audit_once(
     links: Links, scripts: Scripts, account: str, *, report: AuditReport, proof: ArchiveProof | None
-) -> Carry:
+) -> ArchiveCheckpoint:
     key = slot(account)
     fields, records, expiries, last, sums, carried = await links.link(key).eval(scripts.snapshot, [key], [])
     told = {name.decode(): value.decode() for name, value in _pairs(fields)}
-    carry = carry_of(carried)
+    checkpoint = archive_checkpoint_of(carried)
 
     def expect(rule: str, expected: object, found: object) -> None:
         if str(expected) != str(found):
             report.mismatches.append(Mismatch(account, rule, str(expected), str(found)))
 
     if proof is not None:
-        for rule, expected, found in (*proof.faults, *_carry_faults(carry, proof)):
+        for rule, expected, found in (*proof.faults, *_carry_faults(checkpoint, proof)):
             expect(rule, expected, found)
-        report.lines += min(proof.lines, carry.n)
+        report.lines += min(proof.lines, checkpoint.n)
     surplus = proof.surplus if proof is not None else {}
-    booked = await _add_lines(links, account, last.decode(), carry=carry.copy(), surplus=surplus, report=report)
+    booked = await _add_lines(
+        links, account, last.decode(), checkpoint=checkpoint.copy(), surplus=surplus, report=report
+    )
     held = _add_holds(records)
     expect("balance", booked.balance, told.get("bal"))
     expect("seq", booked.n, told.get("seq"))
     expect("held", held.total, told.get("held"))
     expect("expiries", sorted(r for r, _ in _pairs(records)), sorted(r for r, _ in _pairs(expiries)))
-    for kid, spent, key_held in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
-        name = kid.decode()
+    for key_id, spent, key_held in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
+        name = key_id.decode()
         expect(f"spent {name}", -booked.by_key.get(name, 0), spent.decode())
         expect(f"key_held {name}", held.by_key.get(name, 0), key_held.decode())
-    return carry
+    return checkpoint
 
 
-def _carry_faults(carry: Carry, proof: ArchiveProof) -> list[tuple[str, object, object]]:
+def _carry_faults(checkpoint: ArchiveCheckpoint, proof: ArchiveProof) -> list[tuple[str, object, object]]:
     """Every way in which the archives and the carry may differ: expected is the archives' word."""
     at = proof.at_carry
-    if not carry.n:
+    if not checkpoint.n:
         return []
     if at is None or proof.first != 1:
         told = f"lines {proof.first} to {proof.head.n}" if proof.lines else "none"
-        return [("archive", f"lines 1 to {carry.n}", told)]
+        return [("archive", f"lines 1 to {checkpoint.n}", told)]
     return [
-        ("archive balance", at.balance, carry.balance),
-        ("archive hash", at.hash, carry.hash),
-        ("archive id", at.id, carry.id),
-        ("archive keys", sorted(at.by_key.items()), sorted(carry.by_key.items())),
+        ("archive balance", at.balance, checkpoint.balance),
+        ("archive hash", at.hash, checkpoint.hash),
+        ("archive id", at.id, checkpoint.id),
+        ("archive keys", sorted(at.by_key.items()), sorted(checkpoint.by_key.items())),
     ]
 
 
 async def _add_lines(
-    links: Links, account: str, last: str, *, carry: Carry, surplus: dict[int, str], report: AuditReport
-) -> Carry:
+    links: Links,
+    account: str,
+    last: str,
+    *,
+    checkpoint: ArchiveCheckpoint,
+    surplus: dict[int, str],
+    report: AuditReport,
+) -> ArchiveCheckpoint:
     """Lead the carry on to the last line."""
     chained = max(surplus, default=0)
     async for id_, told in read_entries(links, account, until=last or "-"):
         line = archived(account, id_, told)
         report.lines += 1
-        expected = carry.n + 1, carry.balance + line.amount
-        carry.add(line, chain=line.n <= chained)
+        expected = checkpoint.n + 1, checkpoint.balance + line.amount
+        checkpoint.add(line, chain=line.n <= chained)
         if line.n != expected[0]:
             report.mismatches.append(Mismatch(account, "sequence", str(expected[0]), str(line.n)))
         if line.balance != expected[1]:
             report.mismatches.append(Mismatch(account, f"running {line.n}", str(expected[1]), str(line.balance)))
-            carry.balance = line.balance
-        if surplus.get(line.n, carry.hash) != carry.hash:
-            report.mismatches.append(Mismatch(account, f"archive hash {line.n}", carry.hash, surplus[line.n]))
-    if chained > carry.n:
-        report.mismatches.append(Mismatch(account, "archive", f"line {chained}", f"none after {carry.n}"))
-    return carry
+            checkpoint.balance = line.balance
+        if surplus.get(line.n, checkpoint.hash) != checkpoint.hash:
+            report.mismatches.append(Mismatch(account, f"archive hash {line.n}", checkpoint.hash, surplus[line.n]))
+    if chained > checkpoint.n:
+        report.mismatches.append(Mismatch(account, "archive", f"line {chained}", f"none after {checkpoint.n}"))
+    return checkpoint
 
 
 def _add_holds(records: list[bytes]) -> _Held:
     held = _Held()
     for _, record in _pairs(records):
-        _, amount, _, _, _, flags, kid, _ = record.split(b" ", 7)
+        _, amount, _, _, _, flags, key_id, _ = record.split(b" ", 7)
         held.total += int(amount)
         if b"b" in flags:
-            name = kid.decode()
+            name = key_id.decode()
             held.by_key[name] = held.by_key.get(name, 0) + int(amount)
     return held
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Ask(Struct, frozen=True):
     """What a call wants before it may start."""
 
-    rid: str
+    request_id: str
     key: ApiKey
     model: str
     model_groups: frozenset[str]  # groups that may use the model
@@ -32,7 +32,7 @@ class Ask(Struct, frozen=True):
 class Hold(Struct):
     """Money and limits set aside for a call that runs; `amount` grows by `Ledger.extend`, `used` by the relay."""
 
-    rid: str
+    request_id: str
     key: ApiKey
     model: str
     amount: int

@@ -31,12 +31,12 @@ class Bill(Struct, array_like=True, frozen=True):
         return structs.replace(self.prompt, out_text=tokens_of(units, factor=self.factor), estimated=False)
 
 
-class Tab(Struct, array_like=True, frozen=True):
+class CheckpointRecord(Struct, array_like=True, frozen=True):
     """A call that runs; without a bill nothing was delivered yet, or nobody counted it here."""
 
     account: str
-    rid: str
-    kid: str
+    request_id: str
+    key_id: str
     bill: Bill | None = None
 
     def entry(self, bill: Bill, units: int) -> Entry:
@@ -46,5 +46,12 @@ class Tab(Struct, array_like=True, frozen=True):
         meta = structs.replace(bill.meta, usage=usage)
         tokens = usage.tokens_in + usage.tokens_out
         return Entry(
-            self.account, self.rid, self.kid, "use", -amount, tokens, bill.at, msgspec.json.encode(meta).decode()
+            self.account,
+            self.request_id,
+            self.key_id,
+            "use",
+            -amount,
+            tokens,
+            bill.at,
+            msgspec.json.encode(meta).decode(),
         )

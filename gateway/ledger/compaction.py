@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from msgspec import Struct, structs
 
-from gateway.ledger.archive import Archive, ArchiveFault
-from gateway.ledger.archive_checkpoint import ArchivedLine, Carry, archived
+from gateway.ledger.archive import Archive, ArchiveError
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, ArchivedLine, archived
 from gateway.ledger.scripts import Links, Scripts, slot
 
 MIN_AGE = timedelta(hours=25)  # a marker lives 24 h, a journal's segment a minute longer than its last confirmation
@@ -30,32 +30,39 @@ class Compacted(Struct):
 
 
 async def compact_account(
-    links: Links, scripts: Scripts, account: str, *, before: int, archive: Archive, carry: Carry, report: Compacted
+    links: Links,
+    scripts: Scripts,
+    account: str,
+    *,
+    before: int,
+    archive: Archive,
+    checkpoint: ArchiveCheckpoint,
+    report: Compacted,
 ) -> None:
     """Move the account's lines of before that millisecond, and those which a crash left in both places.
 
-    `carry` is the one that the archive was opened with.
+    `checkpoint` is the one that the archive was opened with.
     """
     await _old_enough(links, account, before)
-    held = _held_hashes(archive, account, carry)
+    held = _held_hashes(archive, account, checkpoint)
     moved = 0
     while True:
-        step, lines = carry.copy(), []
+        step, lines = checkpoint.copy(), []
         for line in await _first_lines(links, account):
             if line.n not in held and line.milliseconds >= before:
                 break
             _fits(step, line)
             step.add(line)
             if held.get(line.n, step.hash) != step.hash:
-                raise ArchiveFault(f"{archive.path} has another line {line.n} of {account} than the store")
+                raise ArchiveError(f"{archive.path} has another line {line.n} of {account} than the store")
             if line.n not in held:
                 lines.append(structs.replace(line, hash=step.hash))
-        if step.n == carry.n:
+        if step.n == checkpoint.n:
             break
         archive.append(lines)
-        await _drop(links, scripts, account, before=carry, after=step)
-        moved += step.n - carry.n
-        carry = step
+        await _drop(links, scripts, account, before=checkpoint, after=step)
+        moved += step.n - checkpoint.n
+        checkpoint = step
     report.lines += moved
     report.accounts += moved > 0
 
@@ -63,27 +70,27 @@ async def compact_account(
 async def _old_enough(links: Links, account: str, before: int) -> None:
     seconds, microseconds = await links.link(slot(account)).call("TIME")
     if before > int(seconds) * 1000 + int(microseconds) // 1000 - MIN_AGE // timedelta(milliseconds=1):
-        raise ArchiveFault(f"lines stay in the store for {MIN_AGE // timedelta(hours=1)} h: give an earlier moment")
+        raise ArchiveError(f"lines stay in the store for {MIN_AGE // timedelta(hours=1)} h: give an earlier moment")
 
 
-def _held_hashes(archive: Archive, account: str, carry: Carry) -> dict[int, str]:
+def _held_hashes(archive: Archive, account: str, checkpoint: ArchiveCheckpoint) -> dict[int, str]:
     """The lines that the file has and the stream may have too, once it is sure that the file goes on at the carry."""
     proof = archive.proofs.get(account)
     if proof is None:
         return {}
-    if proof.first > carry.n + 1 or proof.head.n < carry.n:
-        raise ArchiveFault(
-            f"{archive.path} has lines {proof.first} to {proof.head.n} of {account}, but {carry.n} were archived:"
+    if proof.first > checkpoint.n + 1 or proof.head.n < checkpoint.n:
+        raise ArchiveError(
+            f"{archive.path} has lines {proof.first} to {proof.head.n} of {account}, but {checkpoint.n} were archived:"
             " continue the last archive, or begin a new file"
         )
-    if proof.at_carry is not None and proof.at_carry.hash != carry.hash:
-        raise ArchiveFault(f"{archive.path} has another line {carry.n} of {account} than was archived")
+    if proof.at_carry is not None and proof.at_carry.hash != checkpoint.hash:
+        raise ArchiveError(f"{archive.path} has another line {checkpoint.n} of {account} than was archived")
     return proof.surplus
 
 
-def _fits(carry: Carry, line: ArchivedLine) -> None:
-    if line.n != carry.n + 1 or line.balance != carry.balance + line.amount:
-        raise ArchiveFault(f"the ledger of {line.account} does not add up at line {line.n}; see gateway audit")
+def _fits(checkpoint: ArchiveCheckpoint, line: ArchivedLine) -> None:
+    if line.n != checkpoint.n + 1 or line.balance != checkpoint.balance + line.amount:
+        raise ArchiveError(f"the ledger of {line.account} does not add up at line {line.n}; see gateway audit")
 
 
 async def _first_lines(links: Links, account: str) -> list[ArchivedLine]:
@@ -92,17 +99,19 @@ async def _first_lines(links: Links, account: str) -> list[ArchivedLine]:
     return [archived(account, id_, fields) for id_, fields in page]
 
 
-async def _drop(links: Links, scripts: Scripts, account: str, *, before: Carry, after: Carry) -> None:
+async def _drop(
+    links: Links, scripts: Scripts, account: str, *, before: ArchiveCheckpoint, after: ArchiveCheckpoint
+) -> None:
     key = slot(account)
     age = MIN_AGE // timedelta(microseconds=1)
     args: list[str | int] = [before.n, before.hash, age, after.n, after.balance, after.id, after.hash]
-    for kid, total in after.by_key.items():
-        if total != before.by_key.get(kid):
-            args += (kid, total)
+    for key_id, total in after.by_key.items():
+        if total != before.by_key.get(key_id):
+            args += (key_id, total)
     code = await links.link(key).eval(scripts.compact, [key], args)
     if code == MOVED:
-        raise ArchiveFault(f"another process compacts {account}; nothing was lost, run it again")
+        raise ArchiveError(f"another process compacts {account}; nothing was lost, run it again")
     if code == UNKNOWN:
-        raise ArchiveFault(f"line {after.n} of {account} has changed in the store; see gateway audit")
+        raise ArchiveError(f"line {after.n} of {account} has changed in the store; see gateway audit")
     if code == YOUNG:
-        raise ArchiveFault(f"line {after.n} of {account} is younger than {MIN_AGE // timedelta(hours=1)} h")
+        raise ArchiveError(f"line {after.n} of {account} is younger than {MIN_AGE // timedelta(hours=1)} h")

@@ -24,7 +24,7 @@ class Refusal(Struct, frozen=True):
     wait: float
 
 
-class Verdict(Struct, frozen=True):
+class DryRun(Struct, frozen=True):
     """Refusals in the order of the rules, none when the ask would be admitted, and what the rules looked at."""
 
     group: str
@@ -32,7 +32,7 @@ class Verdict(Struct, frozen=True):
     facts: dict[str, str]
 
 
-async def verdict_on(links: Links, scripts: Scripts, ask: Ask, *, groups: Mapping[str, GroupLimits]) -> Verdict:
+async def dry_run(links: Links, scripts: Scripts, ask: Ask, *, groups: Mapping[str, GroupLimits]) -> DryRun:
     """Ask the rules; InvalidApiKey when there is no such account."""
     key, group = slot(ask.key.account), "default"
     for _ in range(MAX_TRIES):
@@ -42,7 +42,7 @@ async def verdict_on(links: Links, scripts: Scripts, ask: Ask, *, groups: Mappin
             raise errors.InvalidApiKey()
         if first != REGROUP:
             refusals, facts = rest
-            return Verdict(
+            return DryRun(
                 group,
                 [Refusal(code, wait / 1_000_000) for code, wait in zip(refusals[::2], refusals[1::2], strict=True)],
                 {name.decode(): value.decode() for name, value in zip(facts[::2], facts[1::2], strict=True)},

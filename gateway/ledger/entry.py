@@ -9,8 +9,8 @@ class Entry(Struct, array_like=True):
     """A charge or a void of one call."""
 
     account: str
-    rid: str
-    kid: str
+    request_id: str
+    key_id: str
     kind: str  # use, void
     amount: int  # what the balance changes by: never positive
     tokens: int

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.checkpoint_record import Tab
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 
 log = logging.getLogger("gateway.ledger")
@@ -38,10 +38,10 @@ LAYOUT = b"board 1\n"  # what the file begins with; another release may have ano
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Tab)
+_decoder = msgspec.msgpack.Decoder(CheckpointRecord)
 
 
-class Place:
+class Slot:
     """Where a call is on the board."""
 
     __slots__ = ("_block", "_state", "_words")
@@ -62,15 +62,15 @@ class Place:
         self._words[self._state + 1] = 0
         self._words[self._state] = _state_of(body)
 
-    def vacate(self, waste: Place) -> Place:
+    def vacate(self, waste: Slot) -> Slot:
         """Free the slot and return it as it will be used next; whoever still has this place writes to the waste."""
         self._words[self._state] = 0
-        free = Place(self._block, self._words, state=self._state)
+        free = Slot(self._block, self._words, state=self._state)
         self._block, self._words, self._state = waste._block, waste._words, waste._state
         return free
 
 
-class Board:
+class InflightCheckpoint:
     """The running calls of this process by request id; without a path it remembers nothing.
 
     A call that is put and cleared costs 1.1 µs, a stream with its bill 3.5.
@@ -80,42 +80,42 @@ class Board:
         self._path = path
         self._grows = path is not None
         self._size = 0
-        self._free: list[Place] = []
-        self._places: dict[str, Place] = {}
+        self._free: list[Slot] = []
+        self._slots: dict[str, Slot] = {}
         waste = bytearray(2 * WORD)
-        self._waste = Place(waste, memoryview(waste).cast("q"), state=0)
+        self._waste = Slot(waste, memoryview(waste).cast("q"), state=0)
 
-    def put(self, tab: Tab) -> Place:
+    def put(self, record: CheckpointRecord) -> Slot:
         """Note a call, or what is known of it by now, in a place of its own: at no moment it has none.
 
         A call that gets none, for want of disk or as its names are too long, is charged at its last checkpoint.
         """
         if not self._free and not self._grow():
             return self._waste
-        body = _encoder.encode(tab)
+        body = _encoder.encode(record)
         if len(body) > ROOM:
             return self._waste
         place = self._free.pop()
         place.write(body)
-        before = self._places.get(tab.rid)
-        self._places[tab.rid] = place
+        before = self._slots.get(record.request_id)
+        self._slots[record.request_id] = place
         if before is not None:
             self._free.append(before.vacate(self._waste))
         return place
 
-    def clear(self, rid: str) -> None:
+    def clear(self, request_id: str) -> None:
         """The call has ended, and the journal or the store knows how."""
-        place = self._places.pop(rid, None)
+        place = self._slots.pop(request_id, None)
         if place is not None:
             self._free.append(place.vacate(self._waste))
 
     def close(self) -> None:
         """Let go of the file; it stays if there are calls on it."""
-        if self._path is not None and not self._places:
+        if self._path is not None and not self._slots:
             self._path.unlink(missing_ok=True)
         self._grows = False
         self._free.clear()
-        self._places.clear()
+        self._slots.clear()
 
     def _grow(self) -> bool:
         if self._path is None or not self._grows:
@@ -124,11 +124,11 @@ class Board:
             block = self._map_more(self._path)
         except OSError as error:
             self._grows = False
-            log.error("the board cannot grow, calls beyond %d are not on it: %s", len(self._places), error)
+            log.error("the board cannot grow, calls beyond %d are not on it: %s", len(self._slots), error)
             return False
         words = memoryview(block).cast("q")
         first = 0 if self._size else 1  # the first slot of the file says whose board it is
-        self._free += [Place(block, words, state=slot * SLOT // WORD) for slot in reversed(range(first, SLOTS))]
+        self._free += [Slot(block, words, state=slot * SLOT // WORD) for slot in reversed(range(first, SLOTS))]
         self._size += len(block)
         return True
 
@@ -144,30 +144,30 @@ class Board:
             os.close(descriptor)
 
 
-class Left(Struct):
+class Orphans(Struct):
     """What a dead process was serving: settlements for what was delivered, and the other calls by account."""
 
     entries: list[Entry] = []
     others: dict[str, list[str]] = {}
 
 
-def read_board(path: Path) -> Left:
+def read_inflight_checkpoint(path: Path) -> Orphans:
     """What is left on a board; nothing if there is none."""
-    left = Left()
+    left = Orphans()
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return left
     counted = content.startswith(_head())
-    for tab, units in _tabs(content, path.name):
-        if counted and tab.bill is not None:
-            left.entries.append(tab.entry(tab.bill, units))
+    for record, units in _records(content, path.name):
+        if counted and record.bill is not None:
+            left.entries.append(record.entry(record.bill, units))
         else:
-            left.others.setdefault(tab.account, []).append(tab.rid)
+            left.others.setdefault(record.account, []).append(record.request_id)
     return left
 
 
-def _tabs(content: bytes, name: str) -> Iterator[tuple[Tab, int]]:
+def _records(content: bytes, name: str) -> Iterator[tuple[CheckpointRecord, int]]:
     if not content.startswith(LAYOUT):
         return
     for start in range(SLOT, len(content) - SLOT + 1, SLOT):

@@ -5,7 +5,7 @@
     journal.confirm(segment)              # Redis has it; the segment's file goes `keep` seconds later
 
 Each process owns its files and holds a lock on `<owner>.lock`; those of an owner whose lock is free belong to the dead,
-as does its board (`board.py`), and become segments of whoever inherits them (`recovery.py`). Files are closed in
+as does its board (`checkpoint.py`), and become segments of whoever inherits them (`recovery.py`). Files are closed in
 segments rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut may lose the
 last seconds, as the store's everysec does.
 """
@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.ledger.entry import Entry
-from gateway.ledger.inflight_checkpoint import Board
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 
 log = logging.getLogger("gateway.ledger")
 
@@ -42,8 +42,8 @@ _decoder = msgspec.json.Decoder(Entry)
 class Segment(Struct):
     """One file: how many of its entries Redis has not confirmed, and when it was last busy.
 
-    `doubtful`: Redis may have forgotten what it confirmed. This is no matter of counting, for a settlement that waited
-    for the reconnect is confirmed after it, and says nothing of those before it.
+    `unconfirmed`: Redis may have forgotten what it confirmed. This is no matter of counting, for a settlement that
+    waited for the reconnect is confirmed after it, and says nothing of those before it.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Segment(Struct):
     descriptor: int
     opened: float
     pending: int = 0
-    doubtful: bool = False
+    unconfirmed: bool = False
     size: int = 0
     touched: float = 0.0
 
@@ -62,7 +62,7 @@ class Segment(Struct):
     @property
     def due(self) -> bool:
         """Whether it has to be sent again."""
-        return self.doubtful or self.pending > 0
+        return self.unconfirmed or self.pending > 0
 
 
 class Journal:
@@ -78,7 +78,7 @@ class Journal:
         self._segment_seconds = segment_seconds
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lock = _take_lock(folder / f"{self._owner}.lock")
-        self.board = Board(folder / f"{self._owner}.board")  # the calls that are in no segment yet
+        self.checkpoint = InflightCheckpoint(folder / f"{self._owner}.board")  # the calls that are in no segment yet
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
         self._numbers = 0
@@ -86,7 +86,7 @@ class Journal:
     @property
     def unconfirmed(self) -> int:
         """Entries that may not be in Redis."""
-        return sum(max(segment.pending, segment.doubtful) for segment in self._segments.values())
+        return sum(max(segment.pending, segment.unconfirmed) for segment in self._segments.values())
 
     def append(self, entries: list[Entry]) -> int:
         """Write entries and return their segment; NOWHERE when the disk refuses, which is logged."""
@@ -103,7 +103,7 @@ class Journal:
         segment.pending += len(entries)
         segment.size += written
         for entry in entries:
-            self.board.clear(entry.rid)
+            self.checkpoint.clear(entry.request_id)
         return segment.number
 
     def confirm(self, number: int) -> None:
@@ -115,7 +115,7 @@ class Journal:
 
     def refuse(self, entry: Entry, reason: str) -> None:
         """Set an entry aside for the operator."""
-        log.error("settlement %s of account %s set aside in %s: %s", entry.rid, entry.account, REFUSED, reason)
+        log.error("settlement %s of account %s set aside in %s: %s", entry.request_id, entry.account, REFUSED, reason)
         try:
             with (self.folder / REFUSED).open("ab") as file:
                 file.write(_encoder.encode(entry) + b"\n")
@@ -130,26 +130,26 @@ class Journal:
             self._current = None
         return list(self._segments.values())
 
-    def doubt(self) -> None:
+    def mark_unconfirmed(self) -> None:
         """Another server, or another life of it, may know less than was confirmed: all that is kept is due again."""
         for segment in self.rotate():
-            segment.doubtful = True
+            segment.unconfirmed = True
 
     def read(self, segment: Segment) -> Generator[Entry]:
         """The entries of one segment; close it, or the file stays open."""
         return read_entries(segment.path)
 
-    def inherit(self, path: Path) -> None:
+    def take_over_file(self, path: Path) -> None:
         """Make a dead owner's file a segment of this journal, by moving it: due now, and then kept as long as any."""
         self._numbers += 1
         mine = self._path(self._numbers)
         path.rename(mine)
         now = time.monotonic()
-        self._segments[self._numbers] = Segment(self._numbers, mine, -1, opened=now, doubtful=True, touched=now)
+        self._segments[self._numbers] = Segment(self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now)
 
     def settle(self, segment: Segment) -> None:
         """All of a segment is in Redis."""
-        segment.pending, segment.doubtful = 0, False
+        segment.pending, segment.unconfirmed = 0, False
         segment.touched = time.monotonic()
 
     def sweep(self) -> None:
@@ -168,7 +168,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the files; the next process replays them, which changes nothing that is booked."""
         self.rotate()
-        self.board.close()
+        self.checkpoint.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

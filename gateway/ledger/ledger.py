@@ -26,31 +26,31 @@ from gateway import errors
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
-from gateway.ledger.archive_checkpoint import Carry, read_carry
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.audit import AuditReport, audit_account
 from gateway.ledger.call import Ask, Hold, Outcome, Settled
-from gateway.ledger.checkpoint_record import Tab
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.compaction import Compacted, compact_account
-from gateway.ledger.dry_run import Verdict, verdict_on
-from gateway.ledger.gather_all import together
-from gateway.ledger.inflight_checkpoint import Board
+from gateway.ledger.dry_run import DryRun, dry_run
+from gateway.ledger.gather_all import gather_all
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.scripts import Links, Scripts, slot
-from gateway.ledger.settlement_writer import Booking
+from gateway.ledger.settlement_writer import SettlementWriter
 
 if TYPE_CHECKING:
     from gateway.ledger.api_key import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
-BEATS = 64  # calls renewed per script
+RENEWALS = 64  # calls renewed per script
 RECLAIMS = 100  # expired holds charged per script
 SWEEP = 200  # accounts asked at once for expired holds
 
-Beat = Literal["ok", "revoked", "gone"]
-_BEATS: tuple[Beat, ...] = ("ok", "revoked", "gone")
+LeaseState = Literal["ok", "revoked", "gone"]
+_LEASE_STATES: tuple[LeaseState, ...] = ("ok", "revoked", "gone")
 
 
 class Credited(Struct, frozen=True):
@@ -74,12 +74,12 @@ class Ledger:
         self._links = links
         self._swept: str | bytes = "0"  # how far `sweep` has come, as SSCAN tells it
         self._scripts = Scripts.load()
-        self._booking = Booking(links, self._scripts.settle, lookup=self._booked, journal=journal)
+        self._writer = SettlementWriter(links, self._scripts.settle, lookup=self._booked, journal=journal)
         #: Sends the journal's entries again, None without one; its `reconnected` is for the store's `on_reconnect`.
-        self.recovery = Recovery(journal, self._booking, lapse=self.lapse) if journal is not None else None
+        self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
         #: Where calls are noted while they run, for whoever adopts the journal; nowhere without one.
-        self.board = journal.board if journal is not None else Board(None)
-        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._booking.void_unwatched)
+        self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
+        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._writer.void_unwatched)
 
     @property
     def groups(self) -> Mapping[str, GroupLimits]:
@@ -98,39 +98,39 @@ class Ledger:
         A caller that is cancelled while it waits leaves nothing held.
         """
         # Before it leaves: a worker killed between the script and its reply leaves a hold that somebody must find.
-        self.board.put(Tab(ask.key.account, ask.rid, ask.key.id))
+        self.checkpoint.put(CheckpointRecord(ask.key.account, ask.request_id, ask.key.id))
         try:
             return await self._admission.admit(ask)
         except BaseException:
-            self.board.clear(ask.rid)
+            self.checkpoint.clear(ask.request_id)
             raise
 
-    async def explain(self, ask: Ask) -> Verdict:
+    async def explain(self, ask: Ask) -> DryRun:
         """What `admit` would say to it at this moment, and every rule in the way; writes nothing."""
-        return await verdict_on(self._links, self._scripts, ask, groups=self.groups)
+        return await dry_run(self._links, self._scripts, ask, groups=self.groups)
 
     def settle(self, hold: Hold, outcome: Outcome) -> asyncio.Future[Settled]:
         """Charge what it came to and release the rest; repeating it changes nothing. On its way before this returns."""
-        return self._booking.settle(hold, outcome)
+        return self._writer.settle(hold, outcome)
 
     def void(self, hold: Hold) -> asyncio.Future[Settled]:
         """Release everything: nothing was delivered. On its way before this returns."""
-        return self._booking.void(hold)
+        return self._writer.void(hold)
 
     def book(self, hold: Hold, outcome: Outcome | None) -> None:
         """Settle, or void without an outcome, for a caller that does not wait: what fails is logged."""
-        self._booking.book(hold, outcome)
+        self._writer.book(hold, outcome)
 
     async def drain(self) -> None:
         """Wait until all that was booked so far is in the store, in the journal, or logged as lost."""
-        await self._booking.drain()
+        await self._writer.drain()
 
     async def extend(self, hold: Hold, amount: int) -> None:
         """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey; Conflict if it is gone."""
         key = slot(hold.key.account)
         target = hold.amount + amount
         code = await self._links.link(key).eval(
-            self._scripts.extend, [key], [hold.rid, str(hold.amount), str(target), str(amount)]
+            self._scripts.extend, [key], [hold.request_id, str(hold.amount), str(target), str(amount)]
         )
         if code:
             raise (
@@ -153,7 +153,7 @@ class Ledger:
         left = int(balance or 0) - int(held or 0) - int(floor or 0)
         return left if cap is None else min(left, int(cap) - int(spent or 0) - int(used or 0))
 
-    async def beat(self, holds: Iterable[Hold]) -> dict[str, Beat]:
+    async def renew_leases(self, holds: Iterable[Hold]) -> dict[str, LeaseState]:
         """Renew the leases of running calls and store what each has used; by request id, whether it may go on.
 
         Accounts whose store is out of reach are left out of the answer.
@@ -162,25 +162,25 @@ class Ledger:
         for hold in holds:
             by_account.setdefault(hold.key.account, []).append(hold)
         parts = [
-            self._beat(account, running[start : start + BEATS])
+            self._renew_leases(account, running[start : start + RENEWALS])
             for account, running in by_account.items()
-            for start in range(0, len(running), BEATS)
+            for start in range(0, len(running), RENEWALS)
         ]
-        answers: dict[str, Beat] = {}
+        answers: dict[str, LeaseState] = {}
         for part in await asyncio.gather(*parts):  # one write for all accounts
             answers.update(part)
         return answers
 
-    async def _beat(self, account: str, holds: list[Hold]) -> dict[str, Beat]:
+    async def _renew_leases(self, account: str, holds: list[Hold]) -> dict[str, LeaseState]:
         key = slot(account)
         args: list[str | int] = [LEASE]
         for hold in holds:
-            args += (hold.rid, min(max(hold.used, 0), MAX_AMOUNT))
+            args += (hold.request_id, min(max(hold.used, 0), MAX_AMOUNT))
         try:
             codes = await self._links.link(key).eval(self._scripts.beat, [key], args)
         except errors.StoreUnavailable:
             return {}
-        return {hold.rid: _BEATS[code] for hold, code in zip(holds, codes, strict=True)}
+        return {hold.request_id: _LEASE_STATES[code] for hold, code in zip(holds, codes, strict=True)}
 
     # Around the calls ------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Ledger:
 
     async def _reclaim_each(self, accounts: Sequence[str]) -> int:
         """Of all that can be reached; then StoreUnavailable if there were others."""
-        return sum(await together(map(self._reclaim, accounts)))
+        return sum(await gather_all(map(self._reclaim, accounts)))
 
     async def _reclaim(self, account: str) -> int:
         key = slot(account)
@@ -223,10 +223,10 @@ class Ledger:
     async def lapse(self, account: str, rids: Sequence[str]) -> int:
         """End the leases of calls that nobody serves any more and charge them at their last checkpoint; how many."""
         key = slot(account)
-        for start in range(0, len(rids), BEATS):
+        for start in range(0, len(rids), RENEWALS):
             args: list[str | int] = [-1]
-            for rid in rids[start : start + BEATS]:
-                args += (rid, 0)
+            for request_id in rids[start : start + RENEWALS]:
+                args += (request_id, 0)
             await self._links.link(key).eval(self._scripts.beat, [key], args)
         return await self.reclaim(account)
 
@@ -241,10 +241,10 @@ class Ledger:
     ) -> Credited:
         """Change a balance by hand, once per operation id; without one it is a new operation."""
         key = slot(account)
-        rid = operation or "op_" + secrets.token_hex(16)
+        request_id = operation or "op_" + secrets.token_hex(16)
         meta = msgspec.json.encode({"note": note} if note else {})
         code, booked, balance = await self._links.link(key).eval(
-            self._scripts.credit, [key], [rid, kind, str(amount), meta, str(MAX_AMOUNT)]
+            self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT)]
         )
         statuses: dict[int, Literal["done", "repeated", "clash", "cap", "unknown"]] = {
             0: "done",
@@ -275,12 +275,12 @@ class Ledger:
         names = [account] if account else await self.accounts()
         report = AuditReport()
         with unchanging(archives):
-            carries = await self._carries(names, report) if archives else {}
-            proofs = await asyncio.to_thread(prove, archives, carries)
+            checkpoints = await self._checkpoints(names, report) if archives else {}
+            proofs = await asyncio.to_thread(prove, archives, checkpoints)
             for name in names:
-                if archives and name not in carries:
+                if archives and name not in checkpoints:
                     continue
-                proof = proofs.get(name, ArchiveProof(Carry(), 0)) if archives else None
+                proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
                 try:
                     if await self._links.link(slot(name)).call("EXISTS", slot(name)):
                         await audit_account(self._links, self._scripts, name, report=report, proof=proof)
@@ -288,28 +288,34 @@ class Ledger:
                     report.unreachable.append(name)
         return report
 
-    async def _carries(self, accounts: Iterable[str], report: AuditReport) -> dict[str, Carry]:
-        carries = {}
+    async def _checkpoints(self, accounts: Iterable[str], report: AuditReport) -> dict[str, ArchiveCheckpoint]:
+        checkpoints = {}
         for name in accounts:
             try:
-                carries[name] = await read_carry(self._links, name)
+                checkpoints[name] = await read_archive_checkpoint(self._links, name)
             except errors.StoreUnavailable:
                 report.unreachable.append(name)
-        return carries
+        return checkpoints
 
     async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
-        """Move lines of before then, of one account or of all, to the archive at `path`; ArchiveFault when it may not.
+        """Move lines of before then, of one account or of all, to the archive at `path`; ArchiveError when it may not.
 
         Repeating it is safe, also after a crash.
         """
         names = [account] if account else await self.accounts()
-        carries = {name: await read_carry(self._links, name) for name in names}
+        checkpoints = {name: await read_archive_checkpoint(self._links, name) for name in names}
         until = int(before.timestamp() * 1000)
         report = Compacted()
-        with await asyncio.to_thread(Archive.open, path, carries) as archive:
-            for name, carry in carries.items():
+        with await asyncio.to_thread(Archive.open, path, checkpoints) as archive:
+            for name, checkpoint in checkpoints.items():
                 await compact_account(
-                    self._links, self._scripts, name, before=until, archive=archive, carry=carry, report=report
+                    self._links,
+                    self._scripts,
+                    name,
+                    before=until,
+                    archive=archive,
+                    checkpoint=checkpoint,
+                    report=report,
                 )
         return report
 
@@ -318,26 +324,26 @@ class Ledger:
     ) -> AsyncIterator[LedgerLine]:
         """The account's ledger lines in order, from a moment on; what was compacted is one line without archives."""
         start = int(since.timestamp() * 1000) if since else 0
-        carry = await read_carry(self._links, account)
+        checkpoint = await read_archive_checkpoint(self._links, account)
         if archives:
             for line in read_archives(archives, account):
-                if line.n <= carry.n and line.milliseconds >= start:
+                if line.n <= checkpoint.n and line.milliseconds >= start:
                     yield line.line()
-        elif carry.n and carry.milliseconds >= start:
-            yield carry.line()
+        elif checkpoint.n and checkpoint.milliseconds >= start:
+            yield checkpoint.line()
         async for kept in read_lines(self._links, account, since=str(start)):
-            if kept.n > carry.n:
+            if kept.n > checkpoint.n:
                 yield kept
 
-    async def line_of(self, account: str, rid: str) -> LedgerLine | None:
+    async def line_of(self, account: str, request_id: str) -> LedgerLine | None:
         """The last line of a request that was settled within a day."""
-        found = await self.charge_of(account, rid)
+        found = await self.charge_of(account, request_id)
         return found[0] if found else None
 
-    async def charge_of(self, account: str, rid: str) -> tuple[LedgerLine, int] | None:
+    async def charge_of(self, account: str, request_id: str) -> tuple[LedgerLine, int] | None:
         """The last line of a request settled within a day, and what all its lines took, in nano-units."""
         key = slot(account)
-        marker = await self._links.link(key).call("GET", f"{key}:st:{rid}")
+        marker = await self._links.link(key).call("GET", f"{key}:st:{request_id}")
         _, amount, id_ = marker.decode().split(" ") if marker else ("", "", "-")
         if id_ == "-":
             return None
@@ -345,13 +351,13 @@ class Ledger:
             return line, -int(amount)
         return None
 
-    async def _booked(self, account: str, rid: str, since: int) -> int | None:
+    async def _booked(self, account: str, request_id: str, since: int) -> int | None:
         """What a request's lines since then add up to; None when there are none; an error when nobody can know."""
         total: int | None = None
         async for line in read_lines(self._links, account, since=str(since // 1000)):
-            if line.rid == rid:
+            if line.request_id == request_id:
                 total = (total or 0) + line.amount
         # Read afterwards, so that lines dropped meanwhile are not taken for lines that never were.
-        if total is None and since // 1000 <= (await read_carry(self._links, account)).milliseconds:
+        if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
             raise errors.InternalError(detail="lines of that time are in an archive; search it before charging by hand")
         return total

@@ -20,7 +20,7 @@ class LedgerLine(Struct, frozen=True):
 
     id: str  # of the stream entry: milliseconds of Redis time, and a counter
     n: int
-    rid: str
+    request_id: str
     kind: str
     amount: int  # nano-units, negative for a charge
     balance: int
@@ -35,7 +35,7 @@ class LedgerLine(Struct, frozen=True):
         """As the command line prints it."""
         meta = self.meta
         return {
-            "request_id": self.rid,
+            "request_id": self.request_id,
             "kind": self.kind,
             "at": self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "model": meta.get("model"),

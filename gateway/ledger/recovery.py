@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger.entry import Entry
-from gateway.ledger.gather_all import together
-from gateway.ledger.inflight_checkpoint import Left, read_board
+from gateway.ledger.gather_all import gather_all
+from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal, read_entries
-from gateway.ledger.settlement_writer import Booking
+from gateway.ledger.settlement_writer import SettlementWriter
 from gateway.store.link import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
@@ -30,7 +30,7 @@ MIN_PAUSE = 0.05  # seconds
 MAX_PAUSE = 1.0
 
 
-class Adopted(Struct, frozen=True):
+class TakenOver(Struct, frozen=True):
     """What dead processes left: settlements in their journals, and calls they were serving."""
 
     settlements: int = 0
@@ -41,17 +41,17 @@ class Recovery:
     """Replays a journal through the booking that wrote it; `lapse` charges calls of an account at their checkpoints."""
 
     def __init__(
-        self, journal: Journal, booking: Booking, *, lapse: Callable[[str, Sequence[str]], Awaitable[object]]
+        self, journal: Journal, writer: SettlementWriter, *, lapse: Callable[[str, Sequence[str]], Awaitable[object]]
     ) -> None:
         self._journal = journal
-        self._booking = booking
+        self._writer = writer
         self._lapse = lapse
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._failovers = 0
-        self._adopted = Adopted()  # taken over and not told of yet
+        self._taken_over = TakenOver()  # taken over and not told of yet
         self._unheard: dict[str, list[str]] = {}  # calls of the dead without a bill, by account
-        booking.on_journaled = self.nudge
+        writer.on_journaled = self.nudge
 
     def nudge(self) -> None:
         """Something did not reach the store: go on trying until it has."""
@@ -62,39 +62,39 @@ class Recovery:
         """For `Store.on_reconnect`: another server or history may lack what was confirmed, so send it all again."""
         if (before.run_id, before.master_replid) != (now.run_id, now.master_replid):
             self._failovers += 1
-            self._journal.doubt()
+            self._journal.mark_unconfirmed()
         if self._journal.unconfirmed:
             self.nudge()
 
-    async def adopt(self) -> Adopted:
+    async def take_over(self) -> TakenOver:
         """Take over what dead processes left, send it, charge what they were serving; raises when the store is away.
 
         Then it is in this journal all the same; another call goes on, and tells of it once it was sent.
         """
         for lock, paths in self._journal.orphans():
-            await self._inherit(lock, paths)
+            await self._take_over_owner(lock, paths)
         await self._pass()
         for account in list(self._unheard):
             await self._lapse(account, self._unheard[account])
             del self._unheard[account]
-        adopted, self._adopted = self._adopted, Adopted()
-        return adopted
+        taken_over, self._taken_over = self._taken_over, TakenOver()
+        return taken_over
 
-    async def _inherit(self, lock: Path, paths: list[Path]) -> None:
+    async def _take_over_owner(self, lock: Path, paths: list[Path]) -> None:
         """Make it ours without the store. Whenever this is cut short, what is left is found and taken again."""
-        board = lock.with_suffix(".board")
-        left, settlements = await asyncio.to_thread(_read_estate, board, paths)
+        checkpoint = lock.with_suffix(".board")
+        left, settlements = await asyncio.to_thread(_read_orphan, checkpoint, paths)
         if left.entries and self._journal.append(left.entries) == NOWHERE:
             await self._send(left.entries)  # the disk is full: to the store alone, as a living worker's
         # The files come after the board: what they hold was not charged by it, and they must be there to tell.
-        await asyncio.to_thread(board.unlink, missing_ok=True)
+        await asyncio.to_thread(checkpoint.unlink, missing_ok=True)
         for path in paths:
-            self._journal.inherit(path)
+            self._journal.take_over_file(path)
         await asyncio.to_thread(lock.unlink, missing_ok=True)
         for account, rids in left.others.items():  # if this process dies first, their leases end them
             self._unheard.setdefault(account, []).extend(rids)
         calls = len(left.entries) + sum(map(len, left.others.values()))
-        self._adopted = Adopted(self._adopted.settlements + settlements, self._adopted.calls + calls)
+        self._taken_over = TakenOver(self._taken_over.settlements + settlements, self._taken_over.calls + calls)
 
     async def close(self) -> None:
         """One last try, then stop; what is left stays in the journal, which may be somebody else's soon."""
@@ -130,19 +130,21 @@ class Recovery:
 
     async def _send(self, entries: Iterable[Entry]) -> None:
         for chunk in _chunks(entries):
-            await together(self._booking.send(entry, segment=ELSEWHERE) for entry in chunk)
+            await gather_all(self._writer.send(entry, segment=ELSEWHERE) for entry in chunk)
 
 
-def _read_estate(board: Path, files: Iterable[Path]) -> tuple[Left, int]:
+def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:
     """What a board has that no file has, for a settlement is the truth; and how many settlements the files have."""
-    left, settlements = read_board(board), 0
-    known = {entry.rid for entry in left.entries}.union(*left.others.values())
+    left, settlements = read_inflight_checkpoint(checkpoint), 0
+    known = {entry.request_id for entry in left.entries}.union(*left.others.values())
     for path in files:
         for entry in read_entries(path):
             settlements += 1
-            known.discard(entry.rid)
-    others = {account: [rid for rid in rids if rid in known] for account, rids in left.others.items()}
-    return Left([entry for entry in left.entries if entry.rid in known], others), settlements
+            known.discard(entry.request_id)
+    others = {
+        account: [request_id for request_id in rids if request_id in known] for account, rids in left.others.items()
+    }
+    return Orphans([entry for entry in left.entries if entry.request_id in known], others), settlements
 
 
 def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

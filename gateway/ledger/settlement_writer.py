@@ -37,8 +37,8 @@ class Waiting(Struct):
     segment: int = NOWHERE
 
 
-class Booking:
-    """Sends entries; `lookup(account, rid, since)` finds a line that is older than its marker may be."""
+class SettlementWriter:
+    """Sends entries; `lookup(account, request_id, since)` finds a line that is older than its marker may be."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Booking:
                 self._told()
                 if item.segment == NOWHERE:
                     amount, reason = -item.entry.amount, error.detail or error.message
-                    log.error("%s: settlement of %d nano failed: %s", item.entry.rid, amount, reason)
+                    log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, reason)
             elif item.future.done():
                 continue
             elif written and not away:
@@ -155,7 +155,7 @@ class Booking:
         if item.segment >= 0:
             self.journal.confirm(item.segment)
         elif item.segment == NOWHERE:  # the disk refused it, so until now the board had the only trace
-            self.journal.board.clear(item.entry.rid)
+            self.journal.checkpoint.clear(item.entry.request_id)
 
     def _search(self, item: Waiting) -> None:
         """The marker may have expired: only the ledger knows whether this was booked."""
@@ -166,7 +166,7 @@ class Booking:
     async def _book_old(self, item: Waiting) -> None:
         entry = item.entry
         try:
-            found = await self._lookup(entry.account, entry.rid, entry.at)
+            found = await self._lookup(entry.account, entry.request_id, entry.at)
         except GatewayError as error:
             self._failed(Batch(entry.account, [item]), error)
             return
@@ -188,7 +188,7 @@ def _charge(hold: Hold, outcome: Outcome) -> Entry:
         amount = hold.amount
     return Entry(
         hold.key.account,
-        hold.rid,
+        hold.request_id,
         hold.key.id,
         "use",
         -amount,
@@ -199,14 +199,14 @@ def _charge(hold: Hold, outcome: Outcome) -> Entry:
 
 
 def _release(hold: Hold) -> Entry:
-    return Entry(hold.key.account, hold.rid, hold.key.id, "void", 0, 0, hold.admitted_at, "")
+    return Entry(hold.key.account, hold.request_id, hold.key.id, "void", 0, 0, hold.admitted_at, "")
 
 
 def _arguments(batch: Batch[Waiting]) -> list[Argument]:
     args: list[Argument] = []
     for item in batch.items:
         e = item.entry
-        args += (e.rid, e.kid, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
+        args += (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
     return args
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.plugins.isolation import TURN, check_stream, give_way, is_cancelled
+from gateway.plugins.isolation import TURN, check_stream, is_cancelled, yield_to_loop
 from gateway.schemas.chat_response import (
     ChatChunk,
     ChatCompletion,
@@ -35,7 +35,7 @@ async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
     async for chunk in chunks:
         taken += 1
         if not taken % TURN or is_cancelled():
-            await give_way()
+            await yield_to_loop()
         if taken > MAX_CHUNKS:
             raise UpstreamInvalidResponse(detail=f"an answer of more than {MAX_CHUNKS} chunks")
         if chunk.usage is not UNSET and chunk.usage is not None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gateway.config.secret import HIDDEN, Secret, SecretFault
+from gateway.config.secret import HIDDEN, Secret, SecretError
 from gateway.config.secret_watcher import Stamp, stamp_of
-from gateway.config.settings import Fault, Settings, SettingsFault
+from gateway.config.settings import Fault, Settings, SettingsError
 from gateway.config.toml_reader import suggestion
 from gateway.log import gateway_log
-from gateway.plugins.isolation import is_theirs
+from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins
 from gateway.plugins.provider import Provider
 
@@ -35,12 +35,12 @@ class Instances(Struct):
 
 
 def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
-    """The class and options of provider `name`, one set per credential; SettingsFault names file and key of a fault."""
+    """The class and options of provider `name`, one set per credential; SettingsError names file and key of a fault."""
     plugin = settings.providers[name].plugin
     provider = plugins.providers.get(plugin)
     if provider is None:
         message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
-        raise SettingsFault([Fault(settings.file, f"providers.{name}.plugin", message)])
+        raise SettingsError([Fault(settings.file, f"providers.{name}.plugin", message)])
     numbers = range(settings.providers[name].instances)
     return provider, [settings.provider_options(name, provider.Options, credential=number) for number in numbers]
 
@@ -55,7 +55,7 @@ async def build_providers(
             provider, credentials = check_options(name, settings, plugins)
         except BaseException as error:
             # A third party's Options may raise what they like while they are filled in.
-            if not is_theirs(error):
+            if not is_plugin_error(error):
                 raise
             made.faults[name] = str(error)
             gateway_log.error("provider %s is out of service: %s", name, error)
@@ -77,7 +77,7 @@ async def _instance(
         await instance.start()
     except BaseException as error:
         # Third-party constructors and start-ups raise what they like; one must not stop the others.
-        if not is_theirs(error):
+        if not is_plugin_error(error):
             raise
         fault = faults[label] = _without_secrets(str(error), options)
         gateway_log.error("provider %s is out of service: %s", label, fault or type(error).__name__)
@@ -96,6 +96,6 @@ def _without_secrets(text: str, options: Struct | None) -> str:
     for name in options.__struct_fields__ if options is not None else ():
         secret = getattr(options, name)
         if isinstance(secret, Secret):
-            with contextlib.suppress(SecretFault):
+            with contextlib.suppress(SecretError):
                 text = text.replace(secret.reveal(), HIDDEN)
     return text

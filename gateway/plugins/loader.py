@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.log import PluginLog
 from gateway.plugins import hookspecs
-from gateway.plugins.isolation import is_theirs
+from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.version import __version__
 
@@ -79,7 +79,7 @@ class Plugins:
             self._register_providers(report, module)
         except BaseException as error:
             # A plugin is other people's code: anything it raises while loading is its own failure only.
-            if not is_theirs(error):
+            if not is_plugin_error(error):
                 raise
             self._fail(report, f"{type(error).__name__}: {error}")
 

@@ -215,4 +215,4 @@ class Circuit:
         recent = self._recent
         if len(recent) < WINDOW or recent[0][0] < now - WINDOW_SECONDS:
             return False
-        return sum(not well for _, well in recent) * 2 >= WINDOW
+        return sum(not all_closed for _, all_closed in recent) * 2 >= WINDOW

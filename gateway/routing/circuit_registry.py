@@ -1,8 +1,8 @@
 """Every circuit of one worker, and how its news reach the metrics, the log and the other workers.
 
-`Health.circuit(provider, credential, model)` makes or finds the circuit of a target. Its number is bounded by the
-catalogue; `keep` drops what a reload left behind. Sharp edge: with nothing open, `well` is True and routing looks at no
-circuit at all.
+`CircuitRegistry.circuit(provider, credential, model)` makes or finds the circuit of a target. Its number is bounded by
+the catalogue; `keep` drops what a reload left behind. Sharp edge: with nothing open, `all_closed` is True and routing
+looks at no circuit at all.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.routing.circuit_breaker import Circuit, Place
 
-News = Callable[[Circuit], None]
+CircuitEvent = Callable[[Circuit], None]
 
 
-class Health:
+class CircuitRegistry:
     """The circuits by place."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.news: News | None = None  # tells the other workers
+        self.on_event: CircuitEvent | None = None  # tells the other workers
         self._metrics = metrics
         self._circuits: dict[Place, Circuit] = {}
         self._open: dict[Place, str] = {}
 
     @property
-    def well(self) -> bool:
+    def all_closed(self) -> bool:
         """Whether every place may be called."""
         return not self._open
 
@@ -56,14 +56,14 @@ class Health:
             self._note(place, None)
             del self._circuits[place]
 
-    def forgive(self, providers: Collection[str]) -> None:
+    def reset(self, providers: Collection[str]) -> None:
         """Their secrets or settings are new: what was held against the old credentials is over."""
         for place, circuit in self._circuits.items():
             if place.provider in providers and circuit.cause in ("credential", "credit"):
                 circuit.recovered()
                 self._told(circuit)
 
-    def heard(self, place: Place, cause: str, seconds: float) -> None:
+    def apply_remote(self, place: Place, cause: str, seconds: float) -> None:
         """Another worker opened (or, with no cause, closed) a circuit."""
         circuit = self._circuits.get(place)
         if circuit is None:
@@ -92,8 +92,8 @@ class Health:
             level("%s is left alone for %.0f s: %s", place, seconds, EXPLAINED[cause])
             self._metrics.inc("gateway_circuit_opened", (place.model, place.provider, cause))
         self._note(place, cause)
-        if self.news is not None:
-            self.news(circuit)
+        if self.on_event is not None:
+            self.on_event(circuit)
 
     def _note(self, place: Place, cause: str | None) -> None:
         before = self._open.get(place)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.routing.circuit_breaker import Circuit, Place
-from gateway.routing.circuit_registry import Health
+from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.store.link import RedisReplyError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ LISTEN_AGAIN = 1.0  # seconds after the channel broke
 FORGOTTEN_AFTER = 3600  # seconds without news: whoever was left alone has been probed by then, or nobody asks for it
 
 
-class News(Struct, frozen=True, omit_defaults=True):
+class CircuitEvent(Struct, frozen=True, omit_defaults=True):
     """A circuit that opened, or closed where `cause` is empty."""
 
     worker: str
@@ -54,19 +54,19 @@ class News(Struct, frozen=True, omit_defaults=True):
         return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be behind
 
 
-_decoder = msgspec.json.Decoder(News)
+_decoder = msgspec.json.Decoder(CircuitEvent)
 
 
-class HealthSharing:
+class CircuitSync:
     """One worker's part in it."""
 
-    def __init__(self, health: Health, store: Store) -> None:
+    def __init__(self, health: CircuitRegistry, store: Store) -> None:
         self._health = health
         self._store = store
         self.listening = False  # whether news of the others arrive
         self._me = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
-        health.news = self._tell
+        health.on_event = self._tell
 
     def start(self) -> None:
         """Begin to listen."""
@@ -74,7 +74,7 @@ class HealthSharing:
 
     async def close(self) -> None:
         """Stop."""
-        self._health.news = None
+        self._health.on_event = None
         while pending := [task for task in self._tasks if not task.done()]:
             for task in pending:
                 task.cancel()
@@ -83,17 +83,17 @@ class HealthSharing:
     def _tell(self, circuit: Circuit) -> None:
         place, cause = circuit.place, circuit.cause or ""
         seconds = max(0.0, circuit.until - time.monotonic()) if cause else 0.0
-        news = News(self._me, place.provider, place.credential, place.model, cause, seconds, time.time())
-        self._keep(self._publish(news))
+        on_event = CircuitEvent(self._me, place.provider, place.credential, place.model, cause, seconds, time.time())
+        self._keep(self._publish(on_event))
 
-    async def _publish(self, news: News) -> None:
-        link, text = self._store.link(HASH), msgspec.json.encode(news)
+    async def _publish(self, on_event: CircuitEvent) -> None:
+        link, text = self._store.link(HASH), msgspec.json.encode(on_event)
         with contextlib.suppress(GatewayError, RedisReplyError):  # without the store the others find out by themselves
-            if news.cause:
-                await link.call("HSET", HASH, str(news.place), text)
+            if on_event.cause:
+                await link.call("HSET", HASH, str(on_event.place), text)
                 await link.call("EXPIRE", HASH, str(FORGOTTEN_AFTER))
             else:
-                await link.call("HDEL", HASH, str(news.place))
+                await link.call("HDEL", HASH, str(on_event.place))
             await link.call("PUBLISH", CHANNEL, text)
 
     def _keep(self, work: Coroutine[None, None, None]) -> None:
@@ -115,29 +115,29 @@ class HealthSharing:
                 if message is None:
                     continue
                 if message["type"] == "subscribe":  # from here on nothing is missed
-                    for news in await read_news(self._store):
-                        self._hear(news)
+                    for on_event in await read_news(self._store):
+                        self._hear(on_event)
                     self.listening = True
                 else:
-                    for news in _understood([message["data"]]):
-                        self._hear(news)
+                    for on_event in _understood([message["data"]]):
+                        self._hear(on_event)
 
-    def _hear(self, news: News) -> None:
-        if news.worker == self._me:
+    def _hear(self, on_event: CircuitEvent) -> None:
+        if on_event.worker == self._me:
             return
-        left = news.left(time.time())
-        gateway_log.debug("another worker says of %s: %s for %.0f s", news.place, news.cause or "well", left)
-        if not news.cause or left > 0:
-            self._health.heard(news.place, news.cause, left)
+        left = on_event.left(time.time())
+        gateway_log.debug("another worker says of %s: %s for %.0f s", on_event.place, on_event.cause or "well", left)
+        if not on_event.cause or left > 0:
+            self._health.apply_remote(on_event.place, on_event.cause, left)
 
 
-async def read_news(store: Store) -> list[News]:
+async def read_news(store: Store) -> list[CircuitEvent]:
     """What is open at present, by what the workers told; places whose time is over await their probe."""
     fields = await store.link(HASH).call("HGETALL", HASH)
     return _understood(fields.values())
 
 
-def _understood(texts: Iterable[bytes]) -> list[News]:
+def _understood(texts: Iterable[bytes]) -> list[CircuitEvent]:
     """The news among them: workers of another release may tell what this one has no word for."""
     found = []
     for text in texts:

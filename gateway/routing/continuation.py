@@ -17,16 +17,16 @@ from msgspec import UNSET, Raw, structs
 from gateway.billing.usage import text_units, tokens_of
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.routing.dispatcher import Dispatcher, Opened
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 
-GO_ON = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
+RESUME_PROMPT = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
 MAX_TEXT = 1 << 20  # characters that are kept for it; a longer answer is left cut
 
-Attempt = Callable[[Fitted[ChatRequest]], AsyncIterator[ChatChunk]]
+Attempt = Callable[[Adapted[ChatRequest]], AsyncIterator[ChatChunk]]
 
 
 class Continuation:
@@ -35,7 +35,7 @@ class Continuation:
     def __init__(
         self,
         opened: Opened[ChatChunk],
-        options: Sequence[Fitted[ChatRequest]],
+        options: Sequence[Adapted[ChatRequest]],
         *,
         dispatcher: Dispatcher,
         attempt: Attempt,
@@ -112,7 +112,7 @@ class Continuation:
         if self._size > MAX_TEXT:
             self._parts = None
 
-    def _successors(self) -> list[Fitted[ChatRequest]]:
+    def _successors(self) -> list[Adapted[ChatRequest]]:
         """The other targets, with the request to go on; none when this answer cannot be continued."""
         if not self._parts or self._ended or not _is_prose(self._options[0].request):
             return []
@@ -127,7 +127,7 @@ class Continuation:
 
 def continued(request: ChatRequest, text: str, *, factor: float) -> ChatRequest:
     """The request for the rest of an answer that has come as far as `text`."""
-    messages = [*request.messages, AssistantMessage(content=text), UserMessage(content=GO_ON)]
+    messages = [*request.messages, AssistantMessage(content=text), UserMessage(content=RESUME_PROMPT)]
     fields = {**request.fields, "messages": _appended(request.fields.get("messages"), messages)}
     limits = {}
     for name in ("max_tokens", "max_completion_tokens"):

@@ -19,18 +19,18 @@ from gateway.catalog import Model
 from gateway.errors import GatewayError, InternalError, ProviderFailed, UpstreamError, UpstreamTruncated
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
-from gateway.plugins.isolation import check_stream, is_theirs
+from gateway.plugins.isolation import check_stream, is_plugin_error
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.retry_policy import MAX_ATTEMPTS, Succession
+from gateway.routing.retry_policy import MAX_ATTEMPTS, RetryPolicy
 from gateway.routing.router import Candidate
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Fitted")
+F = TypeVar("F", bound="Adapted")
 
-__all__ = ["MAX_ATTEMPTS", "Dispatcher", "Fitted", "Opened"]
+__all__ = ["MAX_ATTEMPTS", "Adapted", "Dispatcher", "Opened"]
 
 
-class Fitted(Protocol):
+class Adapted(Protocol):
     """Anything prepared for one candidate."""
 
     @property
@@ -126,9 +126,9 @@ class Dispatcher:
         budget = self._budget(model.name)
         budget.earn()
         option: F | None = options[0]
-        walk: Succession[F] | None = None
+        walk: RetryPolicy[F] | None = None
         if tried or model.hedge_after or not first.circuit.closed():
-            walk = Succession(options, tried, budget, started=started)
+            walk = RetryPolicy(options, tried, budget, started=started)
             option = walk.now
         else:
             tried.append(first)
@@ -147,7 +147,7 @@ class Dispatcher:
                 if told is None or failure.retryable or option.candidate.model is model:
                     told = failure  # what only a fallback finds wrong is no mistake of the caller's
                 if walk is None:
-                    walk = Succession(options, tried, budget, started=started, begun=True)
+                    walk = RetryPolicy(options, tried, budget, started=started, begun=True)
                 option = await walk.after(failure, self.metrics)
             assert told is not None
             raise told
@@ -182,7 +182,7 @@ class Dispatcher:
         return answer
 
     async def _hedged(
-        self, option: F, run: Callable[[F], Awaitable[T]], walk: Succession[F], *, kind: type | None
+        self, option: F, run: Callable[[F], Awaitable[T]], walk: RetryPolicy[F], *, kind: type | None
     ) -> T:
         """Race a second target against one that has been silent for too long; the first answer wins."""
         first = asyncio.create_task(self._attempt(option, run, kind=kind))
@@ -202,7 +202,7 @@ class Dispatcher:
             runners.clear()
             del first
 
-    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: Succession[F]) -> T:
+    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: RetryPolicy[F]) -> T:
         """The first to succeed; the last failure when none does."""
         pending = set(runners)
         while True:
@@ -248,7 +248,7 @@ class Dispatcher:
 
     def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
         """A provider's own failure as an answer may tell it; the log names the provider."""
-        if not is_theirs(error):
+        if not is_plugin_error(error):
             try:
                 raise error
             finally:

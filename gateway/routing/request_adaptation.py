@@ -1,6 +1,6 @@
 """What happens to request fields that a target cannot honour (wire contract 1.1, field classes), on every endpoint.
 
-`fit(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
+`adapt(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
 refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch; the dropped names
 go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`, `embedding_fields` and so on:
 None means everything, and "*" among the names unknown ones. Sharp edge: a refusal counts only if no candidate can serve
@@ -38,7 +38,7 @@ HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingPr
 )
 
 
-class Fitted(Struct, Generic[R]):
+class Adapted(Struct, Generic[R]):
     """A request as one candidate will see it, and the names of the fields it will not."""
 
     candidate: Candidate
@@ -46,19 +46,19 @@ class Fitted(Struct, Generic[R]):
     dropped: tuple[str, ...]
 
 
-def fit(
+def adapt(
     request: R,
     candidates: list[Candidate],
     capability: type,
     *,
     unknown_params: str,
     check: Callable[[R, Candidate], None] | None = None,
-) -> list[Fitted[R]]:
+) -> list[Adapted[R]]:
     """The candidates that can honour the request, each with its version of it; raises when none can.
 
     `check` raises a BadRequest for what a provider cannot do beside its fields: a format, a form of the input.
     """
-    fitted: list[Fitted[R]] = []
+    adapted: list[Adapted[R]] = []
     refusal: BadRequest | None = None
     if unknown_params == "reject":
         request.refuse_unknown()
@@ -67,20 +67,20 @@ def fit(
             try:
                 if check is not None:
                     check(request, candidate)
-                fitted.append(_fit_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
+                adapted.append(_adapt_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
             except BadRequest as error:
                 refusal = refusal or error
-        if not fitted and refusal is not None:
+        if not adapted and refusal is not None:
             raise refusal
-        return fitted
+        return adapted
     finally:
         del refusal  # its traceback holds this frame, and so the request, until the garbage collector comes
 
 
-def _fit_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Fitted[R]:
+def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Adapted[R]:
     unsupported = candidate.model.unsupported_params
     if honoured is None and not unsupported and (unknown_params == "forward" or not request.extra):
-        return Fitted(candidate, request, request.dropped)
+        return Adapted(candidate, request, request.dropped)
     if honoured is not None:
         refused = sorted(request.demands() - honoured)
         if refused:
@@ -94,7 +94,7 @@ def _fit_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, 
     elif honoured is not None and UNKNOWN not in honoured:
         unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have fields of its own
     named = (name for name in unwanted if classes.get(name) != "hint")  # hints go silently
-    return Fitted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
+    return Adapted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
 
 
 def _is_unwanted(name: str, kind: str | None, honoured: frozenset[str] | None, unsupported: frozenset[str]) -> bool:

@@ -47,7 +47,7 @@ F = TypeVar("F", bound=Placed)
 T = TypeVar("T")
 
 
-class Succession(Generic[F]):
+class RetryPolicy(Generic[F]):
     """The attempts of one call; it begins with the first option taken: `now`."""
 
     def __init__(

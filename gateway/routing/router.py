@@ -25,7 +25,7 @@ from gateway.errors import (
 from gateway.metrics import Metrics
 from gateway.plugins.provider import Provider, Target
 from gateway.routing.circuit_breaker import Circuit
-from gateway.routing.circuit_registry import Health
+from gateway.routing.circuit_registry import CircuitRegistry
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Candidate(Struct, frozen=True):
     circuit: Circuit
 
 
-class Spot:
+class TargetGroup:
     """One target of a model with all its credentials."""
 
     __slots__ = ("_turn", "candidates", "weight")
@@ -77,38 +77,40 @@ class Router:
         catalog: Catalog,
         providers: Mapping[str, Mapping[int, Provider]],  # by name and number of the credential
         *,
-        health: Health | None = None,
+        health: CircuitRegistry | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.catalog = catalog
-        self.health = health or Health(Metrics())
-        self._spots: dict[tuple[str, type], list[Spot]] = {}
+        self.health = health or CircuitRegistry(Metrics())
+        self._groups: dict[tuple[str, type], list[TargetGroup]] = {}
         self._only: dict[tuple[str, type], list[Candidate]] = {}
-        self._all = {model.name: self._spots_of(model, providers) for model in catalog.models.values()}
+        self._all = {model.name: self._groups_of(model, providers) for model in catalog.models.values()}
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.health.keep(found.circuit for spots in self._all.values() for spot in spots for found in spot.candidates)
+        self.health.keep(
+            found.circuit for groups in self._all.values() for group in groups for found in group.candidates
+        )
 
     def resolve(self, model: Model, capability: type) -> list[Candidate]:
         """Candidates in the order to try them; UnsupportedParameter when none has the capability."""
         key = (model.name, capability)
-        well = self.health.well
-        if well:
+        all_closed = self.health.all_closed
+        if all_closed:
             only = self._only.get(key)
             if only is not None:
                 return only
         ordered = [
             candidate
             for name in (model.name, *model.fallbacks)
-            for spot in self._ordered(name, capability)
-            for candidate in spot.in_turn()
+            for group in self._ordered(name, capability)
+            for candidate in group.in_turn()
         ]
         if not ordered:
             self._refuse(model)
         if model.fallbacks:  # which may share a place with the model, or be named twice
             ordered = _once_each(ordered)
-        if len(ordered) == 1 and well:
+        if len(ordered) == 1 and all_closed:
             self._only[key] = ordered  # nothing to order: the same answer for every call
-        if well:
+        if all_closed:
             return ordered
         now = time.monotonic()
         ready = [candidate for candidate in ordered if candidate.circuit.ready(now)]
@@ -125,37 +127,37 @@ class Router:
         found = map(self.catalog.find, (model.name, *model.fallbacks))
         return [model.name for model in found if model is not None]
 
-    def _ordered(self, name: str, capability: type) -> list[Spot]:
-        spots = self._capable(name, capability)
-        if len(spots) < 2:
-            return spots
+    def _ordered(self, name: str, capability: type) -> list[TargetGroup]:
+        groups = self._capable(name, capability)
+        if len(groups) < 2:
+            return groups
         strategy = self.catalog.models[self.catalog.aliases.get(name, name)].strategy
         if strategy == "in_order":
-            return spots
+            return groups
         # Weighted shuffle: each key is an exponential variate of rate `weight`, and the smallest goes first.
-        shuffled = sorted(spots, key=lambda spot: self._rng.expovariate(spot.weight))
+        shuffled = sorted(groups, key=lambda group: self._rng.expovariate(group.weight))
         if strategy == "least_latency":
-            return sorted(shuffled, key=lambda spot: spot.latency)
+            return sorted(shuffled, key=lambda group: group.latency)
         if strategy == "least_busy":
-            return sorted(shuffled, key=lambda spot: spot.load)
+            return sorted(shuffled, key=lambda group: group.load)
         return shuffled
 
-    def _capable(self, name: str, capability: type) -> list[Spot]:
+    def _capable(self, name: str, capability: type) -> list[TargetGroup]:
         name = self.catalog.aliases.get(name, name)
-        found = self._spots.get((name, capability))
+        found = self._groups.get((name, capability))
         if found is None:
-            found = [spot for spot in self._all.get(name, ()) if isinstance(spot.candidates[0].provider, capability)]
-            self._spots[name, capability] = found
+            found = [group for group in self._all.get(name, ()) if isinstance(group.candidates[0].provider, capability)]
+            self._groups[name, capability] = found
         return found
 
-    def _spots_of(self, model: Model, providers: Mapping[str, Mapping[int, Provider]]) -> list[Spot]:
-        spots = []
+    def _groups_of(self, model: Model, providers: Mapping[str, Mapping[int, Provider]]) -> list[TargetGroup]:
+        groups = []
         for item in model.targets:
             instances = providers.get(item.target.provider, {})
             candidates = [self._candidate(instances[number], item.target, model, number) for number in instances]
             if candidates:
-                spots.append(Spot(candidates, item.weight))
-        return spots
+                groups.append(TargetGroup(candidates, item.weight))
+        return groups
 
     def _candidate(self, provider: Provider, target: Target, model: Model, credential: int) -> Candidate:
         return Candidate(provider, target, model, self.health.circuit(target.provider, credential, target.model))

@@ -18,7 +18,7 @@ from gateway.config.secret_watcher import SecretWatch
 from gateway.config.settings import Settings
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
-from gateway.inference.active_calls import Running
+from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.event_stream import Pulse
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
@@ -28,11 +28,11 @@ from gateway.metrics import Metrics
 from gateway.plugins.instances import build_providers
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider
-from gateway.routing.circuit_registry import Health
-from gateway.routing.circuit_sync import HealthSharing
+from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.circuit_sync import CircuitSync
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.router import Router
-from gateway.runtime.overload import Pressure
+from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 
@@ -71,13 +71,13 @@ class Gateway:
         self.upstream = Upstream()
         self.providers: dict[str, dict[int, Provider]] = {}  # by name and number of the credential
         self.secrets = SecretWatch(self.renew)
-        self.health = Health(self.metrics)
-        self.health_sharing = HealthSharing(self.health, store)
+        self.health = CircuitRegistry(self.metrics)
+        self.circuit_sync = CircuitSync(self.health, store)
         self.router = Router(self.catalog, self.providers, health=self.health)
         self.dispatcher = Dispatcher(self.metrics, self.log)
-        self.running = Running(self.ledger, store)
-        self.pressure = Pressure(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
-        self.watchdog = Watchdog(self.pressure, self._stalled)
+        self.running = ActiveCalls(self.ledger, store)
+        self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
+        self.watchdog = Watchdog(self.overload, self._stalled)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
         server = settings.server
         self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
@@ -100,8 +100,8 @@ class Gateway:
         await gateway._use_providers(settings)
         plugins.call_strict("startup", gateway=gateway)
         gateway.running.start()
-        gateway.health_sharing.start()
-        gateway.pressure.start()
+        gateway.circuit_sync.start()
+        gateway.overload.start()
         gateway.watchdog.start()
         gateway.secrets.start()
         return gateway
@@ -119,7 +119,7 @@ class Gateway:
 
     def _use(self, settings: Settings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog
-        self.pressure.max_lag, self.pressure.max_memory = settings.server.max_loop_lag, settings.server.max_memory
+        self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.groups = catalog.groups
         self.router = Router(catalog, self.providers, health=self.health)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
@@ -156,7 +156,7 @@ class Gateway:
         self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
         self.secrets.watch(made.files, kept={*kept, *stale})
         self.router = Router(self.catalog, self.providers, health=self.health)
-        self.health.forgive(renewed)
+        self.health.reset(renewed)
 
     def _stalled(self, stall: Stall) -> None:
         """The loop stood still: say who held it, and hold it against them."""
@@ -193,9 +193,9 @@ class Gateway:
         """Write the last settlements and release everything; call it after the last request has drained."""
         await self.running.close()
         self.watchdog.close()
-        self.pressure.close()
+        self.overload.close()
         await self.secrets.close()
-        await self.health_sharing.close()
+        await self.circuit_sync.close()
         await self.settlement.drain()
         await self.idempotency.drain()
         self.access_log.flush()

@@ -19,7 +19,7 @@ LOOK_AT_MEMORY_EVERY = 20  # beats; a look takes 11 µs
 _STATM = Path("/proc/self/statm")
 
 
-class Pressure:
+class OverloadMonitor:
     """Lag and memory of one process; a limit of 0 is none."""
 
     def __init__(self, *, max_lag: float, max_memory: int) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.accounts.pepper import PepperFault, pepper_of
+from gateway.accounts.pepper import PepperError, pepper_of
 from gateway.config.configuration import Configuration
-from gateway.config.secret import SecretFault
-from gateway.config.settings import Settings, SettingsFault
+from gateway.config.secret import SecretError
+from gateway.config.settings import Settings, SettingsError
 from gateway.errors import StoreUnavailable
 from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
@@ -31,8 +31,8 @@ from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
 from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
 from gateway.runtime.worker_process import Life, WorkerProcess
-from gateway.runtime.worker_recovery import Salvage
-from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault
+from gateway.runtime.worker_recovery import WorkerRecovery
+from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
 from gateway.store.link import ServerIdentity
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
@@ -40,7 +40,7 @@ READY_WITHIN = 60.0  # seconds a worker may take to its first request
 BIND_WITHIN = 1.0  # seconds for the workers of a supervisor that was killed to let go of the port
 
 
-class StartFault(Exception):
+class StartError(Exception):
     """The gateway cannot start; one line for the operator."""
 
 
@@ -60,7 +60,7 @@ class Supervisor:
         self.store: Store | None = None
         self.store_url = self.settings.store.url
         self.side: SidePort | None = None
-        self.salvage: Salvage | None = None
+        self.recovery: WorkerRecovery | None = None
         self.fault: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,8 +106,8 @@ class Supervisor:
         self.side = SidePort(self)
         await self.side.start((await _bind(metrics.host, metrics.port, 1))[0])
         self.store = await self._open_store()
-        self.salvage = Salvage(self.store, self.settings.data_dir / "journal")
-        self._keep(self.salvage.run())
+        self.recovery = WorkerRecovery(self.store, self.settings.data_dir / "journal")
+        self._keep(self.recovery.run())
         self.workers = [self._worker(number, sock, pepper) for number, sock in enumerate(sockets)]
         for worker in self.workers:
             self._keep(worker.keep_alive())
@@ -146,14 +146,14 @@ class Supervisor:
             self._store_is_back()
 
     def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
-        if self.salvage is not None:
-            self.salvage.reconnected(before, now)
+        if self.recovery is not None:
+            self.recovery.reconnected(before, now)
         self._store_is_back()
 
     def _store_is_back(self) -> None:
         gateway_log.info("the store answers")
-        if self.salvage is not None:
-            self.salvage.look()
+        if self.recovery is not None:
+            self.recovery.look()
 
     def _store_event(self, event: StoreEvent) -> None:
         gateway_log.log(logging.WARNING if event.kind == "restarted" else logging.ERROR, "%s", event.detail)
@@ -174,9 +174,9 @@ class Supervisor:
             async with asyncio.timeout(READY_WITHIN):
                 served = await asyncio.gather(*(worker.first_try() for worker in self.workers))
         except TimeoutError:
-            raise StartFault("no worker became ready in time; the log above says why") from None
+            raise StartError("no worker became ready in time; the log above says why") from None
         if not any(served):
-            raise StartFault("no worker could start; the log above says why")
+            raise StartError("no worker could start; the log above says why")
 
     def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
         """Run something beside all else; if it fails, a supervisor that is half there must not go on."""
@@ -198,7 +198,7 @@ class Supervisor:
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
             settings = configuration.settings()
-        except SettingsFault as fault:
+        except SettingsError as fault:
             for line in str(fault).splitlines():
                 gateway_log.error("reload refused, the old configuration stays: %s", line)
             return
@@ -214,8 +214,8 @@ class Supervisor:
 
     def _worker_ended(self, life: Life) -> None:
         self.totals.forget(life.source)
-        if self.salvage is not None:
-            self.salvage.look()
+        if self.recovery is not None:
+            self.recovery.look()
         if not self.draining.is_set():
             self.metrics.inc("gateway_worker_restarts")
 
@@ -269,8 +269,8 @@ class Supervisor:
             await worker.stop(0.0)
         if self.side is not None:
             await self.side.close()
-        if self.salvage is not None:
-            await self.salvage.close()
+        if self.recovery is not None:
+            await self.recovery.close()
         if self.store is not None:
             await self.store.close()
         if self.embedded is not None:
@@ -289,7 +289,7 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
             configuration = Configuration.read(config_path, demo=demo)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_supervise(configuration))
-    except (StartFault, SettingsFault, StoreFault, StoreUnavailable, PepperFault, SecretFault) as fault:
+    except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as fault:
         return _refuse(str(fault))
     except OSError as fault:
         return _refuse(f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror or str(fault))

@@ -19,7 +19,7 @@ from types import FrameType
 
 from msgspec import Struct
 
-from gateway.runtime.overload import Pressure
+from gateway.runtime.overload import OverloadMonitor
 
 STALLED = 0.25  # seconds without a beat
 LOOK_EVERY = 0.05
@@ -37,10 +37,10 @@ class Stall(Struct, frozen=True):
 class Watchdog:
     """Watches one loop from a thread of its own."""
 
-    def __init__(self, pressure: Pressure, stalled: Callable[[Stall], None]) -> None:
+    def __init__(self, overload: OverloadMonitor, stalled: Callable[[Stall], None]) -> None:
         self.packages: Mapping[str, list[str]] = {}  # package → names of its providers; replaced whole
         self.instances: Mapping[int, str] = {}  # id of a provider → its name; replaced whole
-        self._pressure = pressure
+        self._pressure = overload
         self._stalled = stalled
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched = 0

@@ -21,7 +21,7 @@ import msgspec
 from gateway import log
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.config.configuration import Configuration
-from gateway.config.settings import Settings, SettingsFault
+from gateway.config.settings import Settings, SettingsError
 from gateway.errors import Draining
 from gateway.http_server.server import HTTPServer, ServerLimits
 from gateway.ledger import Journal
@@ -30,7 +30,7 @@ from gateway.metrics import encode_delta
 from gateway.plugins.loader import PluginRefused
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
-from gateway.store import Store, StoreFault
+from gateway.store import Store, StoreSetupError
 
 REPORT_EVERY = 1.0  # seconds between reports of counts
 REPORTED_AT_ONCE = 100  # tallies, of which each model asked has one: 7 µs each, in which no call is served
@@ -236,7 +236,7 @@ def main(argv: list[str]) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(spec))
-    except (SettingsFault, StoreFault, PluginRefused, OSError) as fault:
+    except (SettingsError, StoreSetupError, PluginRefused, OSError) as fault:
         gateway_log.error("worker %d cannot serve: %s", spec.number, fault)
         return 1
     return 0

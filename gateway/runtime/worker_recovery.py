@@ -25,7 +25,7 @@ TOGETHER = 1.0  # seconds of deaths that are looked after in one go
 LAPSED = 60.5 + TOGETHER  # seconds after the first of them in which the leases of their calls have run out
 
 
-class Salvage:
+class WorkerRecovery:
     """The heir of every dead worker of one data folder."""
 
     def __init__(self, store: Store, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Salvage:
             except TimeoutError:
                 pass
             self._due.clear()
-            await self._adopt()
+            await self._take_over()
             await self._reclaim()
             self._journal.sweep()
 
@@ -69,18 +69,18 @@ class Salvage:
         lapse = self._lapses[0] - time.monotonic()
         return min(lapse, AGAIN) if lapse > 0 else AGAIN  # past already: the store was away just now
 
-    async def _adopt(self) -> None:
+    async def _take_over(self) -> None:
         try:
-            adopted = await self._recovery.adopt()
+            taken_over = await self._recovery.take_over()
         except GatewayError:
             return  # the store is away: later
         except OSError as error:
             gateway_log.error("the journals of dead workers cannot be read: %s", error)
             return
-        if adopted.settlements:
-            gateway_log.info("brought %d journaled settlements of ended workers to the store", adopted.settlements)
-        if adopted.calls:
-            gateway_log.info("charged %d calls of ended workers for what they had delivered", adopted.calls)
+        if taken_over.settlements:
+            gateway_log.info("brought %d journaled settlements of ended workers to the store", taken_over.settlements)
+        if taken_over.calls:
+            gateway_log.info("charged %d calls of ended workers for what they had delivered", taken_over.calls)
 
     async def _reclaim(self) -> None:
         """Charge what was on no board, and what was admitted unheard, once nobody renews it any more."""

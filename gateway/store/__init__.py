@@ -7,12 +7,12 @@
     store = await Store.open(server.socket)     # or Store.open("redis://host:6379/0"), in each worker
     await store.link(slot_key).call("PING")
 
-What the operator can mend raises `StoreFault` with one line to show; a store out of reach is `StoreUnavailable`.
+What the operator can mend raises `StoreSetupError` with one line to show; a store out of reach is `StoreUnavailable`.
 """
 
 from gateway.store.embedded.server import EmbeddedServer, StoreEvent
-from gateway.store.fault import StoreFault, StoreInUse
+from gateway.store.fault import StoreInUse, StoreSetupError
 from gateway.store.store import Store
 from gateway.store.url import parse_address
 
-__all__ = ["EmbeddedServer", "Store", "StoreEvent", "StoreFault", "StoreInUse", "parse_address"]
+__all__ = ["EmbeddedServer", "Store", "StoreEvent", "StoreInUse", "StoreSetupError", "parse_address"]

@@ -122,13 +122,13 @@ class RedisConnection(asyncio.Protocol):
         self._outgoing.append(command)
         self._waiting.append((future, self._tick, again))
 
-    def post(self, command: bytes) -> None:
+    def send_no_reply(self, command: bytes) -> None:
         """Write a command that has no reply of its own, as RESP3's SUBSCRIBE; only while nothing is in flight."""
         assert not self._waiting, "it would go out of turn"
         if self._transport is not None:
             self._transport.write(command)
 
-    def take_over(self, queue: Iterable[Queued]) -> None:
+    def adopt_queue(self, queue: Iterable[Queued]) -> None:
         """Send what waited for this connection; the time already waited counts against the timeout."""
         assert not self._waiting, "only a connection that has just said hello takes over a queue"
         for command, future, called_at, may_move in queue:

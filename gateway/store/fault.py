@@ -5,9 +5,9 @@ Not part of the GatewayError tree: no caller ever meets it. A store that is set 
 """
 
 
-class StoreFault(Exception):  # an error is what a caller meets; this is a fault of the set-up
+class StoreSetupError(Exception):  # an error is what a caller meets; this is a fault of the set-up
     """The operator has to act; the message is one line and holds no secret."""
 
 
-class StoreInUse(StoreFault):
+class StoreInUse(StoreSetupError):
     """Another gateway process owns this data folder."""

@@ -120,7 +120,7 @@ class RedisLink:
         self._connection: RedisConnection | None = None
         self._loaded: set[str] = set()  # scripts this connection's server holds
         self._queue: deque[Queued] = deque()  # calls that wait for a reconnect
-        self._patience: asyncio.TimerHandle | None = None  # runs out `timeout` after a loss
+        self._queue_timer: asyncio.TimerHandle | None = None  # runs out `timeout` after a loss
         self._reason = "not connected yet"
         self._tls: ssl.SSLContext | None = None
 
@@ -160,7 +160,7 @@ class RedisLink:
             self._grow_impatient()
             self._task = self._loop.create_task(self._stay_connected())
 
-    def leave(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Drop the connection and look for the server again."""
         if self._connection is not None:
             self._connection.abort(reason)
@@ -174,9 +174,9 @@ class RedisLink:
             await asyncio.wait([task])
         if self._connection is not None:
             self._connection.abort(self._reason)
-        if self._patience is not None:
-            self._patience.cancel()
-        self._give_up()
+        if self._queue_timer is not None:
+            self._queue_timer.cancel()
+        self._fail_queue()
         self._attempted(store_unavailable(NEVER_SENT, self._reason))
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
@@ -226,7 +226,7 @@ class RedisLink:
     def _wait_in_line(
         self, command: bytes, future: asyncio.Future[Any] | None = None, *, may_move: bool = True
     ) -> asyncio.Future[Any]:
-        if self._loop is None or self._patience is None:
+        if self._loop is None or self._queue_timer is None:
             return self._failed(self._reason, future)
         if len(self._queue) >= self._max_in_flight:
             return self._failed("too many commands wait for a connection", future)
@@ -244,10 +244,10 @@ class RedisLink:
 
     def _grow_impatient(self) -> None:
         assert self._loop is not None
-        self._patience = self._loop.call_later(self._timeout, self._give_up)
+        self._queue_timer = self._loop.call_later(self._timeout, self._fail_queue)
 
-    def _give_up(self) -> None:
-        self._patience = None
+    def _fail_queue(self) -> None:
+        self._queue_timer = None
         queue, self._queue = self._queue, deque()
         self._loaded.clear()
         for _, future, _, _ in queue:
@@ -282,11 +282,11 @@ class RedisLink:
         reconnected = self.identity is not NOBODY
         before, self.identity = self.identity, identity
         self._connection = connection
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._queue_timer is not None:
+            self._queue_timer.cancel()
+            self._queue_timer = None
         queue, self._queue = self._queue, deque()
-        connection.take_over(queue)
+        connection.adopt_queue(queue)
         self._attempted(None)
         if reconnected and self.on_reconnect is not None:
             asyncio.get_running_loop().call_soon(self.on_reconnect, before, identity)
@@ -325,7 +325,7 @@ class RedisLink:
             if self._locate is not None and identity.role not in ("master", ""):
                 raise store_unavailable(NEVER_SENT, f"{address} is no master yet")
             if self._channel:
-                connection.post(_pack(("SUBSCRIBE", self._channel)))
+                connection.send_no_reply(_pack(("SUBSCRIBE", self._channel)))
             return connection, identity
         except BaseException:
             connection.abort("the greeting failed")

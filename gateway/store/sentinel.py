@@ -96,4 +96,4 @@ class SentinelMaster:
         except GatewayError:
             return
         if (master.host, master.port) != (link.address.host, link.address.port):
-            link.leave(f"the sentinels name {master} as the master")
+            link.disconnect(f"the sentinels name {master} as the master")

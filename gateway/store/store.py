@@ -40,8 +40,8 @@ class Store:
     async def open(cls, where: str | Path | StoreAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
         """Connect to a URL, a socket's path or an address.
 
-        StoreFault for a URL that makes no sense; StoreUnavailable when nobody answers, unless not `required`: then the
-        store is returned all the same and its links go on trying.
+        StoreSetupError for a URL that makes no sense; StoreUnavailable when nobody answers, unless not `required`: then
+        the store is returned all the same and its links go on trying.
         """
         store = cls(address_of(where), timeout=timeout)
         try:

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import msgspec
 
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
-from gateway.store.fault import StoreFault
+from gateway.store.fault import StoreSetupError
 from gateway.store.redis_address import RedisAddress
 
 OPTIONS = {
@@ -40,11 +40,11 @@ SCHEMES = "redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"
 
 
 def parse_address(url: str) -> StoreAddress:
-    """The address in `url`; StoreFault says what is wrong with it."""
+    """The address in `url`; StoreSetupError says what is wrong with it."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise StoreFault("store.url: not a URL") from None
+        raise StoreSetupError("store.url: not a URL") from None
     if parts.scheme == "redis+sentinel":
         return _sentinels(parts)
     if parts.scheme == "redis+cluster":
@@ -57,13 +57,13 @@ def _one_server(parts: SplitResult) -> RedisAddress:
     if parts.scheme == "unix":
         fields["path"] = unquote(parts.path)
         if not fields["path"] or parts.hostname:
-            raise StoreFault("store.url: a unix socket is written unix:///absolute/path")
+            raise StoreSetupError("store.url: a unix socket is written unix:///absolute/path")
     elif parts.scheme in {"redis", "rediss"}:
         fields |= {"host": parts.hostname or "127.0.0.1", "port": _port(parts), "tls": parts.scheme == "rediss"}
         if parts.path.strip("/"):
             fields["db"] = _number("the database", parts.path.strip("/"))
     else:
-        raise StoreFault(f"store.url: {parts.scheme or 'no'}:// scheme; known are {SCHEMES}")
+        raise StoreSetupError(f"store.url: {parts.scheme or 'no'}:// scheme; known are {SCHEMES}")
     fields |= _options(parts, OPTIONS)
     return RedisAddress(**fields)
 
@@ -72,7 +72,7 @@ def _sentinels(parts: SplitResult) -> SentinelAddress:
     login, hosts = _hosts(parts, port=26379)
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
-        raise StoreFault("store.url: the service is missing: redis+sentinel://host:port,host:port/SERVICE/DB")
+        raise StoreSetupError("store.url: the service is missing: redis+sentinel://host:port,host:port/SERVICE/DB")
     if database:
         login["db"] = _number("the database", database)
     login |= _options(parts, SENTINEL_OPTIONS)
@@ -95,7 +95,7 @@ def _cluster(parts: SplitResult) -> ClusterAddress:
     login, hosts = _hosts(parts, port=6379)
     login |= _options(parts, MANY_OPTIONS)
     if parts.path.strip("/0") or login.get("db"):
-        raise StoreFault("store.url: a cluster has database 0 only")
+        raise StoreSetupError("store.url: a cluster has database 0 only")
     return ClusterAddress(nodes=tuple(RedisAddress(host=host, port=port, **login) for host, port in hosts))
 
 
@@ -117,9 +117,9 @@ def _hosts(parts: SplitResult, *, port: int) -> tuple[dict[str, Any], list[tuple
         try:
             host = urlsplit(f"//{text}")
         except ValueError:
-            raise StoreFault("store.url: not a URL") from None
+            raise StoreSetupError("store.url: not a URL") from None
         if not host.hostname:
-            raise StoreFault(f"store.url: {parts.scheme}:// needs hosts: {parts.scheme}://host:port,host:port")
+            raise StoreSetupError(f"store.url: {parts.scheme}:// needs hosts: {parts.scheme}://host:port,host:port")
         hosts.append((host.hostname, _port(host, port)))
     return {"username": unquote(username), "password": unquote(password)}, hosts
 
@@ -128,7 +128,7 @@ def _options(parts: SplitResult, known: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
-            raise StoreFault(f"store.url: unknown option {name!r}; known are {', '.join(known)}")
+            raise StoreSetupError(f"store.url: unknown option {name!r}; known are {', '.join(known)}")
         options[known[name]] = value
     for name in ("db", "protocol"):
         if name in options:
@@ -138,10 +138,10 @@ def _options(parts: SplitResult, known: dict[str, str]) -> dict[str, Any]:
     for name in ("tls", "sentinel_tls"):
         if name in options:
             if options[name] not in {"true", "false"}:
-                raise StoreFault(f"store.url: {name} is true or false")
+                raise StoreSetupError(f"store.url: {name} is true or false")
             options[name] = options[name] == "true"
     if options.get("protocol", 3) not in {2, 3}:
-        raise StoreFault("store.url: protocol is 2 or 3")
+        raise StoreSetupError("store.url: protocol is 2 or 3")
     return options
 
 
@@ -149,12 +149,12 @@ def _port(parts: SplitResult, default: int = 6379) -> int:
     try:
         return parts.port or default
     except ValueError:  # its text quotes the port, which is a piece of the password when a / in that was not encoded
-        raise StoreFault(
+        raise StoreSetupError(
             "store.url: the port is no number up to 65535; is / or # in a password percent-encoded?"
         ) from None
 
 
 def _number(what: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise StoreFault(f"store.url: {what} is a number")
+        raise StoreSetupError(f"store.url: {what} is a number")
     return int(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.encoders.embeddings import judge
+from gateway.encoders.embeddings import validate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject, assert_sane_usage
@@ -65,7 +65,7 @@ async def embedding_calls_at_once_do_not_mix(subject: Subject) -> None:
 async def _sound(subject: Subject, request: EmbeddingRequest) -> EmbeddingAnswer:
     answer = await subject.embeddings.embed(request, subject.target)
     try:
-        return await judge(answer, request)
+        return await validate(answer, request)
     except Exception as error:
         # The kit judges whatever a third party's code returns.
         raise AssertionError(f"the answer is none: {getattr(error, 'detail', None) or error}") from error

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.billing.usage import possible_image_usage
-from gateway.encoders.images import ImageShaper, judge
+from gateway.encoders.images import ImageStreamEncoder, validate
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
@@ -46,11 +46,11 @@ async def number_of_images_is_honoured(subject: Subject) -> None:
 async def image_stream_is_sound(subject: Subject) -> None:
     """Previews first, then the image; the same as a whole answer where there is no better way."""
     request = image_question(stream=True, partial_images=1)
-    shaper = ImageShaper(request)
+    encoder = ImageStreamEncoder(request)
     for event in await _stream(subject, request):
-        assert not shaper.images, "the stream went on after its only image"
-        _judged(shaper.feed, event)
-    _judged(shaper.close)
+        assert not encoder.images, "the stream went on after its only image"
+        _judged(encoder.feed, event)
+    _judged(encoder.close)
 
 
 async def image_request_is_left_as_it_was(subject: Subject) -> None:
@@ -82,7 +82,7 @@ async def cut_image_stream_never_looks_whole(subject: Subject) -> None:
 
 
 async def _sound(subject: Subject, request: ImageRequest) -> ImageAnswer:
-    return _judged(judge, await subject.images.generate_images(request, subject.target), request)
+    return _judged(validate, await subject.images.generate_images(request, subject.target), request)
 
 
 async def _stream(subject: Subject, request: ImageRequest) -> list[ImageEvent]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.billing.usage import possible_speech_usage
-from gateway.encoders.speech import SpeechShaper
+from gateway.encoders.speech import SpeechStreamEncoder
 from gateway.schemas.speech import SpeechChunk, SpeechRequest, decode_speech_request
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
@@ -90,13 +90,13 @@ async def leaving_a_sound_closes_the_upstream(subject: Subject) -> None:
     await assert_left(subject, stream.aclose)
 
 
-async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) -> SpeechShaper:
-    shaper = SpeechShaper(request.format)
+async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) -> SpeechStreamEncoder:
+    encoder = SpeechStreamEncoder(request.format)
     async for chunk in subject.speech.speak(request, target or subject.target):
-        shaper.feed(chunk)
+        encoder.feed(chunk)
         assert chunk.usage is None or possible_speech_usage(chunk.usage), f"usage is {chunk.usage!r}"
-    assert shaper.size, "there was no sound"
-    return shaper
+    assert encoder.size, "there was no sound"
+    return encoder
 
 
 async def _call(subject: Subject, target: Any) -> object:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.encoders.transcript_formats import sound_transcript, write_transcript
-from gateway.encoders.transcripts import TranscriptShaper
+from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
 from gateway.testing import whole_call_cases
 from gateway.testing.reply import Reply
@@ -71,8 +71,8 @@ async def every_format_is_filled(subject: Subject) -> None:
 
 async def transcript_stream_is_sound(subject: Subject) -> None:
     """Text first, the whole last."""
-    shaper = await _streamed(subject, transcription_question(stream="true"))
-    assert shaper.transcript is not None, "no whole transcript at the end"
+    encoder = await _streamed(subject, transcription_question(stream="true"))
+    assert encoder.transcript is not None, "no whole transcript at the end"
 
 
 async def file_may_be_read_again(subject: Subject) -> None:
@@ -111,12 +111,12 @@ async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = 
         raise AssertionError(f"the transcript is none: {error}") from error
 
 
-async def _streamed(subject: Subject, request: TranscriptionRequest) -> TranscriptShaper:
-    shaper = TranscriptShaper(request)
+async def _streamed(subject: Subject, request: TranscriptionRequest) -> TranscriptStreamEncoder:
+    encoder = TranscriptStreamEncoder(request)
     async for event in subject.transcription.stream_transcript(request, subject.target):
-        shaper.feed(event)
-    shaper.close()
-    return shaper
+        encoder.feed(event)
+    encoder.close()
+    return encoder
 
 
 async def _call(subject: Subject, target: Any) -> object:

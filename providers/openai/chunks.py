@@ -30,7 +30,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.sse import Mould, encode_data
+from gateway.sse import FrameTemplate, encode_data
 
 from .repair import repaired
 
@@ -141,7 +141,7 @@ class ChunkReader:
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
         self._lane = lane
-        self._mould: Mould | None = None  # of the last chunk that could have gone past
+        self._mould: FrameTemplate | None = None  # of the last chunk that could have gone past
         self._like = ChatChunk()  # that chunk
         self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
@@ -195,7 +195,7 @@ class ChunkReader:
             return
         if self._mould is None or self._mould.texts(encode_data(data)) is None:
             self._casts -= 1
-            self._mould = Mould.of(data, text, _read_text)
+            self._mould = FrameTemplate.of(data, text, _read_text)
         self._like = chunk
 
     def read_whole(self, body: bytes) -> ChatChunk:

@@ -91,7 +91,7 @@ async def test_credit_with_an_operation_id_is_booked_once(world):
         await w.accounts.credit("acme", 500)
         await w.accounts.credit("acme", 500)
         assert (await w.accounts.show("acme")).balance == UNIT + 1500
-        lines = [(line.kind, line.rid) async for line in w.ledger.lines("acme")]
+        lines = [(line.kind, line.request_id) async for line in w.ledger.lines("acme")]
         assert lines[1] == ("topup", "invoice-7")
         await w.proved()
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway import errors
 from gateway.accounts.authenticator import Authenticator, Fingerprint, bearer
-from gateway.accounts.pepper import PepperFault, derive, load_pepper, read_pepper
+from gateway.accounts.pepper import PepperError, derive, load_pepper, read_pepper
 from gateway.ledger.api_key import ApiKey
 
 PEPPER = b"0123456789abcdef0123456789abcdef"
@@ -156,12 +156,12 @@ async def test_two_processes_that_start_at_once_get_one_pepper(tmp_path):
 def test_pepper_that_others_can_read_is_refused(tmp_path):
     load_pepper(tmp_path)
     (tmp_path / "pepper").chmod(0o640)
-    with pytest.raises(PepperFault, match="chmod 600"):
+    with pytest.raises(PepperError, match="chmod 600"):
         load_pepper(tmp_path)
 
 
 def test_short_pepper_is_refused():
-    with pytest.raises(PepperFault, match="PEPPER"):
+    with pytest.raises(PepperError, match="PEPPER"):
         read_pepper("  short \n", source="env:PEPPER")
 
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from gateway.http_client.forwarded_headers import carry, trace_headers, travelling
+from gateway.http_client.forwarded_headers import bind, forwarded_headers, trace_headers
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
@@ -92,7 +92,7 @@ async def test_what_one_request_carries_is_gone_with_the_next_on_its_connection(
 @pytest.mark.parametrize("state", ["a=1\r\nX-Evil: 1", "a=1\nX-Evil: 1", "a=1\x00", "a=ü", "x" * 513])
 def test_a_trace_state_of_another_form_goes_nowhere(state: str) -> None:
     def carried() -> dict[str, str]:
-        carry(travelling({"Traceparent": TRACE, "Tracestate": state}))
+        bind(forwarded_headers({"Traceparent": TRACE, "Tracestate": state}))
         return dict(trace_headers())
 
     assert contextvars.Context().run(carried) == {"traceparent": TRACE}

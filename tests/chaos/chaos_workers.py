@@ -50,11 +50,16 @@ class Watch:
         """Until cancelled."""
         async with self._gateway.session() as session:
             while True:
-                held = [rid.decode() for rid in await session.store.client.hkeys("{a:test}:rv")]
+                held = [request_id.decode() for request_id in await session.store.client.hkeys("{a:test}:rv")]
                 now = time.monotonic()
                 named = {call.request_id: call for call in self._traffic.calls if call.request_id}
-                alive = [named[rid].ended or now if rid in named else self._nameless.get(rid, now) for rid in held]
-                self._nameless = {rid: since for rid, since in zip(held, alive, strict=True) if rid not in named}
+                alive = [
+                    named[request_id].ended or now if request_id in named else self._nameless.get(request_id, now)
+                    for request_id in held
+                ]
+                self._nameless = {
+                    request_id: since for request_id, since in zip(held, alive, strict=True) if request_id not in named
+                }
                 self.longest = max(self.longest, *(now - since for since in alive), 0.0)
                 await asyncio.sleep(0.1)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Ask, Journal, Ledger, Outcome
 from gateway.ledger.recovery import Recovery
-from gateway.runtime.worker_recovery import Salvage
+from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from tests.polling import until
 from tests.world import World
@@ -77,7 +77,7 @@ class Drill:
 
         store.on_reconnect = reconnected
         heir_store = await Store.open(self.url)
-        heir = Salvage(heir_store, self.folder)
+        heir = WorkerRecovery(heir_store, self.folder)
         heir_store.on_reconnect = heir.reconnected
         beside = [asyncio.create_task(heir.run())]
         try:
@@ -114,7 +114,7 @@ class Drill:
             for worker in self._workers:
                 worker.journal.close()
 
-    async def _restart(self, store: Store, heir: Salvage) -> None:
+    async def _restart(self, store: Store, heir: WorkerRecovery) -> None:
         """A new worker takes over, the old one ends within the same moment that a failover may forget."""
         while not self._stop:
             await asyncio.sleep(RESTART_EVERY)
@@ -124,7 +124,7 @@ class Drill:
             heir.look()
             self.restarts += 1
 
-    def _all_sent(self, heir: Salvage) -> bool:
+    def _all_sent(self, heir: WorkerRecovery) -> bool:
         """Nobody is left without an heir, and nothing waits in a journal."""
         journals = [worker.journal for worker in self._workers] + [heir._journal]
         return not heir._journal.orphans() and not any(journal.unconfirmed for journal in journals)

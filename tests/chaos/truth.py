@@ -25,9 +25,9 @@ async def charged(gateway: Served) -> dict[str, int]:
     async with gateway.session() as session:
         async for line in session.ledger.lines("test"):
             if line.kind in SPENT:
-                amounts[line.rid] -= line.amount
+                amounts[line.request_id] -= line.amount
     assert all(amount % PER_TOKEN == 0 for amount in amounts.values())
-    return {rid: amount // PER_TOKEN for rid, amount in amounts.items()}
+    return {request_id: amount // PER_TOKEN for request_id, amount in amounts.items()}
 
 
 def written(upstream: FakeUpstream) -> dict[str, int]:
@@ -51,10 +51,10 @@ async def off(gateway: Served, upstream: FakeUpstream, calls: list[Call]) -> dic
     """By call, how many chunks it was charged more or less than the upstream wrote; calls refused must cost nothing."""
     ledger, truth = await charged(gateway), written(upstream)
     named = {call.request_id: call for call in calls if call.request_id}
-    strangers = {rid: amount for rid, amount in ledger.items() if rid not in named}
+    strangers = {request_id: amount for request_id, amount in ledger.items() if request_id not in named}
     nameless = sum(truth[call.name] for call in calls if not call.request_id)
     assert sum(strangers.values()) <= nameless + len(strangers), f"charged to nobody's call: {list(strangers)[:5]}"
-    return {call.name: ledger.get(rid, 0) - truth[call.name] for rid, call in named.items()}
+    return {call.name: ledger.get(request_id, 0) - truth[call.name] for request_id, call in named.items()}
 
 
 async def nothing_held(gateway: Served, *, within: float) -> float:

@@ -54,10 +54,10 @@ def follow(terminal: Terminal, change: str) -> str:
     return terminal.ok(*words)
 
 
-def hold_one(socket: Path, kid: str, *, tokens: int = 1) -> None:
+def hold_one(socket: Path, key_id: str, *, tokens: int = 1) -> None:
     async def admit(store: Store) -> None:
         ledger = Ledger(store, {"default": GroupLimits()})
-        await ledger.admit(Ask("req_1", ApiKey("acme", kid), "fake-chat", frozenset({"default"}), 10**9, tokens))
+        await ledger.admit(Ask("req_1", ApiKey("acme", key_id), "fake-chat", frozenset({"default"}), 10**9, tokens))
 
     on_store(socket, admit)
 
@@ -79,24 +79,24 @@ def test_table_has_a_line_per_rule_and_the_verdict_on_stderr(acme: Terminal) -> 
 
 
 def test_disabled_account_is_enabled_by_the_command_it_gives(acme: Terminal) -> None:
-    kid = make_key(acme)
+    key_id = make_key(acme)
     acme.ok("accounts", "disable", "acme")
-    told = refused(acme, kid, "fake-chat")
+    told = refused(acme, key_id, "fake-chat")
     assert told["refused_by"] == "account"
     (change,) = [rule["change"] for rule in told["rules"] if rule["verdict"] == "refuse"]
     follow(acme, change)
-    acme.ok("explain", kid, "fake-chat")
+    acme.ok("explain", key_id, "fake-chat")
 
 
 def test_model_of_another_group_is_allowed_by_the_command_it_gives(acme: Terminal) -> None:
-    kid = make_key(acme)
-    told = refused(acme, kid, "other")
+    key_id = make_key(acme)
+    told = refused(acme, key_id, "other")
     assert told["refused_by"] == "permission"
     assert told["rules"][3]["state"] == "group default may not use it"
     follow(acme, told["rules"][3]["change"])
-    assert acme.json("explain", kid, "other")["rules"][3]["state"] == "the account's own rule allows it"
+    assert acme.json("explain", key_id, "other")["rules"][3]["state"] == "the account's own rule allows it"
     acme.ok("accounts", "deny", "acme", "other")
-    assert refused(acme, kid, "other")["rules"][3]["state"] == "the account's own rule denies it"
+    assert refused(acme, key_id, "other")["rules"][3]["state"] == "the account's own rule denies it"
 
 
 def test_key_that_leaves_the_model_out_says_so(acme: Terminal) -> None:
@@ -108,12 +108,12 @@ def test_key_that_leaves_the_model_out_says_so(acme: Terminal) -> None:
 def test_missing_money_is_credited_by_the_command_it_gives_to_the_last_nano(acme: Terminal) -> None:
     terminal = acme
     terminal.ok("accounts", "create", "poor", "--balance", "0.000000001")
-    kid = terminal.json("keys", "create", "poor")["id"]
-    told = refused(terminal, kid, "fake-chat", "--tokens", "7", "--max-tokens", "3")
+    key_id = terminal.json("keys", "create", "poor")["id"]
+    told = refused(terminal, key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
     assert told["refused_by"] == "balance"
     follow(terminal, told["rules"][9]["change"])
     assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
-    terminal.ok("explain", kid, "fake-chat", "--tokens", "7", "--max-tokens", "3")
+    terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
 
 def test_budget_that_is_too_small_asks_for_a_key_with_more(acme: Terminal) -> None:
@@ -124,10 +124,10 @@ def test_budget_that_is_too_small_asks_for_a_key_with_more(acme: Terminal) -> No
 
 
 def test_limits_tell_what_is_used_and_how_long_to_wait(acme: Terminal, valkey: Path) -> None:
-    kid = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
-    assert acme.json("explain", kid, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
-    hold_one(valkey, kid, tokens=2500)
-    told = refused(acme, kid, "fake-chat", "--max-tokens", "9")
+    key_id = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
+    hold_one(valkey, key_id, tokens=2500)
+    told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
     _, _, _, _, _, concurrency, requests, tokens, _, _ = told["rules"]
     assert told["refused_by"] == "concurrency"
     assert concurrency["state"] == "key 1 of 1"
@@ -146,9 +146,9 @@ def test_request_larger_than_the_token_limit_is_told_that_no_wait_helps(acme: Te
 
 
 def test_revoked_key_needs_a_new_one(acme: Terminal) -> None:
-    kid = make_key(acme)
-    acme.ok("keys", "revoke", kid)
-    told = refused(acme, kid, "fake-chat")
+    key_id = make_key(acme)
+    acme.ok("keys", "revoke", key_id)
+    told = refused(acme, key_id, "fake-chat")
     assert told["refused_by"] == "key"
     assert told["rules"][0] == {
         "rule": "key",
@@ -160,9 +160,9 @@ def test_revoked_key_needs_a_new_one(acme: Terminal) -> None:
 
 
 def test_expired_key_is_told_apart_from_a_revoked_one(acme: Terminal, valkey: Path) -> None:
-    kid = make_key(acme, "--expires", "30d")
-    on_store(valkey, lambda store: store.client.hset(f"{{a:acme}}:k:{kid}", "exp", 1_600_000_000))
-    told = refused(acme, kid, "fake-chat")
+    key_id = make_key(acme, "--expires", "30d")
+    on_store(valkey, lambda store: store.client.hset(f"{{a:acme}}:k:{key_id}", "exp", 1_600_000_000))
+    told = refused(acme, key_id, "fake-chat")
     assert told["refused_by"] == "expiry"
     assert told["rules"][0]["verdict"] == "pass"
     assert told["rules"][1]["state"] == "expired 2020-09-13T12:26:40Z"
@@ -178,9 +178,9 @@ def test_call_under_the_policy_clamp_is_lowered_to_what_the_balance_pays_for(acm
         acme.config.read_text().replace('aliases = ["short"]', 'aliases = ["short"]\nhold = "clamp"')
     )
     acme.ok("accounts", "create", "poor", "--balance", "0.0001")
-    kid = acme.json("keys", "create", "poor")["id"]
-    told = acme.json("explain", kid, "fake-chat", "--tokens", "8", "--max-tokens", "1000")
+    key_id = acme.json("keys", "create", "poor")["id"]
+    told = acme.json("explain", key_id, "fake-chat", "--tokens", "8", "--max-tokens", "1000")
     assert told["admitted"] is True
     assert told["output"] == 63  # (0.0001 - 10 x 0.5e-6) / 1.5e-6
     acme.ok("accounts", "credit", "poor", "--allow-negative", "-0.0000999")
-    assert refused(acme, kid, "fake-chat", "--tokens", "8", "--max-tokens", "1000")["refused_by"] == "balance"
+    assert refused(acme, key_id, "fake-chat", "--tokens", "8", "--max-tokens", "1000")["refused_by"] == "balance"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gateway.metrics import Metrics
 from gateway.routing.circuit_breaker import Circuit, Place
-from gateway.routing.circuit_registry import Health
-from gateway.routing.circuit_sync import HealthSharing, read_news
+from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.circuit_sync import CircuitSync, read_news
 from gateway.store import Store
 from tests.cli.conftest import Terminal
 from tests.polling import until
@@ -20,8 +20,8 @@ def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
 
     async def worker() -> None:
         store = await Store.open(socket)
-        health = Health(Metrics())
-        sharing = HealthSharing(health, store)
+        health = CircuitRegistry(Metrics())
+        sharing = CircuitSync(health, store)
         for place, cause in opened:
             circuit: Circuit = health.circuit(place.provider, max(place.credential, 0), place.model or "x")
             while circuit.place != place:

@@ -82,9 +82,9 @@ def test_list_is_of_one_account_or_of_all(acme: Terminal) -> None:
 
 
 def test_revoked_key_says_so(acme: Terminal) -> None:
-    kid = acme.json("keys", "create", "acme")["id"]
-    assert acme.json("keys", "revoke", kid)["state"] == "revoked"
-    assert acme.json("keys", "revoke", kid)["state"] == "revoked"
+    key_id = acme.json("keys", "create", "acme")["id"]
+    assert acme.json("keys", "revoke", key_id)["state"] == "revoked"
+    assert acme.json("keys", "revoke", key_id)["state"] == "revoked"
     assert [key["state"] for key in acme.json("keys", "list", "acme")] == ["revoked"]
 
 

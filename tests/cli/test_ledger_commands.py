@@ -33,8 +33,8 @@ LINE_FIELDS = {
 def acme(terminal: Terminal, valkey: Path) -> Terminal:
     """A terminal with one account that has paid for one call."""
     terminal.ok("accounts", "create", "acme", "--balance", "10")
-    kid = terminal.json("keys", "create", "acme")["id"]
-    on_store(valkey, lambda store: _pay(store, ApiKey("acme", kid)))
+    key_id = terminal.json("keys", "create", "acme")["id"]
+    on_store(valkey, lambda store: _pay(store, ApiKey("acme", key_id)))
     return terminal
 
 

@@ -9,19 +9,19 @@ from click.testing import CliRunner
 
 from gateway.accounts.accounts import Refused
 from gateway.cli.root import Root, explained
-from gateway.config.secret import SecretFault
-from gateway.config.toml_reader import Fault, SettingsFault
+from gateway.config.secret import SecretError
+from gateway.config.toml_reader import Fault, SettingsError
 from gateway.errors import StoreUnavailable
-from gateway.store import StoreFault
+from gateway.store import StoreSetupError
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
         (Refused("no account 'a'"), "no account 'a'"),
-        (StoreFault("no server found"), "no server found"),
-        (SecretFault("environment variable A is not set"), "environment variable A is not set"),
-        (SettingsFault([Fault("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
+        (StoreSetupError("no server found"), "no server found"),
+        (SecretError("environment variable A is not set"), "environment variable A is not set"),
+        (SettingsError([Fault("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
         (StoreUnavailable(detail="connect"), "The service is temporarily unavailable (connect)"),
         (redis.exceptions.ResponseError("boo"), "the store failed: ResponseError: boo"),
         (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
@@ -46,7 +46,7 @@ def test_bug_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_several_faults_are_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty() -> None:
-        raise SettingsFault([Fault("f", "a", "x"), Fault("f", "b", "y")])
+        raise SettingsError([Fault("f", "a", "x"), Fault("f", "b", "y")])
 
     root = Root("gateway", commands={"faulty": "Find faults."}, help="")
     monkeypatch.setattr(root, "get_command", lambda ctx, name: click.Command(name, callback=faulty))

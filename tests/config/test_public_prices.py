@@ -14,7 +14,7 @@ from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.catalog import Catalog
 from gateway.config.public_prices import public_price, table_names
-from gateway.config.settings import Settings, SettingsFault, parse
+from gateway.config.settings import Settings, SettingsError, parse
 
 FOLDER = Path(__file__).parents[2] / "gateway" / "config" / "prices"
 NEWEST = table_names()[-1]
@@ -27,7 +27,7 @@ def settings_of(price: Any, **model: Any) -> Settings:
 
 
 def faults_of(price: Any, **model: Any) -> list[str]:
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingsError) as caught:
         settings_of(price, **model)
     return [str(fault) for fault in caught.value.faults]
 
@@ -149,5 +149,5 @@ def test_prices_in_two_currencies_are_a_fault() -> None:
         "a": {"provider": "p", "price": "openai/gpt-5"},
         "b": {"provider": "p", "price": {**OLD, "currency": "EUR"}},
     }
-    with pytest.raises(SettingsFault, match=r"models\.b\.price\.currency: EUR, but a is priced in USD"):
+    with pytest.raises(SettingsError, match=r"models\.b\.price\.currency: EUR, but a is priced in USD"):
         parse({"providers": {"p": {"plugin": "openai"}}, "models": models})

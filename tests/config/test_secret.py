@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.config.secret import MAX_SECRET_BYTES, Secret, SecretFault, secret_hook
+from gateway.config.secret import MAX_SECRET_BYTES, Secret, SecretError, secret_hook
 
 CANARY = "sk-canary-7f3a"
 
@@ -42,7 +42,7 @@ def test_rotated_file_is_seen_by_the_next_reveal(tmp_path: Path) -> None:
 
 
 def test_literal_is_refused_without_repeating_it() -> None:
-    with pytest.raises(SecretFault) as caught:
+    with pytest.raises(SecretError) as caught:
         Secret.parse(CANARY)
     assert CANARY not in str(caught.value)
     assert "env:NAME or file:PATH" in str(caught.value)
@@ -58,24 +58,24 @@ def test_literal_is_taken_where_literals_are_allowed() -> None:
     "text", ["env:", "env:1X", "env:A-B", "env:A B", "file:", "file:a\0b", "", "http://x", None, 7]
 )
 def test_malformed_references_are_refused(text: object) -> None:
-    with pytest.raises(SecretFault):
+    with pytest.raises(SecretError):
         Secret.parse(text)
 
 
 def test_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("A_KEY", raising=False)
-    with pytest.raises(SecretFault, match="environment variable A_KEY is not set"):
+    with pytest.raises(SecretError, match="environment variable A_KEY is not set"):
         Secret.parse("env:A_KEY").reveal()
 
 
 def test_empty_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_KEY", " ")
-    with pytest.raises(SecretFault, match="environment variable A_KEY is empty"):
+    with pytest.raises(SecretError, match="environment variable A_KEY is empty"):
         Secret.parse("env:A_KEY").reveal()
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SecretFault, match=r"absent cannot be read: No such file"):
+    with pytest.raises(SecretError, match=r"absent cannot be read: No such file"):
         Secret.parse(f"file:{tmp_path / 'absent'}").reveal()
 
 
@@ -83,7 +83,7 @@ def test_file_that_cannot_be_a_secret_is_an_error_that_shows_nothing_of_it(tmp_p
     (tmp_path / "long").write_text(CANARY * MAX_SECRET_BYTES)
     (tmp_path / "binary").write_bytes(CANARY.encode() + b"\xff")
     for name, reason in (("long", "longer than"), ("binary", "not UTF-8")):
-        with pytest.raises(SecretFault, match=reason) as caught:
+        with pytest.raises(SecretError, match=reason) as caught:
             Secret.parse(f"file:{tmp_path / name}").reveal()
         assert CANARY not in str(caught.value)
         assert caught.value.__cause__ is None

@@ -12,7 +12,7 @@ import pytest
 from gateway.config.secret import Secret
 from gateway.config.settings import (
     Settings,
-    SettingsFault,
+    SettingsError,
     demo_settings,
     find_config,
     load,
@@ -50,7 +50,7 @@ def settings_of(text: str, *, demo: bool = False) -> Settings:
 
 
 def faults_of(text: str) -> list[str]:
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingsError) as caught:
         settings_of(text)
     return [str(fault) for fault in caught.value.faults]
 
@@ -190,7 +190,7 @@ def test_unreadable_file_is_one_fault_that_names_it(tmp_path: Path, content: byt
     path = tmp_path / "gateway.toml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(SettingsFault, match=reason) as caught:
+    with pytest.raises(SettingsError, match=reason) as caught:
         load(path)
     assert [fault.file for fault in caught.value.faults] == [str(path)]
 
@@ -344,7 +344,7 @@ def test_faults_in_provider_options_are_named_like_any_other() -> None:
     settings = settings_of(
         "[providers.p]\nplugin = 'openai'\nbase_ulr = 'x'\napi_key = 'canary'\nheaders = { a = 1 }\n"
     )
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingsError) as caught:
         settings.provider_options("p", Options)
     assert [str(fault) for fault in caught.value.faults] == [
         'gateway.toml: providers.p.base_ulr: unknown key; nearest: "base_url"',
@@ -359,5 +359,5 @@ def test_literal_secret_is_taken_in_demo_mode_only() -> None:
     options = settings_of(text, demo=True).provider_options("p", Options)
     assert options.api_key is not None
     assert options.api_key.reveal() == "canary"
-    with pytest.raises(SettingsFault):
+    with pytest.raises(SettingsError):
         settings_of(text).provider_options("p", Options)

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct, structs
 
 from gateway.config import settings as tree
-from gateway.config.settings import SettingsFault, parse
+from gateway.config.settings import SettingsError, parse
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def test_faults_shown_on_the_page_are_what_check_prints() -> None:
         '[server]\nprot = 1\n[providers.openai]\nplugin = "openai"\n'
         '[models."gpt-5-mini"]\nprovider = "opanai"\nfree = true\n'
     )
-    with pytest.raises(SettingsFault) as caught:
+    with pytest.raises(SettingsError) as caught:
         parse(tomllib.loads(text), file="gateway.toml")
     for fault in caught.value.faults:
         assert f"gateway: {fault}\n" in DOC

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.encoders.chat import ChatShaper, Shape, complete, delivered_units
+from gateway.encoders.chat import ChatStreamEncoder, Shape, complete, delivered_units
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
     ChatChunk,
@@ -32,8 +32,8 @@ SHAPE = Shape("chatcmpl-x", 7, "public")
 
 def play(chunks: list[ChatChunk], shape: Shape = SHAPE) -> list[dict[str, Any]]:
     """The JSON frames of a whole stream."""
-    shaper = ChatShaper(shape)
-    text = b"".join(shaper.feed(chunk) for chunk in chunks) + shaper.close()
+    encoder = ChatStreamEncoder(shape)
+    text = b"".join(encoder.feed(chunk) for chunk in chunks) + encoder.close()
     assert text.endswith(b"data: [DONE]\n\n")
     frames = text.decode().split("\n\n")[:-2]
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
@@ -66,17 +66,17 @@ def test_what_follows_a_finish_is_dropped() -> None:
 
 
 def test_a_skipped_choice_is_opened_but_never_made_up() -> None:
-    shaper = ChatShaper(SHAPE)
-    shaper.feed(ChatChunk.text("b", index=1))
-    shaper.feed(ChatChunk.finish("stop", index=1))
+    encoder = ChatStreamEncoder(SHAPE)
+    encoder.feed(ChatChunk.text("b", index=1))
+    encoder.feed(ChatChunk.finish("stop", index=1))
     with pytest.raises(UpstreamTruncated):
-        shaper.close()
+        encoder.close()
 
 
 def test_an_absurd_index_is_an_invalid_response() -> None:
     for index in (-1, 128, 10**9):
         with pytest.raises(UpstreamInvalidResponse):
-            ChatShaper(SHAPE).feed(ChatChunk.text("x", index=index))
+            ChatStreamEncoder(SHAPE).feed(ChatChunk.text("x", index=index))
 
 
 def test_an_unknown_finish_is_stop_after_text_and_an_error_after_nothing() -> None:
@@ -136,14 +136,14 @@ def test_legacy_requests_get_function_call() -> None:
 
 
 def test_legacy_function_call_is_the_first_of_several_and_counts_as_delivered() -> None:
-    shaper = ChatShaper(msgspec.structs.replace(SHAPE, legacy_functions=True))
-    frames = shaper.feed(ChatChunk.tool_call(0, id="a", name="f", arguments='{"x":'))
-    frames += shaper.feed(ChatChunk.tool_call(1, id="b", name="g", arguments="{}"))
-    frames += shaper.feed(ChatChunk.tool_call(0, arguments="12345}"))
+    encoder = ChatStreamEncoder(msgspec.structs.replace(SHAPE, legacy_functions=True))
+    frames = encoder.feed(ChatChunk.tool_call(0, id="a", name="f", arguments='{"x":'))
+    frames += encoder.feed(ChatChunk.tool_call(1, id="b", name="g", arguments="{}"))
+    frames += encoder.feed(ChatChunk.tool_call(0, arguments="12345}"))
     assert b'"g"' not in frames
     assert b"tool_calls" not in frames
-    assert shaper.delivered_units == len('{"x":12345}')
-    assert shaper.content_started
+    assert encoder.delivered_units == len('{"x":12345}')
+    assert encoder.content_started
 
 
 def test_usage_comes_last_and_zeroed_when_nobody_counted() -> None:
@@ -167,15 +167,15 @@ def test_padding_follows_the_switch() -> None:
 
 
 def test_delivered_units_count_text_reasoning_and_arguments() -> None:
-    shaper = ChatShaper(SHAPE)
+    encoder = ChatStreamEncoder(SHAPE)
     for chunk in (
         ChatChunk.text("abcd"),
         ChatChunk.reasoning("ef"),
         ChatChunk.tool_call(0, id="c", name="f", arguments="{}"),
     ):
-        shaper.feed(chunk)
-    assert shaper.delivered_units == 8
-    assert shaper.content_started
+        encoder.feed(chunk)
+    assert encoder.delivered_units == 8
+    assert encoder.content_started
 
 
 @given(
@@ -252,7 +252,7 @@ def test_units_of_a_whole_answer_match_those_of_the_stream() -> None:
     assert delivered_units(ChatCompletion(choices=[Choice(message=message)])) == 6
 
 
-class WithoutShortcut(ChatShaper):
+class WithoutShortcut(ChatStreamEncoder):
     """Takes the general way with every chunk."""
 
     def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
@@ -261,29 +261,29 @@ class WithoutShortcut(ChatShaper):
 
 def test_fragments_of_text_leave_as_any_chunk_would() -> None:
     said = ("plain", "Überraschung 🎉", 'quotes " and \\ and \n and \0', "\0text\0", "{}", "汉字")
-    quick = ChatShaper(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    quick = ChatStreamEncoder(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
     slow = WithoutShortcut(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
     for fingerprint, tier in ((None, UNSET), ("fp_1", "default"), ("fp_1", "flex"), (None, UNSET)):
         for index in (0, 2, 1):
             for text in said:
                 frames = []
-                for shaper in (quick, slow):
+                for encoder in (quick, slow):
                     chunk = ChatChunk.text(text, index=index)
                     chunk.system_fingerprint, chunk.service_tier = fingerprint, tier
-                    frames.append(shaper.feed(chunk))
+                    frames.append(encoder.feed(chunk))
                 assert frames[0] == frames[1]
     assert quick.delivered_units == slow.delivered_units
     assert quick.used_tier == slow.used_tier
 
 
 def test_what_is_more_than_a_fragment_of_text_is_not_taken_for_one() -> None:
-    shaper = ChatShaper(Shape("chatcmpl-x", 1, "m"))
-    shaper.feed(ChatChunk.text("first"))
+    encoder = ChatStreamEncoder(Shape("chatcmpl-x", 1, "m"))
+    encoder.feed(ChatChunk.text("first"))
     odd = ChatChunk.text("second")
     odd.choices[0].delta.refusal = "no"
     odd.choices[0].logprobs = {"content": []}
-    frame = shaper.feed(odd)
+    frame = encoder.feed(odd)
     assert b'"refusal":"no"' in frame
     assert b'"logprobs":{"content":[]}' in frame
-    shaper.feed(ChatChunk.finish("stop"))
-    assert shaper.feed(ChatChunk.text("too late")) == b""
+    encoder.feed(ChatChunk.finish("stop"))
+    assert encoder.feed(ChatChunk.text("too late")) == b""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.encoders.embeddings import judge, write_list
+from gateway.encoders.embeddings import validate, write_list
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.embeddings import EmbeddingAnswer, decode_embedding_request
 
@@ -41,20 +41,20 @@ def request(given: Any = "a", **fields: Any) -> Any:
 )
 async def test_vector_that_is_none_is_refused(vector: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
-        await judge(EmbeddingAnswer([vector]), request())
+        await validate(EmbeddingAnswer([vector]), request())
 
 
 @pytest.mark.parametrize("answer", [None, [[0.5]], EmbeddingAnswer(None), EmbeddingAnswer("a"), EmbeddingAnswer([])])  # type: ignore[arg-type]
 async def test_answer_that_is_none_is_refused(answer: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
-        await judge(answer, request())
+        await validate(answer, request())
 
 
 async def test_vectors_have_the_length_asked_for_and_all_the_same() -> None:
-    await judge(EmbeddingAnswer([[1, 2.5], struct.pack("<2f", 1, 2)]), request(["a", "b"]))
+    await validate(EmbeddingAnswer([[1, 2.5], struct.pack("<2f", 1, 2)]), request(["a", "b"]))
     for vectors, fields in (([[1.0], [1.0, 2.0]], {}), ([[1.0], [1.0]], {"dimensions": 2})):
         with pytest.raises(UpstreamInvalidResponse):
-            await judge(EmbeddingAnswer(vectors), request(["a", "b"], **fields))  # type: ignore[arg-type]
+            await validate(EmbeddingAnswer(vectors), request(["a", "b"], **fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("vector", [[0.5, -0.25], struct.pack("<2f", 0.5, -0.25)])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.billing.usage import ImageCount
-from gateway.encoders.images import MAX_PREVIEWS, ImageShaper, is_base64, judge, made
+from gateway.encoders.images import MAX_PREVIEWS, ImageStreamEncoder, count_images, is_base64, validate
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.images import (
     GeneratedImage,
@@ -26,12 +26,12 @@ def request(**fields: Any) -> ImageRequest:
 
 
 def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
-    shaper = ImageShaper(request(n=2))
-    shaper.feed(ImageEvent(PIXEL))
+    encoder = ImageStreamEncoder(request(n=2))
+    encoder.feed(ImageEvent(PIXEL))
     with pytest.raises(UpstreamTruncated):
-        shaper.close()
-    shaper.feed(ImageEvent(PIXEL))
-    assert shaper.close() == b""
+        encoder.close()
+    encoder.feed(ImageEvent(PIXEL))
+    assert encoder.close() == b""
 
 
 @pytest.mark.parametrize(
@@ -39,28 +39,28 @@ def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
 )  # type: ignore[arg-type]
 def test_event_that_is_none_is_refused(item: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
-        ImageShaper(request()).feed(item)
+        ImageStreamEncoder(request()).feed(item)
 
 
 def test_previews_without_end_are_refused() -> None:
-    shaper = ImageShaper(request())
+    encoder = ImageStreamEncoder(request())
     for _ in range(MAX_PREVIEWS):
-        assert shaper.feed(ImageEvent(PIXEL, 0))
+        assert encoder.feed(ImageEvent(PIXEL, 0))
     with pytest.raises(UpstreamInvalidResponse):
-        shaper.feed(ImageEvent(PIXEL, 0))
+        encoder.feed(ImageEvent(PIXEL, 0))
 
 
 def test_finished_images_are_not_kept_in_memory() -> None:
-    shaper = ImageShaper(request())
-    shaper.feed(ImageEvent("A" * (1 << 20)))
-    assert len(shaper.images[0].b64_json) < 8192
+    encoder = ImageStreamEncoder(request())
+    encoder.feed(ImageEvent("A" * (1 << 20)))
+    assert len(encoder.images[0].b64_json) < 8192
 
 
 @pytest.mark.parametrize("odd", [ImageUsage(-1, 5, 4), ImageUsage(10**18, 5), ImageUsage("1", 2), "usage", {}])  # type: ignore[arg-type]
 def test_usage_that_cannot_be_is_none(odd: Any) -> None:
-    shaper = ImageShaper(request())
-    shaper.feed(ImageEvent(PIXEL, usage=odd))
-    assert shaper.usage is None
+    encoder = ImageStreamEncoder(request())
+    encoder.feed(ImageEvent(PIXEL, usage=odd))
+    assert encoder.usage is None
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_usage_that_cannot_be_is_none(odd: Any) -> None:
 )
 def test_answer_that_is_none_is_refused(answer: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
-        judge(answer, request())
+        validate(answer, request())
 
 
 def test_address_is_one_of_the_web() -> None:
     asked = request(response_format="url")
-    judge(ImageAnswer([GeneratedImage(url="https://images.invalid/1.png")]), asked)
+    validate(ImageAnswer([GeneratedImage(url="https://images.invalid/1.png")]), asked)
     with pytest.raises(UpstreamInvalidResponse):
-        judge(ImageAnswer([GeneratedImage(url="file:///etc/passwd")]), asked)
+        validate(ImageAnswer([GeneratedImage(url="file:///etc/passwd")]), asked)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_base64_is_told_by_its_ends(text: str, good: bool) -> None:
     ],
 )
 def test_charged_is_what_was_asked_for_else_what_was_made(fields: Any, said: Any, charged: Any) -> None:
-    assert made([GeneratedImage(PIXEL)], request(**fields), *said) == ImageCount(1, *charged)
+    assert count_images([GeneratedImage(PIXEL)], request(**fields), *said) == ImageCount(1, *charged)

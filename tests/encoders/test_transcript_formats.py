@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.encoders.transcript_formats import sound_transcript, subtitles, write_transcript
-from gateway.encoders.transcripts import TranscriptShaper
+from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Segment, Transcript, TranscriptEvent, TranscriptUsage, Word
 from gateway.testing.transcription_cases import RecordedSilence, transcription_question
@@ -139,19 +139,20 @@ def test_what_is_no_transcript_is_refused(wrong: Any) -> None:
 
 
 def test_stream_without_its_end_is_truncated() -> None:
-    shaper = TranscriptShaper(transcription_question(stream="true"))
+    encoder = TranscriptStreamEncoder(transcription_question(stream="true"))
     assert (
-        shaper.feed(TranscriptEvent(delta="I heard")) == b'data: {"type":"transcript.text.delta","delta":"I heard"}\n\n'
+        encoder.feed(TranscriptEvent(delta="I heard"))
+        == b'data: {"type":"transcript.text.delta","delta":"I heard"}\n\n'
     )
-    assert shaper.content_started
+    assert encoder.content_started
     with pytest.raises(UpstreamTruncated):
-        shaper.close()
+        encoder.close()
 
 
 def test_stream_of_anything_else_is_refused() -> None:
-    shaper = TranscriptShaper(transcription_question(stream="true"))
+    encoder = TranscriptStreamEncoder(transcription_question(stream="true"))
     with pytest.raises(TypeError):
-        shaper.feed({"delta": "x"})  # type: ignore[arg-type]
+        encoder.feed({"delta": "x"})  # type: ignore[arg-type]
 
 
 def test_recorded_silence_is_half_a_second() -> None:

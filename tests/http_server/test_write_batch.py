@@ -17,7 +17,7 @@ from tornado.httputil import (
 from tornado.iostream import StreamClosedError
 
 from gateway.http_server.server import HTTPServer
-from gateway.http_server.write_batch import AT_ONCE, MOST, Outbox
+from gateway.http_server.write_batch import AT_ONCE, MOST, WriteBatch
 
 pytestmark = [pytest.mark.gen_test, pytest.mark.usefixtures("io_loop")]
 
@@ -51,37 +51,37 @@ class Recorder(asyncio.Transport):
 async def test_pieces_go_out_in_order_once_the_turn_is_over() -> None:
     log: list[str] = []
     loop = asyncio.get_running_loop()
-    outbox = Outbox(loop.call_soon)
+    write_batch = WriteBatch(loop.call_soon)
     one, two = Recorder("1", log), Recorder("2", log)
     for transport, data in [(one, b"a"), (two, b"b"), (one, b"c")]:
-        outbox.put(transport, data, nothing)
+        write_batch.put(transport, data, nothing)
     loop.call_soon(log.append, "whoever was woken in this turn")
     assert log == []
     await asyncio.sleep(0)
     assert log == ["1a", "2b", "1c", "whoever was woken in this turn"]
-    outbox.put(two, b"d", nothing)
+    write_batch.put(two, b"d", nothing)
     await asyncio.sleep(0)
     assert log[-1] == "2d"
 
 
 async def test_piece_is_noted_right_before_it_goes_out_and_also_if_its_connection_is_gone() -> None:
     log: list[str] = []
-    outbox = Outbox(asyncio.get_running_loop().call_soon)
+    write_batch = WriteBatch(asyncio.get_running_loop().call_soon)
     one, two = Recorder("1", log), Recorder("2", log)
-    outbox.put(one, b"a", lambda: log.append("note a"))
-    outbox.put(two, b"b", lambda: log.append("note b"))
-    outbox.put(two, b"c", lambda: log.append("note c"))
+    write_batch.put(one, b"a", lambda: log.append("note a"))
+    write_batch.put(two, b"b", lambda: log.append("note b"))
+    write_batch.put(two, b"c", lambda: log.append("note c"))
     one.gone = True
-    outbox.empty()
+    write_batch.empty()
     assert log == ["note a", "note b", "2b", "note c", "2c"]  # whoever counts in any case is told in any case
 
 
 async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
     log: list[str] = []
-    outbox = Outbox(asyncio.get_running_loop().call_soon)
+    write_batch = WriteBatch(asyncio.get_running_loop().call_soon)
     transport = Recorder("", log)
     for number in range(10 * MOST + 1):
-        outbox.put(transport, str(number).encode(), nothing)
+        write_batch.put(transport, str(number).encode(), nothing)
         assert number - len(log) < MOST
     await asyncio.sleep(0)
     assert log == [str(number) for number in range(10 * MOST + 1)]
@@ -89,10 +89,10 @@ async def test_few_pieces_wait_however_many_come_in_a_turn() -> None:
 
 async def test_connection_that_cannot_be_written_to_is_dropped_and_the_others_get_their_pieces() -> None:
     log: list[str] = []
-    outbox = Outbox(asyncio.get_running_loop().call_soon)
-    outbox.put(Recorder("1", log, broken=True), b"a", nothing)
-    outbox.put(Recorder("2", log), b"b", nothing)
-    outbox.empty()
+    write_batch = WriteBatch(asyncio.get_running_loop().call_soon)
+    write_batch.put(Recorder("1", log, broken=True), b"a", nothing)
+    write_batch.put(Recorder("2", log), b"b", nothing)
+    write_batch.empty()
     assert log == ["1 dropped", "2b"]
 
 
@@ -114,20 +114,20 @@ class Writes(HTTPMessageDelegate, HTTPServerConnectionDelegate):
 
 async def test_large_piece_does_not_wait_and_overtakes_nothing(serve: Any) -> None:
     large = b"x" * (AT_ONCE + 1)
-    noted: list[str] = []
+    on_written: list[str] = []
 
     def rest(connection: Any) -> None:
-        connection.write_soon(b"small", lambda: noted.append("small"))
-        connection.write_soon(large, lambda: noted.append("large"))
-        connection.write_soon(b"again", lambda: noted.append("again"))
-        assert noted == ["small", "large"]
+        connection.write_soon(b"small", lambda: on_written.append("small"))
+        connection.write_soon(large, lambda: on_written.append("large"))
+        connection.write_soon(b"again", lambda: on_written.append("again"))
+        assert on_written == ["small", "large"]
         connection.finish()
-        assert noted == ["small", "large", "again"]
+        assert on_written == ["small", "large", "again"]
 
     served = await serve(Writes(rest))
     async with served.client() as client:
         for _ in range(2):  # and the connection lives on
-            noted.clear()
+            on_written.clear()
             client.send(GET)
             await client.read_headers()
             assert [chunk async for chunk in client.chunks()] == [b"first", b"small", large, b"again"]
@@ -138,9 +138,9 @@ async def test_what_is_not_put_off_is_written_at_once_behind_what_is(serve: Any)
 
     def rest(connection: Any) -> None:
         connection.write_soon(b"soon", nothing)
-        waiting.append(len(served.server.outbox._pieces))
+        waiting.append(len(served.server.write_batch._pieces))
         connection.write(b"now")
-        waiting.append(len(served.server.outbox._pieces))
+        waiting.append(len(served.server.write_batch._pieces))
         connection.finish()
 
     served = await serve(Writes(rest))
@@ -212,10 +212,10 @@ async def test_piece_that_waits_is_not_taken_for_one_that_a_stalled_client_has_r
 
 async def test_piece_for_a_client_that_leaves_in_the_same_turn_is_still_sent(serve: Any, eventually: Any) -> None:
     """It is charged for, and before pieces waited it would have been on its way."""
-    noted: list[str] = []
+    on_written: list[str] = []
 
     def rest(connection: Any) -> None:
-        connection.set_close_callback(lambda: noted.append("left"))
+        connection.set_close_callback(lambda: on_written.append("left"))
 
     delegate = Writes(rest)
     served = await serve(delegate)
@@ -224,22 +224,22 @@ async def test_piece_for_a_client_that_leaves_in_the_same_turn_is_still_sent(ser
         await client.read_headers()
         assert await client.reader.readexactly(len(b"5\r\nfirst\r\n")) == b"5\r\nfirst\r\n"
         (connection,) = served.server._connections
-        delegate.connection.write_soon(b"late", lambda: noted.append("noted"))
+        delegate.connection.write_soon(b"late", lambda: on_written.append("noted"))
         connection.eof_received()  # as if the client's FIN had been read in this turn
-        assert noted == ["noted", "left"]
+        assert on_written == ["noted", "left"]
         assert await client.reader.readexactly(len(b"4\r\nlate\r\n")) == b"4\r\nlate\r\n"
     await eventually(lambda: not served.server.connections)
 
 
 async def test_piece_for_a_client_that_left_before_is_noted_at_once(serve: Any, eventually: Any) -> None:
     """An answer that is read on without its client is charged for, and must be if the worker is killed meanwhile."""
-    noted: list[str] = []
+    on_written: list[str] = []
     delegate = Writes(lambda connection: None)
     served = await serve(delegate)
     async with served.client() as client:
         client.send(GET)
         await client.read_headers()
     await eventually(lambda: not served.server.connections)
-    future = delegate.connection.write_soon(b"late", lambda: noted.append("noted"))
-    assert noted == ["noted"]
+    future = delegate.connection.write_soon(b"late", lambda: on_written.append("noted"))
+    assert on_written == ["noted"]
     assert isinstance(future.exception(), StreamClosedError)

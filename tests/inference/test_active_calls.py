@@ -7,7 +7,7 @@ import pytest
 
 from gateway import errors
 from gateway.inference import active_calls
-from gateway.inference.active_calls import Running
+from gateway.inference.active_calls import ActiveCalls
 from gateway.ledger import GroupLimits, Ledger, Outcome
 from gateway.ledger import ledger as ledger_module
 from tests.ledger.shards import without
@@ -21,7 +21,7 @@ async def test_beat_renews_the_lease_and_stores_what_was_used(world):
         hold = await w.admit(key, 5000)
         await w.expire(hold)
         hold.used = 700
-        assert await w.ledger.beat([hold]) == {hold.rid: "ok"}
+        assert await w.ledger.renew_leases([hold]) == {hold.request_id: "ok"}
         assert await w.ledger.reclaim() == 0
         with pytest.raises(errors.ConcurrencyLimited):
             await w.admit(key)
@@ -35,9 +35,9 @@ async def test_checkpoint_never_goes_back(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 700
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         hold.used = 300
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim("acme")
         assert (await w.accounts.show("acme")).balance == 9300
@@ -51,8 +51,8 @@ async def test_beat_tells_of_revocation_disabling_and_expiry(world):
         await w.keys.revoke(revoked.id)
         await w.store.client.hset(f"{{a:acme}}:k:{expired.id}", "exp", int(datetime.now(UTC).timestamp()))
         await w.accounts.disable("umbra")
-        answers = await w.ledger.beat(holds)
-        assert [answers[hold.rid] for hold in holds] == ["revoked", "revoked", "ok", "revoked"]
+        answers = await w.ledger.renew_leases(holds)
+        assert [answers[hold.request_id] for hold in holds] == ["revoked", "revoked", "ok", "revoked"]
 
 
 async def test_beat_tells_that_a_hold_is_gone(world):
@@ -60,7 +60,7 @@ async def test_beat_tells_that_a_hold_is_gone(world):
         hold = await w.admit(await w.caller())
         await w.ledger.settle(hold, Outcome(1))
         before = await w.dump()
-        assert await w.ledger.beat([hold]) == {hold.rid: "gone"}
+        assert await w.ledger.renew_leases([hold]) == {hold.request_id: "gone"}
         assert await w.dump() == before
 
 
@@ -68,7 +68,7 @@ async def test_more_calls_than_one_script_takes_are_all_renewed(world):
     async with world() as w:
         key = await w.caller()
         holds = [await w.admit(key, 1) for _ in range(70)]
-        assert list((await w.ledger.beat(holds)).values()) == ["ok"] * 70
+        assert list((await w.ledger.renew_leases(holds)).values()) == ["ok"] * 70
 
 
 async def test_reclaim_without_a_checkpoint_charges_nothing_but_says_so(world):
@@ -77,7 +77,7 @@ async def test_reclaim_without_a_checkpoint_charges_nothing_but_says_so(world):
         await w.expire(hold)
         await w.ledger.reclaim()
         line = [line async for line in w.ledger.lines("acme")][-1]
-        assert (line.kind, line.amount, line.rid) == ("reclaim", 0, hold.rid)
+        assert (line.kind, line.amount, line.request_id) == ("reclaim", 0, hold.request_id)
         assert line.json_form()["reclaimed"] is True
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000, 0)
@@ -120,10 +120,10 @@ async def test_checkpoint_and_extension_leave_each_other_alone(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 4100
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.ledger.extend(hold, 900)
         hold.used = 5600
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim("acme")
         account = await w.accounts.show("acme")
@@ -185,10 +185,10 @@ async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monke
 
 
 async def test_worker_sweeps_with_its_beats(world, monkeypatch):
-    monkeypatch.setattr(active_calls, "BEAT_EVERY", 0.02)
+    monkeypatch.setattr(active_calls, "RENEW_EVERY", 0.02)
     async with world() as w:
         await w.expire(await w.admit(await w.caller()))
-        worker = Running(w.ledger, w.store)
+        worker = ActiveCalls(w.ledger, w.store)
         worker.start()
         try:
 

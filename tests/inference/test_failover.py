@@ -96,7 +96,7 @@ async def test_three_targets_failing_in_turn_give_one_answer_one_line_and_a_rece
 
     assert (await until(receipt))["attempts"] == 3
     lines = [line async for line in ledger.lines("acme") if line.kind == "use"]
-    assert [line.rid for line in lines] == [request_id]
+    assert [line.request_id for line in lines] == [request_id]
     usage = document["usage"]
     assert -lines[0].amount == usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
     assert [len(upstreams[name].seen) for name in NAMES] == [1, 1, 1]
@@ -223,7 +223,7 @@ async def test_a_refused_credential_is_tried_again_as_soon_as_its_file_has_chang
     assert (response.status, document["error"]["code"]) == (502, "upstream_auth_error")
     assert len(upstreams["a"].seen) == 1, "the refused credential was used again"
     (tmp_path / "rotated").write_text("sk-upstream-mended-0123456789")
-    await until(lambda: gateway.health.well, within=10)
+    await until(lambda: gateway.health.all_closed, within=10)
     response, _ = await client.chat(model="rotating")
     assert response.status == 200
 
@@ -247,11 +247,11 @@ async def test_what_one_worker_finds_out_another_knows(
         for _ in range(5):
             upstreams["a"].enqueue(Reply.error(500, "no"))
             await client.chat(model="alone")
-        await until(lambda: not other.health.well)
+        await until(lambda: not other.health.all_closed)
         [sick] = [str(circuit.place) for circuit in other.health.all() if circuit.cause]
         assert sick == "a#0/alone"
     async with another(gateway, settings, store) as late:
-        await until(lambda: not late.health.well)
+        await until(lambda: not late.health.all_closed)
 
 
 @asynccontextmanager
@@ -354,11 +354,11 @@ async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
     hasty = structs.replace(settings.models["alone"], total_timeout=0.1)
     await gateway.reload(structs.replace(settings, models={**settings.models, "alone": hasty}))
     asking = asyncio.create_task(client.chat(model="alone", stream=stream))
-    await until(lambda: gateway.running._walks)
-    await gateway.running.beat()
+    await until(lambda: gateway.running._calls)
+    await gateway.running.renew_leases()
     await asyncio.sleep(OVERDUE + 0.2)
     assert not asking.done()
-    await gateway.running.beat()
+    await gateway.running.renew_leases()
     response, document = await asyncio.wait_for(asking, 5)
     assert (response.status, document["error"]["code"]) == (504, "upstream_timeout")
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
@@ -380,4 +380,4 @@ async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refu
         assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
     assert upstreams["a"].seen == []
     assert [line async for line in ledger.lines("acme") if line.kind == "use"] == []
-    await until(lambda: not gateway.running._walks)
+    await until(lambda: not gateway.running._calls)

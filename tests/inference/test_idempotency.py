@@ -104,7 +104,7 @@ async def test_same_request_is_run_once_and_answered_twice_with_the_same_bytes(
     assert again.headers["x-gateway-original-request"] == first.headers["x-request-id"]
     assert again.headers["x-request-id"] != first.headers["x-request-id"]
     assert len(upstream.seen) == 1
-    assert [line.rid for line in await charges(ledger)] == [first.headers["x-request-id"]]
+    assert [line.request_id for line in await charges(ledger)] == [first.headers["x-request-id"]]
     await proved(ledger)
 
 
@@ -302,13 +302,13 @@ async def _replayed(client: Client, document: Any) -> Answered | None:
 async def dead_call(gateway: Gateway, api_key: NewKey, *, used: int) -> tuple[Hold, ApiKey]:
     """A call of a worker that died: claimed, admitted, its lease run out after a checkpoint."""
     key = await gateway.auth.authenticate(api_key.text)
-    rid = "req_" + "d" * 32
+    request_id = "req_" + "d" * 32
     digest = request_digest(PATH, msgspec.json.encode(CHAT))
-    claim = await gateway.idempotency.claim(key, "order-1", digest=digest, request_id=rid, model="m1")
+    claim = await gateway.idempotency.claim(key, "order-1", digest=digest, request_id=request_id, model="m1")
     assert isinstance(claim, Claim)
-    hold = await gateway.ledger.admit(Ask(rid, key, "m1", frozenset({"default"}), 1_000_000, 100))
+    hold = await gateway.ledger.admit(Ask(request_id, key, "m1", frozenset({"default"}), 1_000_000, 100))
     hold.used = used
-    await gateway.ledger.beat([hold])
+    await gateway.ledger.renew_leases([hold])
     return hold, key
 
 
@@ -317,7 +317,7 @@ async def let_die(gateway: Gateway, hold: Hold) -> None:
     client = gateway.store.client
     [record] = await records(gateway)
     await client.hset(record, "until", 1)
-    await client.zadd("{a:acme}:rx", {hold.rid: 1}, xx=True)
+    await client.zadd("{a:acme}:rx", {hold.request_id: 1}, xx=True)
 
 
 @pytest.mark.parametrize("reclaimed", [False, True], ids=["held", "reclaimed"])
@@ -344,7 +344,7 @@ async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
     ) + ["use"]
     assert (await Keys(gateway.store, b"0123456789abcdef").list("acme"))[0].spent == found[1]
     with pytest.raises(Exception, match="settled already"):
-        await ledger.admit(Ask(hold.rid, key, "m1", frozenset({"default"}), 1, 1))
+        await ledger.admit(Ask(hold.request_id, key, "m1", frozenset({"default"}), 1, 1))
     await proved(ledger)
 
 
@@ -353,7 +353,7 @@ async def test_live_lease_keeps_the_name_however_old_the_claim(
 ) -> None:
     hold, _ = await dead_call(gateway, api_key, used=0)
     await let_die(gateway, hold)
-    await gateway.ledger.beat([hold])
+    await gateway.ledger.renew_leases([hold])
     assert (await post(client)).status == 409
     assert not upstream.seen
 

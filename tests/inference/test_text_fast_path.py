@@ -12,9 +12,9 @@ from msgspec import structs
 from gateway.amounts import NANO
 from gateway.api import answering_handler
 from gateway.api.endpoints.chat import ChatHandler
-from gateway.encoders.chat import ChatShaper
-from gateway.http_client.response import Incoming
-from gateway.http_server.write_batch import Outbox
+from gateway.encoders.chat import ChatStreamEncoder
+from gateway.http_client.response import Response
+from gateway.http_server.write_batch import WriteBatch
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Place
@@ -173,11 +173,11 @@ async def test_last_look_that_was_tried_may_be_the_one_that_stays(
 async def test_text_that_comes_after_the_client_left_is_not_charged(
     client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[Incoming] = []
-    take, left, settle = Incoming.take, ChatHandler.on_connection_close, gateway.settlement.settle
+    answers: list[Response] = []
+    take, left, settle = Response.take, ChatHandler.on_connection_close, gateway.settlement.settle
     charged: list[Any] = []
 
-    def taking(incoming: Incoming, lane: Any = None) -> Any:
+    def taking(incoming: Response, lane: Any = None) -> Any:
         answers.append(incoming)
         return take(incoming, lane)
 
@@ -189,7 +189,7 @@ async def test_text_that_comes_after_the_client_left_is_not_charged(
         charged.append(usage)
         return settle(call, usage)
 
-    monkeypatch.setattr(Incoming, "take", taking)
+    monkeypatch.setattr(Response, "take", taking)
     monkeypatch.setattr(ChatHandler, "on_connection_close", leaving)
     monkeypatch.setattr(gateway.settlement, "settle", settled)
     late = Reply.stream(words("x" * 400)).frames or []
@@ -266,10 +266,10 @@ async def test_text_past_the_generators_ends_with_the_money(
 async def test_failure_in_the_lane_ends_the_stream_honestly(
     client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(shaper: ChatShaper, *args: Any, **others: Any) -> bytes:
+    def broken(encoder: ChatStreamEncoder, *args: Any, **others: Any) -> bytes:
         raise LookupError("broken")
 
-    monkeypatch.setattr(ChatShaper, "more", broken)
+    monkeypatch.setattr(ChatStreamEncoder, "more", broken)
     upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
     _, text, failure = await client.stream()
     assert documents(text)[-1]["error"]["code"] == "upstream_error"
@@ -283,17 +283,17 @@ async def test_text_is_noted_as_delivered_when_it_leaves_and_not_when_it_is_take
 ) -> None:
     """A worker that is killed in between has charged for what it sent."""
     events: list[str] = []
-    put, delivered = Outbox.put, Place.delivered
+    put, delivered = WriteBatch.put, Place.delivered
 
-    def waits(outbox: Outbox, *args: Any) -> None:
+    def waits(write_batch: WriteBatch, *args: Any) -> None:
         events.append("waits")
-        put(outbox, *args)
+        put(write_batch, *args)
 
     def noted(place: Place, units: int) -> None:
         events.append("noted")
         delivered(place, units)
 
-    monkeypatch.setattr(Outbox, "put", waits)
+    monkeypatch.setattr(WriteBatch, "put", waits)
     monkeypatch.setattr(Place, "delivered", noted)
     upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
     await client.stream()

@@ -82,8 +82,8 @@ class Forgetful:
         await self.store.close()
         await self.server.stop()
 
-    async def admit(self, rid: str) -> Hold:
-        return await self.ledger.admit(Ask(rid, self.key, "m", EVERYONE, 100))
+    async def admit(self, request_id: str) -> Hold:
+        return await self.ledger.admit(Ask(request_id, self.key, "m", EVERYONE, 100))
 
     async def end(self) -> None:
         """The worker is gone and will send nothing more."""

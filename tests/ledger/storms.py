@@ -93,7 +93,7 @@ class MixedCalls:
                 exact = 0
             case "reclaimed" | "amended" | "freed":
                 hold.used = exact = cost if fate == "reclaimed" else 0 if fate == "freed" else cost // 3
-                await ledger.beat([hold])
+                await ledger.renew_leases([hold])
                 await self.world.expire(hold)
                 await ledger.reclaim(key.account)
                 if fate == "amended":  # the frozen worker came back with the true count
@@ -280,7 +280,7 @@ class Writers:
                 journal = Journal(copy / "journals")
                 ledger = Ledger(world.store, {}, journal=journal)
                 assert ledger.recovery is not None
-                await ledger.recovery.adopt()
+                await ledger.recovery.take_over()
                 journal.close()
                 await self._compare(world)
         finally:

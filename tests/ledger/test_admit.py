@@ -233,7 +233,7 @@ async def test_hold_of_a_dead_worker_is_reclaimed_when_its_money_is_needed(world
         key = await w.caller(balance=1000)
         hold = await w.admit(key, 900)
         hold.used = 300
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.admit(key, 700)
         account = await w.accounts.show("acme")
@@ -245,7 +245,7 @@ async def test_asks_beyond_one_batch_are_all_answered(world):
     async with world() as w:
         keys = [await w.caller(), await w.caller("umbra")]
         holds = await asyncio.gather(*(w.admit(keys[n % 2], 1) for n in range(300)))
-        assert len({hold.rid for hold in holds}) == 300
+        assert len({hold.request_id for hold in holds}) == 300
         assert [(await w.accounts.show(name)).held for name in ("acme", "umbra")] == [150, 150]
         await w.proved()
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from gateway import errors
-from gateway.ledger import ArchiveFault, Journal, Ledger, Outcome
+from gateway.ledger import ArchiveError, Journal, Ledger, Outcome
 from gateway.ledger.archive import Archive, read_archive
-from gateway.ledger.archive_checkpoint import read_carry
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import read_entries
 
@@ -109,14 +109,14 @@ async def test_several_accounts_share_a_file_and_several_files_make_one_proof(wo
         assert (report.mismatches, report.lines) == ([], 14)
         for files in ([two], [two, one]):
             assert any(m.rule.startswith("archive") for m in (await w.ledger.audit(archives=files)).mismatches)
-        with pytest.raises(ArchiveFault, match="continue the last archive"):
+        with pytest.raises(ArchiveError, match="continue the last archive"):
             await w.ledger.compact(one, before=long_ago())
 
 
 async def test_lines_within_reach_of_a_replay_are_never_touched(world, tmp_path):
     async with world() as w:
         key = await busy(w)
-        with pytest.raises(ArchiveFault, match="25 h"):
+        with pytest.raises(ArchiveError, match="25 h"):
             await w.ledger.compact(tmp_path / "a", before=datetime.now(UTC) - timedelta(hours=24))
         assert (await w.ledger.compact(tmp_path / "a", before=long_ago())).lines == 0
         await aged(w, hours=24)
@@ -172,7 +172,7 @@ async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_go
             await w.ledger.compact(archive, before=long_ago())
         monkeypatch.setattr(Archive, "append", append)
         await w.proved()
-        assert (await read_carry(w.store, "acme")).n == 4
+        assert (await read_archive_checkpoint(w.store, "acme")).n == 4
         if cut is None or cut == 0:
             await clean(w, archive, 10)
         assert (await w.ledger.compact(archive, before=long_ago())).lines == 6
@@ -241,7 +241,7 @@ async def test_another_ledger_s_archive_is_refused(world, tmp_path):
     async with world() as w:
         await busy(w)
         await aged(w)
-        with pytest.raises(ArchiveFault, match="another line 1"):
+        with pytest.raises(ArchiveError, match="another line 1"):
             await w.ledger.compact(archive, before=long_ago())
         await w.proved()
         assert await w.store.client.xlen(LINES) == 10
@@ -252,13 +252,13 @@ async def test_archive_that_others_may_read_or_that_is_in_use_is_refused(world, 
     archive.touch(mode=0o644)
     async with world() as w:
         await busy(w)
-        with pytest.raises(ArchiveFault, match="chmod 600"):
+        with pytest.raises(ArchiveError, match="chmod 600"):
             await w.ledger.compact(archive, before=long_ago())
         archive.chmod(0o600)
         with Archive.open(archive, {}):
-            with pytest.raises(ArchiveFault, match="in use"):
+            with pytest.raises(ArchiveError, match="in use"):
                 await w.ledger.compact(archive, before=long_ago())
-            with pytest.raises(ArchiveFault, match="in use"):
+            with pytest.raises(ArchiveError, match="in use"):
                 await w.ledger.audit(archives=[archive])
 
 
@@ -268,7 +268,7 @@ async def test_ledger_that_does_not_add_up_is_not_compacted(world, tmp_path):
         await aged(w)
         (_, (second, _), *_) = await w.store.client.xrange(LINES)
         await w.store.client.xdel(LINES, second)
-        with pytest.raises(ArchiveFault, match="does not add up at line 3"):
+        with pytest.raises(ArchiveError, match="does not add up at line 3"):
             await w.ledger.compact(tmp_path / "a", before=long_ago())
         assert (await w.ledger.audit()).mismatches != []
 
@@ -295,7 +295,7 @@ async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_
         some = whole[3].at
         assert await lines(w, since=some, archives=[tmp_path / "a"]) == [line for line in whole if line.at >= some]
         await w.ledger.settle(hold, Outcome(3))
-        receipt = await w.ledger.line_of("acme", hold.rid)
+        receipt = await w.ledger.line_of("acme", hold.request_id)
         assert receipt is not None and receipt.amount == -3
 
 
@@ -305,20 +305,20 @@ async def test_very_late_settlement_of_an_archived_time_is_set_aside_and_not_cha
         hold = await w.admit(key)
         await w.ledger.settle(hold, Outcome(5))
         await aged(w)
-        await w.store.client.delete(f"{{a:acme}}:st:{hold.rid}")
+        await w.store.client.delete(f"{{a:acme}}:st:{hold.request_id}")
         admitted = hold.admitted_at - 48 * 3600 * 10**6
-        late = Entry("acme", hold.rid, key.id, "use", -5, 1, admitted, "{}")
-        assert (await w.ledger._booking.send(late)).status == "duplicate"
+        late = Entry("acme", hold.request_id, key.id, "use", -5, 1, admitted, "{}")
+        assert (await w.ledger._writer.send(late)).status == "duplicate"
         await w.ledger.compact(tmp_path / "a", before=long_ago())
         balance = (await w.accounts.show("acme")).balance
         with pytest.raises(errors.InternalError) as caught:
-            await w.ledger._booking.send(late)
+            await w.ledger._writer.send(late)
         assert "archive" in str(caught.value.detail)
         journal = Journal(tmp_path / "journal")
-        assert (await Ledger(w.store, {}, journal=journal)._booking.send(late)).status == "refused"
+        assert (await Ledger(w.store, {}, journal=journal)._writer.send(late)).status == "refused"
         assert journal.unconfirmed == 0
         journal.close()
-        assert [entry.rid for entry in read_entries(tmp_path / "journal" / "refused.jsonl")] == [hold.rid]
+        assert [entry.request_id for entry in read_entries(tmp_path / "journal" / "refused.jsonl")] == [hold.request_id]
         assert (await w.accounts.show("acme")).balance == balance
         await clean(w, tmp_path / "a", 2)
 

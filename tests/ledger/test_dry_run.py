@@ -62,7 +62,7 @@ async def bring_about(world, state: dict[str, Any]) -> ApiKey:
             await world.ledger.settle(hold, Outcome(amount // 2, tokens=tokens))
         elif fate == "e":
             hold.used = amount // 3
-            await world.ledger.beat([hold])
+            await world.ledger.renew_leases([hold])
             await world.expire(hold)
     client = world.store.client
     await (client.hset("{a:acme}", "m:m", state["rule"]) if state["rule"] else client.hdel("{a:acme}", "m:m"))
@@ -117,7 +117,7 @@ async def test_money_of_an_expired_hold_counts_as_admission_would_count_it(world
         key = await w.caller(balance=1000)
         lost = await w.admit(key, 900)
         lost.used = 300
-        await w.ledger.beat([lost])
+        await w.ledger.renew_leases([lost])
         await w.expire(lost)
         ask = w.ask(key, hold)
         verdict = await w.ledger.explain(ask)

@@ -19,31 +19,39 @@ from gateway.errors import BalanceExhausted
 from gateway.ledger import Journal, Ledger, Outcome
 from gateway.ledger import inflight_checkpoint as board_module
 from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, Tab
+from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
 from gateway.ledger.entry import Entry
-from gateway.ledger.inflight_checkpoint import ROOM, SLOT, SLOTS, Board, Left, Place, read_board
+from gateway.ledger.inflight_checkpoint import (
+    ROOM,
+    SLOT,
+    SLOTS,
+    InflightCheckpoint,
+    Orphans,
+    Slot,
+    read_inflight_checkpoint,
+)
 from gateway.ledger.journal import read_entries
-from gateway.ledger.recovery import Adopted
+from gateway.ledger.recovery import TakenOver
 
 PRICE = Price(version="v1", input=2_000_000, output=8_000_000, per_request=7, service_tier_multiplier={"fast": (3, 2)})
 PROMPT = Usage(in_text=10, estimated=True)
 BILL = Bill(1, LineMeta("key_x", "m", provider="p", estimated=True, outcome="worker_died"), PROMPT, PRICE, "fast", 1.5)
 
 
-def tab(rid: str, bill: Bill | None = None) -> Tab:
-    return Tab("acme", rid, "key_x", bill)
+def tab(request_id: str, bill: Bill | None = None) -> CheckpointRecord:
+    return CheckpointRecord("acme", request_id, "key_x", bill)
 
 
 def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
-    board = Board(tmp_path / "a.board")
-    board.put(tab("r1"))
-    place = board.put(tab("r1", BILL))
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    checkpoint.put(tab("r1"))
+    place = checkpoint.put(tab("r1", BILL))
     for units in (4, 11, 40):
         place.delivered(units)
-    (entry,) = read_board(tmp_path / "a.board").entries
+    (entry,) = read_inflight_checkpoint(tmp_path / "a.board").entries
     usage = Usage(in_text=10, out_text=15)  # 40 quarter tokens, times one and a half
     assert entry.amount == -PRICE.cost(usage, service_tier="fast") == -((20 + 120 + 7) * 3 // 2 + 1)
-    assert (entry.account, entry.rid, entry.kid, entry.kind, entry.tokens, entry.at) == (
+    assert (entry.account, entry.request_id, entry.key_id, entry.kind, entry.tokens, entry.at) == (
         "acme", "r1", "key_x", "use", 25, 1
     )  # fmt: skip
     meta = msgspec.json.decode(entry.meta)
@@ -53,25 +61,25 @@ def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
 
 
 def test_call_without_a_bill_is_known_by_its_account(tmp_path):
-    board = Board(tmp_path / "a.board")
-    board.put(tab("r1"))
-    board.put(Tab("umbra", "r2", "key_y"))
-    board.put(tab("r3"))
-    assert read_board(tmp_path / "a.board") == Left([], {"acme": ["r1", "r3"], "umbra": ["r2"]})
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    checkpoint.put(tab("r1"))
+    checkpoint.put(CheckpointRecord("umbra", "r2", "key_y"))
+    checkpoint.put(tab("r3"))
+    assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1", "r3"], "umbra": ["r2"]})
 
 
 def test_ended_call_is_gone_and_what_still_writes_for_it_harms_no_other(tmp_path):
-    board = Board(tmp_path / "a.board")
-    old = board.put(tab("old", BILL))
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    old = checkpoint.put(tab("old", BILL))
     old.delivered(400)
-    board.clear("old")
-    assert read_board(tmp_path / "a.board") == Left()
-    new = board.put(tab("new", BILL))
+    checkpoint.clear("old")
+    assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans()
+    new = checkpoint.put(tab("new", BILL))
     new.delivered(4)
     old.delivered(4000)
-    board.clear("old")
-    (entry,) = read_board(tmp_path / "a.board").entries
-    assert (entry.rid, entry.tokens) == ("new", 10 + 2)
+    checkpoint.clear("old")
+    (entry,) = read_inflight_checkpoint(tmp_path / "a.board").entries
+    assert (entry.request_id, entry.tokens) == ("new", 10 + 2)
 
 
 def test_state_of_a_slot_is_written_last_and_taken_back_first():
@@ -81,84 +89,90 @@ def test_state_of_a_slot_is_written_last_and_taken_back_first():
         def __setitem__(self, word: int, value: int) -> None:
             order.append((word, bool(value), bytes(block[16:20])))
 
-    place = Place(block, Words(), state=0)
+    place = Slot(block, Words(), state=0)
     place.write(b"body")
     assert order == [(1, False, b"body"), (0, True, b"body")]
     order.clear()
-    place.vacate(Place(block, Words(), state=0))
+    place.vacate(Slot(block, Words(), state=0))
     assert order == [(0, False, b"body")]
 
 
 def test_board_grows_and_its_slots_are_used_again(tmp_path):
-    board = Board(tmp_path / "a.board")
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for generation in range(3):
         for n in range(2 * SLOTS):
-            board.put(tab(f"{generation}-{n}", BILL)).delivered(4 * n)
-        entries = read_board(tmp_path / "a.board").entries
-        assert {entry.rid for entry in entries} == {f"{generation}-{n}" for n in range(2 * SLOTS)}
-        assert all(entry.tokens == 10 + -(-int(entry.rid.split("-")[1]) * 3 // 2) for entry in entries)
+            checkpoint.put(tab(f"{generation}-{n}", BILL)).delivered(4 * n)
+        entries = read_inflight_checkpoint(tmp_path / "a.board").entries
+        assert {entry.request_id for entry in entries} == {f"{generation}-{n}" for n in range(2 * SLOTS)}
+        assert all(entry.tokens == 10 + -(-int(entry.request_id.split("-")[1]) * 3 // 2) for entry in entries)
         for entry in entries:
-            board.clear(entry.rid)
+            checkpoint.clear(entry.request_id)
     assert (tmp_path / "a.board").stat().st_size == 3 * SLOTS * SLOT  # the first slot is the file's own
 
 
 def test_torn_slots_are_skipped_and_the_rest_is_read(tmp_path, caplog):
-    board = Board(tmp_path / "a.board")
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(4):
-        board.put(tab(f"r{n}", BILL)).delivered(4)
+        checkpoint.put(tab(f"r{n}", BILL)).delivered(4)
     content = bytearray((tmp_path / "a.board").read_bytes())
-    whole = {entry.rid for entry in read_board(tmp_path / "a.board").entries}
+    whole = {entry.request_id for entry in read_inflight_checkpoint(tmp_path / "a.board").entries}
     at = content.index(b"r1")
     content[at] ^= 1  # a page that a crash of the machine left half old, half new
     start = content.index(b"r2") // SLOT * SLOT
     content[start : start + 8] = bytes(8)  # the state comes last: without it there is nothing yet
     (tmp_path / "a.board").write_bytes(content)
-    assert {entry.rid for entry in read_board(tmp_path / "a.board").entries} == whole - {"r1", "r2"}
+    assert {entry.request_id for entry in read_inflight_checkpoint(tmp_path / "a.board").entries} == whole - {
+        "r1",
+        "r2",
+    }
     assert caplog.text.count("a call is unreadable") == 1
     for size in (0, 7, SLOT, start + SLOT // 2):
         (tmp_path / "a.board").write_bytes(content[:size])
-        assert {entry.rid for entry in read_board(tmp_path / "a.board").entries} <= whole - {"r1", "r2"}
+        assert {entry.request_id for entry in read_inflight_checkpoint(tmp_path / "a.board").entries} <= whole - {
+            "r1",
+            "r2",
+        }
     (tmp_path / "a.board").write_bytes(b"board 9\n" + content[8:])  # of another release
-    assert read_board(tmp_path / "a.board") == Left()
+    assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans()
 
 
 @pytest.mark.parametrize("written", [0, 100])
 def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch, caplog, written):
     monkeypatch.setattr(os, "pwrite", lambda *_: written)
-    board = Board(tmp_path / "a.board")
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(3):
-        board.put(tab(f"r{n}", BILL)).delivered(8)
-        board.clear(f"r{n}")
+        checkpoint.put(tab(f"r{n}", BILL)).delivered(8)
+        checkpoint.clear(f"r{n}")
     assert caplog.text.count("the board cannot grow") == 1
 
 
 def test_bill_too_long_for_its_slot_leaves_the_call_known(tmp_path):
-    board = Board(tmp_path / "a.board")
-    board.put(tab("r1"))
+    checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    checkpoint.put(tab("r1"))
     long = structs.replace(BILL, meta=LineMeta("key_x", "m" * ROOM))
-    board.put(tab("r1", long)).delivered(8)
-    assert read_board(tmp_path / "a.board") == Left([], {"acme": ["r1"]})
+    checkpoint.put(tab("r1", long)).delivered(8)
+    assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
 def test_board_of_another_boot_only_tells_which_calls_there_were(tmp_path, monkeypatch):
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(board_module, "BOOT", boot)
     boot.write_text("one")
-    Board(tmp_path / "a.board").put(tab("r1", BILL)).delivered(8)
-    assert len(read_board(tmp_path / "a.board").entries) == 1
+    InflightCheckpoint(tmp_path / "a.board").put(tab("r1", BILL)).delivered(8)
+    assert len(read_inflight_checkpoint(tmp_path / "a.board").entries) == 1
     boot.write_text("two")
-    assert read_board(tmp_path / "a.board") == Left([], {"acme": ["r1"]})
+    assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
 def test_board_is_removed_at_the_end_unless_calls_are_on_it(tmp_path):
-    for rid in ("", "r1"):
-        board = Board(tmp_path / "a.board")
-        place = board.put(tab("r1", BILL))
-        if not rid:
-            board.clear("r1")
-        board.close()
+    for request_id in ("", "r1"):
+        checkpoint = InflightCheckpoint(tmp_path / "a.board")
+        place = checkpoint.put(tab("r1", BILL))
+        if not request_id:
+            checkpoint.clear("r1")
+        checkpoint.close()
         place.delivered(4)
-        assert (tmp_path / "a.board").exists() == bool(rid)
+        assert (tmp_path / "a.board").exists() == bool(request_id)
 
 
 CHURN = """
@@ -193,8 +207,8 @@ def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         worker.stdout.close()
-        left = read_board(path)
-        units = {entry.rid: entry.tokens for entry in left.entries}
+        left = read_inflight_checkpoint(path)
+        units = {entry.request_id: entry.tokens for entry in left.entries}
         assert units.pop("steady") % 0x010101010100 == 0
         assert set(units.values()) <= {0}
         assert len(units) + sum(map(len, left.others.values())) in {49, 50, 51, 52}
@@ -210,19 +224,19 @@ async def test_settlement_is_in_the_journal_before_its_call_leaves_the_board(wor
         ledger = Ledger(w.store, {}, journal=journal)
         hold = await ledger.admit(w.ask(await w.caller()))
         (path,) = tmp_path.glob("*.board")
-        assert read_board(path) == Left([], {"acme": [hold.rid]})
+        assert read_inflight_checkpoint(path) == Orphans([], {"acme": [hold.request_id]})
         journaled: list[str] = []
-        clear = journal.board.clear
+        clear = journal.checkpoint.clear
 
-        def look(rid: str) -> None:
+        def look(request_id: str) -> None:
             (segment,) = tmp_path.glob("*.jsonl")
-            journaled.extend(entry.rid for entry in read_entries(segment))
-            clear(rid)
+            journaled.extend(entry.request_id for entry in read_entries(segment))
+            clear(request_id)
 
-        monkeypatch.setattr(journal.board, "clear", look)
+        monkeypatch.setattr(journal.checkpoint, "clear", look)
         await ledger.settle(hold, Outcome(5))
-        assert journaled == [hold.rid]
-        assert read_board(path) == Left()
+        assert journaled == [hold.request_id]
+        assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
         assert list(tmp_path.glob("*.board")) == []
 
@@ -245,13 +259,13 @@ async def test_call_whose_settlement_is_in_no_journal_stays_on_the_board_until_t
 
         def look(entries):
             segment = append(entries)
-            seen.append(read_board(path).others)
+            seen.append(read_inflight_checkpoint(path).others)
             return segment
 
         monkeypatch.setattr(journal, "append", look)
         await ledger.settle(hold, Outcome(5))
-        assert seen == [{"acme": [hold.rid]}]
-        assert read_board(path) == Left()
+        assert seen == [{"acme": [hold.request_id]}]
+        assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
 
 
@@ -262,7 +276,7 @@ async def test_refused_call_is_not_on_the_board(world, tmp_path):
         with pytest.raises(BalanceExhausted):
             await ledger.admit(w.ask(await w.caller(balance=1), 1000))
         (path,) = tmp_path.glob("*.board")
-        assert read_board(path) == Left()
+        assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
 
 
@@ -289,45 +303,45 @@ async def test_board_of_a_killed_worker_is_adopted_once_and_its_journal_first(wo
         ledger = Ledger(w.store, {}, journal=journal)
         assert ledger.recovery is not None
         key = await w.caller(balance=1_000_000)
-        streamed, silent, checked, settled = [await w.admit(key, 10_000, rid=f"r{n}") for n in range(4)]
+        streamed, silent, checked, settled = [await w.admit(key, 10_000, request_id=f"r{n}") for n in range(4)]
         checked.used = 333
-        await w.ledger.beat([checked])
+        await w.ledger.renew_leases([checked])
         meta = structs.replace(BILL.meta, key=key.id)
         bill = structs.replace(BILL, at=streamed.admitted_at, meta=meta, service_tier=None)
         cost = PRICE.cost(Usage(in_text=10, out_text=15))
-        entry = Entry("acme", settled.rid, key.id, "use", -5000, 9, settled.admitted_at, f'{{"key":"{key.id}"}}')
-        tabs = [Tab("acme", hold.rid, key.id, None) for hold in (silent, checked)]
-        tabs += [Tab("acme", hold.rid, key.id, bill) for hold in (streamed, settled)]
-        tabs.append(Tab("acme", "never-admitted", key.id, None))
+        entry = Entry("acme", settled.request_id, key.id, "use", -5000, 9, settled.admitted_at, f'{{"key":"{key.id}"}}')
+        tabs = [CheckpointRecord("acme", hold.request_id, key.id, None) for hold in (silent, checked)]
+        tabs += [CheckpointRecord("acme", hold.request_id, key.id, bill) for hold in (streamed, settled)]
+        tabs.append(CheckpointRecord("acme", "never-admitted", key.id, None))
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((tabs, entry)).decode(),
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert worker.stdout is not None
         assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
-        assert await ledger.recovery.adopt() == Adopted()  # it lives
+        assert await ledger.recovery.take_over() == TakenOver()  # it lives
         assert (await w.accounts.show("acme")).held == 40_000
         worker.kill()
         await worker.wait()
         # As if the heir had been killed before it could remove anything.
-        (board,), (segment,) = tmp_path.glob("*.board"), tmp_path.glob("*.jsonl")
-        (lock,) = [path for path in tmp_path.glob("*.lock") if path.stem == board.stem]
-        copies = {path: path.read_bytes() for path in (board, segment, lock)}
+        (checkpoint,), (segment,) = tmp_path.glob("*.board"), tmp_path.glob("*.jsonl")
+        (lock,) = [path for path in tmp_path.glob("*.lock") if path.stem == checkpoint.stem]
+        copies = {path: path.read_bytes() for path in (checkpoint, segment, lock)}
         for _ in range(2):
-            assert await ledger.recovery.adopt() == Adopted(settlements=1, calls=4)
+            assert await ledger.recovery.take_over() == TakenOver(settlements=1, calls=4)
             assert [path for path in copies if path.exists()] == []
             account = await w.accounts.show("acme")
             assert (account.held, account.balance) == (0, 1_000_000 - 5000 - 333 - cost)
-            lines = {line.rid: (line.kind, -line.amount) async for line in w.ledger.lines("acme")}
-            assert lines[streamed.rid] == ("use", cost)
-            assert lines[silent.rid] == ("reclaim", 0)
-            assert lines[checked.rid] == ("reclaim", 333)
-            assert lines[settled.rid] == ("use", 5000)
+            lines = {line.request_id: (line.kind, -line.amount) async for line in w.ledger.lines("acme")}
+            assert lines[streamed.request_id] == ("use", cost)
+            assert lines[silent.request_id] == ("reclaim", 0)
+            assert lines[checked.request_id] == ("reclaim", 333)
+            assert lines[settled.request_id] == ("use", 5000)
             await w.proved()
             for path, content in copies.items():
                 path.write_bytes(content)
-        assert await ledger.recovery.adopt() == Adopted(settlements=1, calls=4)
-        assert await ledger.recovery.adopt() == Adopted()
+        assert await ledger.recovery.take_over() == TakenOver(settlements=1, calls=4)
+        assert await ledger.recovery.take_over() == TakenOver()
         journal.close()
 
 
@@ -338,13 +352,13 @@ async def test_call_charged_at_its_checkpoint_before_the_board_was_found_pays_th
         assert ledger.recovery is not None
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 100
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim()  # the store had been away for longer than the lease
         bill = structs.replace(BILL, at=hold.admitted_at, meta=structs.replace(BILL.meta, key=hold.key.id))
-        dead.board.put(Tab("acme", hold.rid, hold.key.id, bill)).delivered(40)
+        dead.checkpoint.put(CheckpointRecord("acme", hold.request_id, hold.key.id, bill)).delivered(40)
         dead.close()
-        assert await ledger.recovery.adopt() == Adopted(calls=1)
+        assert await ledger.recovery.take_over() == TakenOver(calls=1)
         cost = PRICE.cost(Usage(in_text=10, out_text=15), service_tier="fast")
         assert (await w.accounts.show("acme")).balance == 10_000 - cost
         await w.proved()

@@ -18,10 +18,10 @@ from gateway.billing.usage import Usage
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
 from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, Tab
+from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
-from gateway.ledger.recovery import Adopted
+from gateway.ledger.recovery import TakenOver
 from gateway.store import EmbeddedServer, Store
 from gateway.store.link import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
@@ -29,8 +29,8 @@ from tests.ledger.forgetful import PEPPER, Forgetful, Heir
 EVERYONE = frozenset({"default"})
 
 
-def entry(rid: str) -> Entry:
-    return Entry("acme", rid, "key_x", "use", -5, 1, 0, "{}")
+def entry(request_id: str) -> Entry:
+    return Entry("acme", request_id, "key_x", "use", -5, 1, 0, "{}")
 
 
 async def until(condition, seconds: float = 5.0) -> None:
@@ -103,7 +103,7 @@ async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
         settling = asyncio.ensure_future(ledger.settle(hold, Outcome(5)))
         await until(lambda: journal.unconfirmed or settling.done())
         (path,) = tmp_path.glob("*.jsonl")
-        assert [e.rid for e in read_entries(path)] == [hold.rid]
+        assert [e.request_id for e in read_entries(path)] == [hold.request_id]
         assert path.stat().st_mode & 0o777 == 0o600
         await settling
         assert journal.unconfirmed == 0
@@ -218,7 +218,7 @@ async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirme
         await until(worker.store.whole)
         assert (await worker.accounts.show("acme")).held == 100
         async with worker.heir() as heir:
-            assert await heir.recovery.adopt() == Adopted(settlements=1)
+            assert await heir.recovery.take_over() == TakenOver(settlements=1)
         await worker.charged(7)
 
 
@@ -226,7 +226,7 @@ def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
     """A stream that has begun, at 1 a token of output."""
     meta = LineMeta(hold.key.id, hold.model, estimated=True)
     bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=1_000_000), None, 1.0)
-    worker.journal.board.put(Tab("acme", hold.rid, hold.key.id, bill)).delivered(4 * units)
+    worker.journal.checkpoint.put(CheckpointRecord("acme", hold.request_id, hold.key.id, bill)).delivered(4 * units)
 
 
 async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_path):
@@ -237,7 +237,7 @@ async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_pat
         assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
         await worker.end()
         async with worker.heir() as heir:
-            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=1)
+            assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=1)
             await worker.charged(7 + 8)
             await worker.die()
             await worker.come_back()
@@ -249,7 +249,7 @@ async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_pat
 
 async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back(tmp_path):
     async with Forgetful(tmp_path) as worker:
-        settled, running, silent = [await worker.admit(rid) for rid in ("settled", "running", "silent")]
+        settled, running, silent = [await worker.admit(request_id) for request_id in ("settled", "running", "silent")]
         board_of(worker, running, units=8)
         await worker.remember()
         assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
@@ -258,16 +258,16 @@ async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back
             await worker.die()
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
-                    await heir.recovery.adopt()
+                    await heir.recovery.take_over()
             (lock,) = heir.journal.folder.glob("*.lock")
             files = set(heir.journal.folder.glob("*.jsonl"))
             assert files == set(heir.journal.folder.glob(f"{lock.stem}.*.jsonl"))
-            assert sorted(e.rid for path in files for e in read_entries(path)) == ["running", "settled"]
+            assert sorted(e.request_id for path in files for e in read_entries(path)) == ["running", "settled"]
             await worker.come_back()
             await until(lambda: heir.sent_again)
-            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=2)
+            assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=2)
             await worker.charged(7 + 8)
-            assert (await worker.ledger.line_of("acme", silent.rid)).kind == "reclaim"
+            assert (await worker.ledger.line_of("acme", silent.request_id)).kind == "reclaim"
 
 
 STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed"]
@@ -277,7 +277,9 @@ STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed
 async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypatch, step):
     """And the store forgets in the end, so everything has to be in some journal still."""
     async with Forgetful(tmp_path) as worker:
-        settled, late, running, both = [await worker.admit(rid) for rid in ("settled", "late", "running", "both")]
+        settled, late, running, both = [
+            await worker.admit(request_id) for request_id in ("settled", "late", "running", "both")
+        ]
         board_of(worker, running, units=8)
         await worker.remember()
         await worker.ledger.settle(settled, Outcome(7))
@@ -288,11 +290,11 @@ async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypa
         async with worker.heir() as heir:
             kill_at(step, heir, monkeypatch)
             with contextlib.suppress(Killed):
-                await heir.recovery.adopt()
+                await heir.recovery.take_over()
                 assert step == "confirmed"
             monkeypatch.undo()
         async with worker.heir() as heir:
-            await heir.recovery.adopt()
+            await heir.recovery.take_over()
             await worker.charged(7 + 6 + 8 + 5)
             await worker.die()
             await worker.come_back()
@@ -344,7 +346,7 @@ async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_sa
 
         async with worker.heir() as heir:
             monkeypatch.setattr("gateway.ledger.journal.os.write", full)
-            assert await heir.recovery.adopt() == Adopted(settlements=1, calls=1)
+            assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=1)
             monkeypatch.undo()
             await worker.charged(7 + 8)
             assert list(heir.journal.folder.glob("*.board")) == []
@@ -358,8 +360,8 @@ async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, 
         heir = Journal(tmp_path, keep=0.0)
         recovery = Ledger(w.store, {}, journal=heir).recovery
         assert recovery is not None
-        assert await recovery.adopt() == Adopted(settlements=1)
-        assert [e.rid for path in tmp_path.glob("*.jsonl") for e in read_entries(path)] == [hold.rid]
+        assert await recovery.take_over() == TakenOver(settlements=1)
+        assert [e.request_id for path in tmp_path.glob("*.jsonl") for e in read_entries(path)] == [hold.request_id]
         heir.sweep()
         assert list(tmp_path.glob("*.jsonl")) == []
         heir.close()
@@ -387,12 +389,12 @@ async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
         assert worker.stdout is not None
         assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
         assert ledger.recovery is not None
-        assert await ledger.recovery.adopt() == Adopted()  # it lives
+        assert await ledger.recovery.take_over() == TakenOver()  # it lives
         worker.kill()
         await worker.wait()
-        assert await ledger.recovery.adopt() == Adopted(settlements=2)
+        assert await ledger.recovery.take_over() == TakenOver(settlements=2)
         assert (await w.accounts.show("acme")).balance == 10_000 - 10
-        assert await ledger.recovery.adopt() == Adopted()
+        assert await ledger.recovery.take_over() == TakenOver()
         assert len(list(tmp_path.glob("*.lock"))) == 1
 
 
@@ -402,7 +404,7 @@ async def test_entry_without_an_account_is_set_aside_and_not_tried_for_ever(worl
         await w.store.client.flushall()
         assert (await ledger.settle(hold, Outcome(5))).status == "refused"
         assert journal.unconfirmed == 0
-        assert [e.rid for e in read_entries(tmp_path / "refused.jsonl")] == [hold.rid]
+        assert [e.request_id for e in read_entries(tmp_path / "refused.jsonl")] == [hold.request_id]
 
 
 def test_torn_line_is_skipped_and_the_rest_is_read(tmp_path):
@@ -411,7 +413,7 @@ def test_torn_line_is_skipped_and_the_rest_is_read(tmp_path):
     journal.close()
     (path,) = tmp_path.glob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-9])
-    assert [e.rid for e in read_entries(path)] == ["one"]
+    assert [e.request_id for e in read_entries(path)] == ["one"]
 
 
 def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ ACCOUNT = "{a:acme}"
 async def lost(world, hold) -> None:
     """Let a hold be gone, with the money it held and its leases."""
     client, name = world.store.client, f"{ACCOUNT}:k:{hold.key.id}"
-    await client.hdel(f"{ACCOUNT}:rv", hold.rid)
+    await client.hdel(f"{ACCOUNT}:rv", hold.request_id)
     for leases in ("rx", "cc", f"cc:{hold.key.id}"):
-        await client.zrem(f"{ACCOUNT}:{leases}", hold.rid)
+        await client.zrem(f"{ACCOUNT}:{leases}", hold.request_id)
     await client.hincrby(ACCOUNT, "held", -hold.amount)
     if await client.hexists(name, "cap"):
         await client.hincrby(name, "held", -hold.amount)
@@ -27,7 +27,7 @@ async def lost(world, hold) -> None:
 
 async def reclaimed(world, hold, used: int) -> None:
     hold.used = used
-    await world.ledger.beat([hold])
+    await world.ledger.renew_leases([hold])
     await world.expire(hold)
     await world.ledger.reclaim("acme")
 
@@ -66,7 +66,7 @@ async def state(world, keys) -> dict[str, Any]:
     found: dict[str, Any] = {"account": fields, "lines": [], "markers": {}, "left": []}
     async for line in world.ledger.lines("acme"):
         key = names.get(line.meta.get("key"))
-        found["lines"].append((line.n, line.rid, line.kind, line.amount, line.balance, key))
+        found["lines"].append((line.n, line.request_id, line.kind, line.amount, line.balance, key))
     for key in keys:
         sums = await client.hmget(f"{ACCOUNT}:k:{key.id}", "spent", "held")
         found[names[key.id]] = [int(value or 0) for value in sums]
@@ -78,13 +78,13 @@ async def state(world, keys) -> dict[str, Any]:
     return found
 
 
-async def ended(world, *, together: bool, balance: int, fates: Any) -> tuple[list[Any], dict[str, Any]]:
+async def ended(world, *, gather_all: bool, balance: int, fates: Any) -> tuple[list[Any], dict[str, Any]]:
     """The answers to the same fates, and the account after them."""
     async with world(default=GROUP) as w:
         options = ({"budget": 10**6, "concurrency": 50, "tpm": 500_000}, {"tpm": 400_000}, {"budget": 10**7})
         keys = [await w.caller(balance=balance, **rest) for rest in options]
         made = await fates(w, keys)
-        if together:
+        if gather_all:
             answers = await asyncio.gather(*(end(w, fate) for fate in made))
         else:
             answers = [await end(w, fate) for fate in made]
@@ -93,8 +93,8 @@ async def ended(world, *, together: bool, balance: int, fates: Any) -> tuple[lis
 
 
 async def test_batch_of_every_fate_settles_as_its_calls_would_one_by_one(world):
-    single = await ended(world, together=False, balance=10**9, fates=mixed_fates)
-    batch = await ended(world, together=True, balance=10**9, fates=mixed_fates)
+    single = await ended(world, gather_all=False, balance=10**9, fates=mixed_fates)
+    batch = await ended(world, gather_all=True, balance=10**9, fates=mixed_fates)
     assert batch == single
     statuses = [status for status, _, _ in batch[0]]
     assert {"settled", "void", "duplicate", "amended", "late"} == set(statuses)
@@ -110,8 +110,8 @@ async def huge_fates(world, keys) -> list[tuple[Any, Outcome | None]]:
 
 @pytest.mark.parametrize("balance", [0, 1, 6, 7, MAX_AMOUNT])
 async def test_batch_far_below_zero_is_exact_to_the_nano(world, balance):
-    single = await ended(world, together=False, balance=balance, fates=huge_fates)
-    batch = await ended(world, together=True, balance=balance, fates=huge_fates)
+    single = await ended(world, gather_all=False, balance=balance, fates=huge_fates)
+    batch = await ended(world, gather_all=True, balance=balance, fates=huge_fates)
     assert batch == single
     charged = 4 * MAX_AMOUNT + 7_199_254_740_991 + 12
     assert batch[1]["account"][b"bal"] == str(balance - charged).encode()
@@ -197,9 +197,9 @@ async def test_unreadable_hold_ends_its_batch_but_not_the_calls_before_it(world)
         key = await w.caller(balance=10_000)
         holds = [await w.admit(key, 1000) for _ in range(3)]
         records = await w.store.client.hgetall(f"{ACCOUNT}:rv")
-        await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].rid, "?")
+        await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].request_id, "?")
         await failed(*(w.ledger.settle(hold, Outcome(7)) for hold in holds))
-        await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].rid, records[holds[1].rid.encode()])
+        await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].request_id, records[holds[1].request_id.encode()])
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000 - 7, 2000)
         await w.proved()
@@ -252,7 +252,7 @@ async def test_batch_that_reclaims_half_way_counts_what_it_held_before(world):
         key, other, revoked = [await w.caller(balance=10_000, budget=8000) for _ in range(3)]
         dead = await w.admit(other, 6000)
         dead.used = 500
-        await w.ledger.beat([dead])
+        await w.ledger.renew_leases([dead])
         await w.expire(dead)
         await w.keys.revoke(revoked.id)
         asks = [w.admit(revoked, 1), w.admit(key, 3000), w.admit(key, 4000), w.admit(key, 1500), w.admit(other, 2500)]

@@ -26,7 +26,13 @@ async def test_settlement_charges_the_outcome_and_releases_the_rest(world):
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (8766, 0)
         line = (await lines_of(w))[-1]
-        assert (line.n, line.kind, line.rid, line.amount, line.balance) == (2, "use", hold.rid, -1234, 8766)
+        assert (line.n, line.kind, line.request_id, line.amount, line.balance) == (
+            2,
+            "use",
+            hold.request_id,
+            -1234,
+            8766,
+        )
         form = line.json_form()
         assert form["usage"] == {"in_text": 7}
         assert (form["provider"], form["model"], form["key"], form["attempts"]) == ("openai", "m", key.id, 2)
@@ -63,7 +69,7 @@ async def test_booking_that_fails_is_logged_and_nobody_waits_for_it_for_ever(wor
         await w.store.client.delete("{a:acme}")
         w.ledger.book(hold, Outcome(1234))
         await w.ledger.drain()
-        assert f"{hold.rid}: settlement of 1234 nano failed: there is no account acme" in caplog.text
+        assert f"{hold.request_id}: settlement of 1234 nano failed: there is no account acme" in caplog.text
 
 
 async def test_two_settlements_of_one_call_in_one_tick_charge_once(world):
@@ -93,7 +99,7 @@ async def test_worker_that_returns_after_a_reclaim_books_only_the_difference(wor
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = used
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         assert await w.ledger.reclaim("acme") == 1
         settled = await w.ledger.settle(hold, Outcome(true))
@@ -120,7 +126,7 @@ async def test_void_after_a_reclaim_gives_nothing_back(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 300
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim("acme")
         answer = await w.ledger.void(hold)
@@ -174,7 +180,7 @@ async def test_old_settlement_without_a_marker_looks_into_the_ledger_first(world
         day_ago = int((time.time() - 86_400) * 1e6)
         for hold in (done, lost):
             hold.admitted_at = day_ago
-            await w.store.client.delete(f"{{a:acme}}:st:{hold.rid}")
+            await w.store.client.delete(f"{{a:acme}}:st:{hold.request_id}")
         again = await w.ledger.settle(done, Outcome(40))
         assert (again.status, again.amount) == ("duplicate", 40)
         assert (await w.ledger.settle(lost, Outcome(30))).status == "late"
@@ -185,9 +191,9 @@ async def test_old_settlement_without_a_marker_looks_into_the_ledger_first(world
 async def test_line_of_a_request_is_found_by_its_id(world):
     async with world() as w:
         hold = await w.admit(await w.caller())
-        assert await w.ledger.line_of("acme", hold.rid) is None
+        assert await w.ledger.line_of("acme", hold.request_id) is None
         await w.ledger.settle(hold, Outcome(77))
-        line = await w.ledger.line_of("acme", hold.rid)
+        line = await w.ledger.line_of("acme", hold.request_id)
         assert line is not None and line.amount == -77
 
 

@@ -154,11 +154,11 @@ class Agreement(RuleBasedStateMachine):
     def admit_at_once(self, pick: int, amounts: list[int]) -> None:
         owner = self.keys[pick % len(self.keys)]
 
-        async def together() -> list[Any]:
+        async def gather_all() -> list[Any]:
             asks = [self.world.admit(owner.key, amount, model="o", groups=MODELS["o"]) for amount in amounts]
             return await asyncio.gather(*asks, return_exceptions=True)
 
-        for amount, answer in zip(amounts, self.run(together()), strict=True):
+        for amount, answer in zip(amounts, self.run(gather_all()), strict=True):
             expected = self.refusal(owner, "o", amount)
             if expected is None:
                 assert isinstance(answer, Hold)
@@ -172,10 +172,10 @@ class Agreement(RuleBasedStateMachine):
     def settle(self, pick: int, amount: int, times: int) -> None:
         call = self.calls[pick % len(self.calls)]
 
-        async def together() -> list[Any]:
+        async def gather_all() -> list[Any]:
             return await asyncio.gather(*(self.world.ledger.settle(call.hold, Outcome(amount)) for _ in range(times)))
 
-        answers = self.run(together())
+        answers = self.run(gather_all())
         expected = {"running": "settled", "reclaimed": "amended"}.get(call.state, "duplicate")
         if expected != "duplicate":
             self.charge(call, amount)
@@ -221,15 +221,15 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(used=st.integers(0, 3000))
     @precondition(lambda self: self.calls)
-    def beat(self, used: int) -> None:
+    def renew_leases(self, used: int) -> None:
         for call in self.calls:
             call.hold.used = used
-        answers = self.run(self.world.ledger.beat([call.hold for call in self.calls]))
+        answers = self.run(self.world.ledger.renew_leases([call.hold for call in self.calls]))
         for call in self.calls:
             if call.state != "running":
-                assert answers[call.hold.rid] == "gone"
+                assert answers[call.hold.request_id] == "gone"
             else:
-                assert answers[call.hold.rid] == ("ok" if self.live(call) else "revoked")
+                assert answers[call.hold.request_id] == ("ok" if self.live(call) else "revoked")
                 call.used = max(call.used, used)
 
     @rule(pick=PICK)

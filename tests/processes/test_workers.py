@@ -89,7 +89,7 @@ async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once(serve: 
     await until(lambda: _held_by(gateway, 0), within=5.0)
     with pytest.raises(aiohttp.ClientError):
         await waiting
-    charged = {line.rid: line for line in await gateway.charges()}
+    charged = {line.request_id: line for line in await gateway.charges()}
     for stream in streams:
         assert not (await stream.ended()).whole
         line = charged.pop(stream.request_id)
@@ -117,7 +117,7 @@ async def test_calls_of_a_gateway_killed_whole_are_charged_at_the_next_start(ser
     await gateway.started()
     await until(lambda: _held_by(gateway, 0), within=5.0)
     (line,) = await gateway.charges()
-    assert (line.rid, line.meta["outcome"]) == (stream.request_id, "worker_died")
+    assert (line.request_id, line.meta["outcome"]) == (stream.request_id, "worker_died")
     await gateway.proved()
 
 

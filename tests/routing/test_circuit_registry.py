@@ -11,8 +11,8 @@ from tornado.ioloop import IOLoop
 
 from gateway.metrics import Metrics, Totals
 from gateway.routing.circuit_breaker import Circuit, Place
-from gateway.routing.circuit_registry import Health
-from gateway.routing.circuit_sync import CHANNEL, HASH, HealthSharing, News, read_news
+from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.circuit_sync import CHANNEL, HASH, CircuitEvent, CircuitSync, read_news
 from gateway.store import Store
 from tests.polling import until
 
@@ -22,8 +22,8 @@ class Worker:
 
     def __init__(self, store: Store) -> None:
         self.metrics = Metrics()
-        self.health = Health(self.metrics)
-        self.sharing = HealthSharing(self.health, store)
+        self.health = CircuitRegistry(self.metrics)
+        self.sharing = CircuitSync(self.health, store)
         self.target = self.health.circuit("p", 0, "m")
 
     def exposition(self) -> str:
@@ -54,7 +54,7 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
 
 
 async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[Worker]) -> None:
-    heard: list[bytes] = []
+    apply_remote: list[bytes] = []
     async with store.channel(CHANNEL) as channel:
         assert await channel.get_message(timeout=5.0)  # that it listens
         one, other = workers
@@ -65,8 +65,8 @@ async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[W
         await until(lambda: other.target.cause is None)
         for _ in range(6):
             message = await channel.get_message(ignore_subscribe_messages=True, timeout=0.1)
-            heard += [message["data"]] if message else []
-    assert [msgspec.json.decode(text).get("cause", "") for text in heard] == ["failures", ""]
+            apply_remote += [message["data"]] if message else []
+    assert [msgspec.json.decode(text).get("cause", "") for text in apply_remote] == ["failures", ""]
     assert await read_news(store) == []
 
 
@@ -79,7 +79,7 @@ async def test_news_that_nobody_understands_do_not_end_the_listening(
     await until(lambda: other.target.cause == "failures")
     await store.client.hset(HASH, "p#0/m", garbage)
     await store.client.publish(CHANNEL, garbage)
-    assert all(news.worker != "" for news in await read_news(store))
+    assert all(on_event.worker != "" for on_event in await read_news(store))
     one.health.circuit("p", 0, "n").open("failures", time.monotonic(), 30.0)
     found = other.health.circuit("p", 0, "n")
     one.health.circuit("p", 0, "n").open("limited", time.monotonic(), 60.0)
@@ -90,14 +90,14 @@ async def test_news_that_nobody_understands_do_not_end_the_listening(
 async def test_news_of_a_release_to_come_are_no_recovery(workers: list[Worker]) -> None:
     worker = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
-    worker.health.heard(worker.target.place, "of another release", 30.0)
+    worker.health.apply_remote(worker.target.place, "of another release", 30.0)
     assert worker.target.cause == "failures"
 
 
 def test_a_clock_that_is_ahead_does_not_lengthen_what_was_told() -> None:
-    news = News("w", "p", seconds=5.0, at=1000.0, cause="limited")
-    assert news.left(1001.0) == 4.0
-    assert news.left(400.0) == 5.0
+    on_event = CircuitEvent("w", "p", seconds=5.0, at=1000.0, cause="limited")
+    assert on_event.left(1001.0) == 4.0
+    assert on_event.left(400.0) == 5.0
 
 
 async def test_what_was_told_is_forgotten_in_the_store_after_a_while(store: Store, workers: list[Worker]) -> None:
@@ -111,16 +111,16 @@ async def test_a_call_that_outlives_its_target_leaves_nothing_open(workers: list
     gone = worker.target
     worker.health.keep([worker.health.circuit("p", 0, "other")])
     gone.open("failures", time.monotonic(), 30.0)
-    assert worker.health.well
+    assert worker.health.all_closed
     assert 'gateway_targets_open{cause="failures"' not in worker.exposition()
 
 
 async def test_a_reload_that_drops_an_open_target_takes_it_off_the_gauge(workers: list[Worker]) -> None:
     worker = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
-    assert not worker.health.well
+    assert not worker.health.all_closed
     worker.health.keep([worker.health.circuit("p", 0, "other")])
-    assert worker.health.well
+    assert worker.health.all_closed
     assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="p"} 0.0' in worker.exposition()
     assert Place("p", 0, "m") not in {circuit.place for circuit in worker.health.all()}
 
@@ -128,7 +128,7 @@ async def test_a_reload_that_drops_an_open_target_takes_it_off_the_gauge(workers
 async def test_a_probe_that_fails_elsewhere_doubles_the_time_here(workers: list[Worker]) -> None:
     worker = workers[0]
     circuit: Circuit = worker.target
-    worker.health.heard(circuit.place, "failures", 60.0)
+    worker.health.apply_remote(circuit.place, "failures", 60.0)
     circuit.until = now = time.monotonic()
     circuit.enter(now)
     circuit.count("failures", now)

@@ -26,9 +26,9 @@ from gateway.errors import (
 )
 from gateway.log import PluginLog
 from gateway.metrics import Metrics, Totals
-from gateway.routing.circuit_registry import Health
+from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.dispatcher import Dispatcher
-from gateway.routing.retry_budget import PURSE
+from gateway.routing.retry_budget import BURST
 from gateway.routing.router import Candidate, Router
 from tests.polling import until
 
@@ -69,7 +69,7 @@ class Stage:
             demo=True,
         )
         self.metrics = Metrics()
-        self.health = Health(self.metrics)
+        self.health = CircuitRegistry(self.metrics)
         two = {0: Silent(None, None), 1: Silent(None, None)}  # type: ignore[arg-type]
         self.router = Router(Catalog.build(settings), {"a": two, "b": two, "c": {0: two[0]}}, health=self.health)
         self.dispatcher = Dispatcher(self.metrics, PluginLog())
@@ -214,7 +214,7 @@ async def test_extra_attempts_end_with_the_budget_and_grow_back_with_calls() -> 
         extra += len(stage.places) - 1
         for circuit in stage.health.all():
             circuit.recovered()
-    assert extra <= PURSE + 60 * 0.2 + 1
+    assert extra <= BURST + 60 * 0.2 + 1
 
 
 def stage_option(stage: Stage, name: str) -> list[Option]:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from gateway import Chat, Embeddings, Images
 from gateway.errors import BadRequest, InvalidValue, UnknownParameter, UnsupportedParameter
 from gateway.plugins.provider import CAPABILITIES
-from gateway.routing.request_adaptation import HONOURED, Fitted, fit
+from gateway.routing.request_adaptation import HONOURED, Adapted, adapt
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.embeddings import EmbeddingRequest, decode_embedding_request
 from gateway.schemas.images import ImageRequest, decode_image_request
@@ -57,9 +57,9 @@ def talk(**fields: Any) -> ChatRequest:
     return decode_chat_request(msgspec.json.encode({"model": "m", "messages": messages, **fields}))
 
 
-def fitted(request: Any, *places: Any, unknown: str = "forward", check: Any = None) -> list[Fitted[Any]]:
+def adapted(request: Any, *places: Any, unknown: str = "forward", check: Any = None) -> list[Adapted[Any]]:
     kind = {EmbeddingRequest: Embeddings, ImageRequest: Images, ChatRequest: Chat}[type(request)]
-    return fit(request, list(places), kind, unknown_params=unknown, check=check)
+    return adapt(request, list(places), kind, unknown_params=unknown, check=check)
 
 
 def test_every_capability_says_which_fields_it_honours() -> None:
@@ -70,7 +70,7 @@ def test_every_capability_says_which_fields_it_honours() -> None:
 
 def test_provider_that_honours_everything_gets_the_request_itself() -> None:
     request = texts(dimensions=8, user="u", odd=1)
-    [only] = fitted(request, place())
+    [only] = adapted(request, place())
     assert only.request is request
 
 
@@ -80,29 +80,29 @@ def test_provider_that_honours_everything_gets_the_request_itself() -> None:
 )
 def test_semantic_field_that_nobody_honours_refuses(request_: Any, param: str) -> None:
     with pytest.raises(UnsupportedParameter) as caught:
-        fitted(request_, place("other"))
+        adapted(request_, place("other"))
     assert caught.value.param == param
 
 
 def test_semantic_field_picks_those_that_honour_it() -> None:
     plain, able = place("other"), place("dimensions")
-    assert [one.candidate for one in fitted(texts(dimensions=8), plain, able)] == [able]
+    assert [one.candidate for one in adapted(texts(dimensions=8), plain, able)] == [able]
 
 
 def test_hints_go_silently_and_unknown_fields_by_name() -> None:
-    [only] = fitted(picture(user="u", style="vivid", odd=1), place("other"))
+    [only] = adapted(picture(user="u", style="vivid", odd=1), place("other"))
     assert only.dropped == ("odd",)
     assert only.request.fields.keys() == {"model", "prompt"}
     assert (only.request.user, only.request.style) == (None, None)
 
 
 def test_usual_values_are_dropped_from_what_is_sent_without_a_refusal() -> None:
-    [only] = fitted(picture(n=1, size="auto"), place("other"))
+    [only] = adapted(picture(n=1, size="auto"), place("other"))
     assert only.request.fields.keys() == {"model", "prompt"}
 
 
 def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
-    [only] = fitted(talk(temperature=1, top_p=1), place(unsupported=("temperature",)))
+    [only] = adapted(talk(temperature=1, top_p=1), place(unsupported=("temperature",)))
     assert only.dropped == ("temperature",)
     assert only.request.temperature is None
     assert only.request.top_p == 1
@@ -110,11 +110,11 @@ def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
 
 
 def test_operators_switch_decides_about_unknown_fields() -> None:
-    assert fitted(texts(odd=1), place())[0].dropped == ()
-    assert fitted(texts(odd=1), place(), unknown="drop")[0].dropped == ("odd",)
+    assert adapted(texts(odd=1), place())[0].dropped == ()
+    assert adapted(texts(odd=1), place(), unknown="drop")[0].dropped == ("odd",)
     for request in (texts(odd=1), picture(odd=1), talk(odd=1), texts(api_key="sk-evil")):
         with pytest.raises(UnknownParameter):
-            fitted(request, place(), unknown="reject")
+            adapted(request, place(), unknown="reject")
 
 
 def test_check_of_an_endpoint_leaves_a_candidate_out_or_refuses() -> None:
@@ -124,7 +124,7 @@ def test_check_of_an_endpoint_leaves_a_candidate_out_or_refuses() -> None:
         if candidate is bad:
             raise InvalidValue("not here", param="input")
 
-    assert [one.candidate for one in fitted(texts(), bad, good, check=check)] == [good]
+    assert [one.candidate for one in adapted(texts(), bad, good, check=check)] == [good]
     with pytest.raises(BadRequest) as caught:
-        fitted(texts(), bad, check=check)
+        adapted(texts(), bad, check=check)
     assert caught.value.param == "input"

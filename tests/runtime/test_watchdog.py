@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.overload import Pressure, resident_bytes
+from gateway.runtime.overload import OverloadMonitor, resident_bytes
 from gateway.runtime.watchdog import STALLED, Stall, Watchdog
 from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
 from tests.api.conftest import client as client
@@ -51,19 +51,19 @@ class Kennel:
 
     def __init__(self) -> None:
         self.stalls: list[Stall] = []
-        self.pressure = Pressure(max_lag=0.0, max_memory=0)
-        self.watchdog = Watchdog(self.pressure, self.stalls.append)
+        self.overload = OverloadMonitor(max_lag=0.0, max_memory=0)
+        self.watchdog = Watchdog(self.overload, self.stalls.append)
         self.watchdog.packages = {"blocker_package": ["theirs"]}
 
     async def __aenter__(self) -> Kennel:
-        self.pressure.start()
+        self.overload.start()
         self.watchdog.start()
         await asyncio.sleep(0.1)
         return self
 
     async def __aexit__(self, *details: object) -> None:
         self.watchdog.close()
-        self.pressure.close()
+        self.overload.close()
 
 
 @pytest.mark.parametrize("way", ["hold", "spin"])
@@ -110,50 +110,50 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
 
 
 async def test_a_worker_under_pressure_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
-    gateway.pressure.high = True
+    gateway.overload.high = True
     async with client.request("POST", "/v1/chat/completions", headers={"Authorization": "Bearer nonsense"}) as response:
         assert response.status == 503
         assert (await response.json())["error"]["code"] == "server_is_overloaded"
         assert response.headers["Retry-After"] == "1"
-    gateway.pressure.high = False
+    gateway.overload.high = False
     response, _ = await client.chat()
     assert response.status == 200
 
 
-async def pressed(pressure: Pressure, load: Callable[[], None]) -> None:
-    pressure.start()
+async def pressed(overload: OverloadMonitor, load: Callable[[], None]) -> None:
+    overload.start()
     try:
         async with asyncio.timeout(10):
-            while not pressure.high:
+            while not overload.high:
                 load()
                 await asyncio.sleep(0)
     finally:
-        pressure.close()
+        overload.close()
 
 
 async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
-    pressure = Pressure(max_lag=0.05, max_memory=0)
-    await pressed(pressure, lambda: time.sleep(0.15))
-    pressure.start()
-    await until(lambda: not pressure.high)
-    pressure.close()
+    overload = OverloadMonitor(max_lag=0.05, max_memory=0)
+    await pressed(overload, lambda: time.sleep(0.15))
+    overload.start()
+    await until(lambda: not overload.high)
+    overload.close()
 
 
 async def test_one_late_beat_is_no_pressure() -> None:
-    pressure = Pressure(max_lag=0.2, max_memory=0)
-    pressure.start()
+    overload = OverloadMonitor(max_lag=0.2, max_memory=0)
+    overload.start()
     time.sleep(0.5)
     await asyncio.sleep(0.1)
-    assert pressure.lag > 0.01
-    assert not pressure.high
-    pressure.close()
+    assert overload.lag > 0.01
+    assert not overload.high
+    overload.close()
 
 
 @pytest.mark.skipif(not resident_bytes(), reason="this system does not tell how much memory is resident")
 async def test_memory_over_its_limit_is_pressure() -> None:
-    pressure = Pressure(max_lag=0.0, max_memory=1 << 20)
-    await pressed(pressure, lambda: None)
-    assert pressure.memory > 1 << 20
+    overload = OverloadMonitor(max_lag=0.0, max_memory=1 << 20)
+    await pressed(overload, lambda: None)
+    assert overload.memory > 1 << 20
 
 
 async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_is_named(blocker: Any) -> None:

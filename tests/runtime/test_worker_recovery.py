@@ -15,20 +15,20 @@ from gateway.billing.usage import Usage
 from gateway.errors import ConcurrencyLimited
 from gateway.ledger import Ask, GroupLimits, Hold, Journal, Ledger, Outcome
 from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, Tab
-from gateway.ledger.inflight_checkpoint import read_board
-from gateway.runtime.worker_recovery import Salvage
+from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger.inflight_checkpoint import read_inflight_checkpoint
+from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from tests.ledger.forgetful import EVERYONE, Forgetful
 from tests.polling import until
 from tests.world import OpenWorld
 
 
-def serving(hold: Hold) -> Tab:
+def serving(hold: Hold) -> CheckpointRecord:
     """A stream that has begun, at 10 a token of output."""
     meta = LineMeta(hold.key.id, hold.model, estimated=True)
     bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=10_000_000), None, 1.0)
-    return Tab("acme", hold.rid, hold.key.id, bill)
+    return CheckpointRecord("acme", hold.request_id, hold.key.id, bill)
 
 
 async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_never(
@@ -38,13 +38,13 @@ async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_nev
         key = await w.caller(balance=10_000, concurrency=2)
         lost, kept = await w.admit(key, 1000), await w.admit(key, 1000)
         dead, living = Journal(tmp_path), Journal(tmp_path)
-        dead.board.put(serving(lost)).delivered(120)
-        living.board.put(serving(kept)).delivered(40)
-        salvage = Salvage(w.store, tmp_path)
-        running = asyncio.create_task(salvage.run())
+        dead.checkpoint.put(serving(lost)).delivered(120)
+        living.checkpoint.put(serving(kept)).delivered(40)
+        recovery = WorkerRecovery(w.store, tmp_path)
+        running = asyncio.create_task(recovery.run())
         try:
             dead.close()
-            salvage.look()
+            recovery.look()
 
             async def charged() -> bool:
                 return (await w.accounts.show("acme")).held == 1000
@@ -55,12 +55,12 @@ async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_nev
             with pytest.raises(ConcurrencyLimited):
                 await w.admit(key, 1)
             await w.proved()
-            (board,) = tmp_path.glob("*.board")
-            assert [entry.rid for entry in read_board(board).entries] == [kept.rid]
+            (checkpoint,) = tmp_path.glob("*.board")
+            assert [entry.request_id for entry in read_inflight_checkpoint(checkpoint).entries] == [kept.request_id]
         finally:
             running.cancel()
             await asyncio.wait([running])
-            await salvage.close()
+            await recovery.close()
             living.close()
 
 
@@ -71,10 +71,10 @@ async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leas
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 1000)
         hold.used = 300
-        await w.ledger.beat([hold])
+        await w.ledger.renew_leases([hold])
         await w.expire(hold)
-        salvage = Salvage(w.store, tmp_path)
-        running = asyncio.create_task(salvage.run())
+        recovery = WorkerRecovery(w.store, tmp_path)
+        running = asyncio.create_task(recovery.run())
         try:
             await asyncio.sleep(0.1)
             assert (await w.accounts.show("acme")).held == 1000  # not before its time
@@ -88,28 +88,28 @@ async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leas
         finally:
             running.cancel()
             await asyncio.wait([running])
-            await salvage.close()
+            await recovery.close()
 
 
 @contextlib.asynccontextmanager
-async def salvaging(worker: Forgetful) -> AsyncIterator[Salvage]:
+async def salvaging(worker: Forgetful) -> AsyncIterator[WorkerRecovery]:
     """The heir as the supervisor runs it, on a connection of its own."""
     store = await Store.open(worker.server.socket)
-    salvage = Salvage(store, worker.folder / "journal")
-    store.on_reconnect = salvage.reconnected
-    running = asyncio.create_task(salvage.run())
+    recovery = WorkerRecovery(store, worker.folder / "journal")
+    store.on_reconnect = recovery.reconnected
+    running = asyncio.create_task(recovery.run())
     try:
-        yield salvage
+        yield recovery
     finally:
         running.cancel()
         await asyncio.wait([running])
-        await salvage.close()
+        await recovery.close()
         await store.close()
 
 
 async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothing(tmp_path: Path) -> None:
     """A small storm: in each round a worker settles some calls, dies in others, is adopted; then the store dies."""
-    async with Forgetful(tmp_path) as worker, salvaging(worker) as salvage:
+    async with Forgetful(tmp_path) as worker, salvaging(worker) as recovery:
         truth = 0
         for round_ in range(4):
             journal = Journal(worker.folder / "journal")
@@ -118,19 +118,19 @@ async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothin
             asks = [Ask(f"{round_}-{n}", worker.key, "m", EVERYONE, 100) for n in range(12)]
             holds = await asyncio.gather(*map(ledger.admit, asks))
             for hold in holds[8:]:
-                journal.board.put(serving(hold)).delivered(4 * 3)
+                journal.checkpoint.put(serving(hold)).delivered(4 * 3)
             await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds[:8]))
             truth += 8 * 7 + 4 * 30
             journal.close()
-            salvage.look()
-            await until(lambda left=truth: adopted(worker, left))
+            recovery.look()
+            await until(lambda left=truth: taken_over(worker, left))
             await worker.die()
             await worker.come_back()
-            await until(lambda left=truth: adopted(worker, left), within=10.0)
+            await until(lambda left=truth: taken_over(worker, left), within=10.0)
         await worker.charged(truth)
 
 
-async def adopted(worker: Forgetful, truth: int) -> bool:
+async def taken_over(worker: Forgetful, truth: int) -> bool:
     if not worker.store.whole():
         return False
     account = await worker.accounts.show("acme")
@@ -146,9 +146,9 @@ async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
         ledger = Ledger(w.store, {}, journal=dead)
         await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
         dead.close()
-        salvage = Salvage(w.store, tmp_path)
-        salvage._journal._keep = 0.3
-        running = asyncio.create_task(salvage.run())
+        recovery = WorkerRecovery(w.store, tmp_path)
+        recovery._journal._keep = 0.3
+        running = asyncio.create_task(recovery.run())
         try:
             await until(lambda: not list(tmp_path.glob("*.lock"))[1:])
             assert len(list(tmp_path.glob("*.jsonl"))) == 1
@@ -156,4 +156,4 @@ async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
         finally:
             running.cancel()
             await asyncio.wait([running])
-            await salvage.close()
+            await recovery.close()

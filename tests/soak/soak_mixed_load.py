@@ -145,7 +145,7 @@ async def wrongly_billed(gateway: Served, truth: Truth, mixture: Mixture) -> dic
             if not least <= paid <= units:
                 wrong[f"{call.request_id} {call.kind} {call.status}{' left' * call.left}"] = (paid, units)
     assert late <= max(1, SELDOM * sum(call.left for call in mixture.calls)), late
-    return wrong | {f"{rid}, nobody's call": (paid, 0) for rid, paid in ledger.items() if paid}
+    return wrong | {f"{request_id}, nobody's call": (paid, 0) for request_id, paid in ledger.items() if paid}
 
 
 @pytest.mark.gen_test(timeout=MINUTES * 60 + 300)

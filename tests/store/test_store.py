@@ -7,7 +7,7 @@ import pytest
 import redis.exceptions
 
 from gateway.errors import StoreUnavailable
-from gateway.store import EmbeddedServer, Store, StoreFault
+from gateway.store import EmbeddedServer, Store, StoreSetupError
 from gateway.store.redis_address import RedisAddress
 
 
@@ -57,7 +57,7 @@ async def test_a_worker_may_open_before_the_store_is_there(tmp_path):
 
 
 async def test_a_url_that_makes_no_sense_is_the_operators_fault():
-    with pytest.raises(StoreFault, match="known are redis://"):
+    with pytest.raises(StoreSetupError, match="known are redis://"):
         await Store.open("http://localhost")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.store import StoreFault, parse_address
+from gateway.store import StoreSetupError, parse_address
 from gateway.store.address import ClusterAddress, SentinelAddress
 from gateway.store.redis_address import RedisAddress
 from gateway.store.url import address_of
@@ -58,7 +58,7 @@ def test_a_url_becomes_the_address_it_says(url, address):
     ],
 )
 def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
-    with pytest.raises(StoreFault, match=words) as caught:
+    with pytest.raises(StoreSetupError, match=words) as caught:
         parse_address(url)
     assert str(caught.value).startswith("store.url: ")
 
@@ -76,7 +76,7 @@ def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
     ],
 )
 def test_no_message_and_no_repr_shows_the_password(url):
-    with pytest.raises(StoreFault) as caught:
+    with pytest.raises(StoreSetupError) as caught:
         parse_address(url)
     assert "hunter2" not in str(caught.value)
     address = parse_address("rediss://user:hunter2@host:1/2")

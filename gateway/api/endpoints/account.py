@@ -26,7 +26,7 @@ class BalanceHandler(KeyedHandler):
     async def get(self) -> None:
         key = (await self.confirm()).key
         account = await Accounts(self.gateway.store, self.gateway.ledger).show(key.account)
-        self.finish_json(
+        self.send_json(
             {
                 "object": "balance",
                 "account": account.name,
@@ -50,7 +50,7 @@ class ReceiptHandler(KeyedHandler):
         found = await self.gateway.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
-        self.finish_json(_receipt(*found, currency=_currency(self.gateway.settings)))
+        self.send_json(_receipt(*found, currency=_currency(self.gateway.settings)))
 
     head = get
 
@@ -59,7 +59,7 @@ def _receipt(line: LedgerLine, cost: int, *, currency: str | None) -> dict[str, 
     meta = line.meta
     return {
         "object": "receipt",
-        "request_id": line.rid,
+        "request_id": line.request_id,
         "at": line.json_form()["at"],
         "model": meta.get("model"),
         "cost": format_amount(cost),

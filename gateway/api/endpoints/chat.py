@@ -13,14 +13,14 @@ from gateway.api.quote import Terms
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.chat import ChatShaper, Shape, complete, delivered_units
+from gateway.encoders.chat import ChatStreamEncoder, Shape, complete, delivered_units
 from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.inference.call import Call
-from gateway.inference.hold_extension import Allowance
-from gateway.ledger.inflight_checkpoint import Place
+from gateway.inference.hold_extension import HoldExtension
+from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
@@ -42,7 +42,7 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
     capability = Chat
     answers = ChatCompletion
 
-    shaper: ChatShaper | None = None
+    encoder: ChatStreamEncoder | None = None
     used: Usage | None = None  # once an answer is whole
     body_size = 0
     continuation: Continuation | None = None
@@ -63,7 +63,7 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         tokens = prompt.tokens
         _check_output_limit(request, model, wanted)
         _check_window(model, tokens, wanted or 0)
-        self.fit(request, model)
+        self.adapt(request, model)
         self.bounded = wanted is not None
         reserve = longest = model.reserve_output(wanted)
         if not (self.bounded or request.stream):
@@ -107,7 +107,7 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
 
     def _limit_output(self, tokens: int) -> None:
         self.bounded = True
-        self.fitted = [_with_output_limit(fitted, tokens) for fitted in self.fitted]
+        self.adapted = [_with_output_limit(adapted, tokens) for adapted in self.adapted]
         self.set_header("x-gateway-max-tokens", str(tokens))
 
     # The answer ------------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
             await self._serve_whole(call, shape)
 
     async def _serve_whole(self, call: Call, shape: Shape) -> None:
-        def attempt(fitted: Fitted[ChatRequest]) -> Awaitable[ChatCompletion]:
-            return _chat(fitted.candidate).chat(fitted.request, fitted.candidate.target)
+        def attempt(adapted: Adapted[ChatRequest]) -> Awaitable[ChatCompletion]:
+            return _chat(adapted.candidate).chat(adapted.request, adapted.candidate.target)
 
         answer = await self.call_whole(call, attempt)
         if answer.usage is None or not is_possible(answer.usage):
@@ -145,19 +145,19 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
         self.deliver(call, body)
 
     async def _serve_stream(self, call: Call, shape: Shape) -> None:
-        def attempt(fitted: Fitted[ChatRequest]) -> AsyncIterator[ChatChunk]:
-            return _chat(fitted.candidate).stream_chat(fitted.request, fitted.candidate.target)
+        def attempt(adapted: Adapted[ChatRequest]) -> AsyncIterator[ChatChunk]:
+            return _chat(adapted.candidate).stream_chat(adapted.request, adapted.candidate.target)
 
         opened = await self.open_stream(call, attempt)
-        shaper = self.shaper = ChatShaper(shape, estimate=lambda units: _public(_estimated(call, units)))
+        encoder = self.encoder = ChatStreamEncoder(shape, estimate=lambda units: _public(_estimated(call, units)))
         if call.model.continue_cut:
 
             def forget() -> None:
-                shaper.usage = None  # what the first upstream counted is not the whole
+                encoder.usage = None  # what the first upstream counted is not the whole
 
             self.continuation = Continuation(
                 opened,
-                self.fitted,
+                self.adapted,
                 dispatcher=self.gateway.dispatcher,
                 attempt=attempt,
                 tried=call.attempts,
@@ -165,15 +165,15 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
             )
             opened.rest = self.continuation.chunks()
         try:
-            allowance = Allowance(call, self.gateway.ledger, bounded=self.bounded)
-            last = await self.relay(call, opened, shaper, allowance=allowance)
+            extension = HoldExtension(call, self.gateway.ledger, bounded=self.bounded)
+            last = await self.relay(call, opened, encoder, extension=extension)
         finally:
-            _bill_tier(call, shaper.used_tier)
+            _bill_tier(call, encoder.used_tier)
         self.end_stream(call, last)
 
-    def note_delivery(self, call: Call) -> Place:
-        assert self.shaper is not None
-        return self.gateway.running.bill(call, _billed_tier(call, self.shaper.used_tier))
+    def note_delivery(self, call: Call) -> Slot:
+        assert self.encoder is not None
+        return self.gateway.running.bill(call, _billed_tier(call, self.encoder.used_tier))
 
     @property
     def continued(self) -> bool:
@@ -185,11 +185,11 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
     def usage(self, call: Call) -> Usage | None:
         if self.used is not None:
             return self.used
-        if self.shaper is not None and self.shaper.usage is not None and not self.continued:
-            return self._counted(call, self.shaper.usage)
-        told = self.shaper is not None and self.shaper.content_started and self.headers_sent()
-        if self.shaper is not None and (told or call.outcome == "ok"):
-            return _estimated(call, self.shaper.delivered_units)
+        if self.encoder is not None and self.encoder.usage is not None and not self.continued:
+            return self._counted(call, self.encoder.usage)
+        told = self.encoder is not None and self.encoder.content_started and self.headers_sent()
+        if self.encoder is not None and (told or call.outcome == "ok"):
+            return _estimated(call, self.encoder.delivered_units)
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already reading it
         return None
@@ -209,13 +209,13 @@ def _chat(candidate: Candidate) -> Chat:
     return cast("Chat", candidate.provider)
 
 
-def _with_output_limit(fitted: Fitted[ChatRequest], tokens: int) -> Fitted[ChatRequest]:
+def _with_output_limit(adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequest]:
     """The same with at most that many tokens of output, in the caller's spelling if there is one."""
-    request = fitted.request
+    request = adapted.request
     given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
     limits = dict.fromkeys(given or ["max_tokens"], tokens)
     fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
-    return structs.replace(fitted, request=structs.replace(request, fields=fields, **limits))
+    return structs.replace(adapted, request=structs.replace(request, fields=fields, **limits))
 
 
 def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) -> None:

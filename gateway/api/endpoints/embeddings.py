@@ -9,11 +9,11 @@ from gateway.api.quote import Terms
 from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
 from gateway.catalog import Model
-from gateway.encoders.embeddings import judge, write_list
+from gateway.encoders.embeddings import validate, write_list
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
 from gateway.inference.call import Call
 from gateway.plugins.provider import Embeddings
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
 
@@ -38,7 +38,7 @@ class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
     def price(self, request: EmbeddingRequest, model: Model) -> Terms[EmbeddingRequest]:
         sizes = embedding_tokens(request, factor=model.token_factor)
         _check_window(request, model, max(sizes))
-        self.fit(request, model)
+        self.adapt(request, model)
         tokens = sum(sizes)
         return Terms(
             request,
@@ -54,9 +54,9 @@ class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
             raise UnsupportedValue("This model does not support token numbers as 'input'; send text.", param="input")
 
     async def serve(self, call: Call, request: EmbeddingRequest) -> None:
-        async def attempt(fitted: Fitted[EmbeddingRequest]) -> EmbeddingAnswer:
-            provider = _embeddings(fitted.candidate)
-            return await judge(await provider.embed(fitted.request, fitted.candidate.target), fitted.request)
+        async def attempt(adapted: Adapted[EmbeddingRequest]) -> EmbeddingAnswer:
+            provider = _embeddings(adapted.candidate)
+            return await validate(await provider.embed(adapted.request, adapted.candidate.target), adapted.request)
 
         answer = await self.call_whole(call, attempt)
         usage = answer.usage

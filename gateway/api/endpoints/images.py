@@ -13,11 +13,11 @@ from gateway.billing.price import Price
 from gateway.billing.token_estimate import PREVIEW, made_image_tokens, with_safety
 from gateway.billing.usage import ImageCount, Usage, possible_image_usage, text_units, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.images import ImageShaper, error_event, judge, made, write_answer
+from gateway.encoders.images import ImageStreamEncoder, count_images, error_event, validate, write_answer
 from gateway.errors import GatewayError, UnsupportedValue
 from gateway.inference.call import Call
 from gateway.plugins.provider import Images
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.images import (
     ImageAnswer,
@@ -43,7 +43,7 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
     filter_code = "content_policy_violation"
     body_size = 0
     used: Usage | None = None
-    shaper: ImageShaper | None = None
+    encoder: ImageStreamEncoder | None = None
     request: ImageRequest
 
     # Terms -----------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
         return bool(request.stream)
 
     def price(self, request: ImageRequest, model: Model) -> Terms[ImageRequest]:
-        self.fit(request, model)
+        self.adapt(request, model)
         prompt = tokens_of(text_units(request.prompt), factor=model.token_factor)
         price = model.price
         size, quality = price.dearest_image(request.exact_size, request.exact_quality)
@@ -88,12 +88,12 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
             await self._serve_whole(call, request)
 
     async def _serve_whole(self, call: Call, request: ImageRequest) -> None:
-        async def attempt(fitted: Fitted[ImageRequest]) -> ImageAnswer:
-            provider = _images(fitted.candidate)
-            return judge(await provider.generate_images(fitted.request, fitted.candidate.target), fitted.request)
+        async def attempt(adapted: Adapted[ImageRequest]) -> ImageAnswer:
+            provider = _images(adapted.candidate)
+            return validate(await provider.generate_images(adapted.request, adapted.candidate.target), adapted.request)
 
         answer = await self.call_whole(call, attempt)
-        images = made(answer.data, request, answer.size, answer.quality)
+        images = count_images(answer.data, request, answer.size, answer.quality)
         usage = possible_image_usage(answer.usage)
         used = self._used(call, usage, images)
         if usage is None and used.estimated:
@@ -104,12 +104,12 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
         self.deliver(call, body)
 
     async def _serve_stream(self, call: Call, request: ImageRequest) -> None:
-        def attempt(fitted: Fitted[ImageRequest]) -> AsyncIterator[ImageEvent]:
-            return _images(fitted.candidate).stream_images(fitted.request, fitted.candidate.target)
+        def attempt(adapted: Adapted[ImageRequest]) -> AsyncIterator[ImageEvent]:
+            return _images(adapted.candidate).stream_images(adapted.request, adapted.candidate.target)
 
         opened = await self.open_stream(call, attempt)
-        self.shaper = ImageShaper(request)
-        self.end_stream(call, await self.relay(call, opened, self.shaper))
+        self.encoder = ImageStreamEncoder(request)
+        self.end_stream(call, await self.relay(call, opened, self.encoder))
 
     def error_frame(self, error: GatewayError) -> bytes:
         return error_event(error)
@@ -117,13 +117,13 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
     # The bill --------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        shaper = self.shaper
+        encoder = self.encoder
         if self.used is not None:
             return self.used
-        if shaper is not None and shaper.content_started:
-            last = shaper.images[-1] if shaper.images else None
+        if encoder is not None and encoder.content_started:
+            last = encoder.images[-1] if encoder.images else None
             size, quality = (last.size, last.quality) if last else (None, None)
-            return self._used(call, shaper.usage, made(shaper.images, self.request, size, quality))
+            return self._used(call, encoder.usage, count_images(encoder.images, self.request, size, quality))
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already reading it
         return None
@@ -132,7 +132,7 @@ class ImagesHandler(AnsweringHandler[ImageRequest]):
         """The images that were delivered, and tokens by the upstream's count or by what they may have been."""
         if usage is not None:
             return Usage.of_images(usage, images)
-        previews = self.shaper.previews if self.shaper is not None else 0
+        previews = self.encoder.previews if self.encoder is not None else 0
         if not (call.price.input or call.price.image_output):
             return Usage(images=images)  # nobody counts tokens here
         tokens = _tokens_made(self.request, call.model, call.price, images=images.count, previews=previews)

@@ -18,9 +18,9 @@ class ModelsHandler(KeyedHandler):
     async def get(self) -> None:
         records = await self.permitted()
         if "anthropic-version" in self.headers:
-            self.finish_json(_anthropic_list(records))
+            self.send_json(_anthropic_list(records))
         else:
-            self.finish_json({"object": "list", "data": records})
+            self.send_json({"object": "list", "data": records})
 
     head = get
 
@@ -41,7 +41,7 @@ class ModelHandler(KeyedHandler):
         found = next((pair for pair in self.gateway.catalog.records() if pair[0].id == name), None)
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")
-        self.finish_json(found[0])
+        self.send_json(found[0])
 
     head = get
 

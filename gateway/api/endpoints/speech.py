@@ -13,13 +13,13 @@ from gateway.billing.price import Price
 from gateway.billing.token_estimate import speech_seconds, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.speech import SpeechEventShaper, SpeechShaper, done_event
+from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event
 from gateway.errors import UnsupportedValue
 from gateway.inference.call import Call
 from gateway.inference.event_stream import ByteStream, EventStream
-from gateway.inference.hold_extension import SoundAllowance
+from gateway.inference.hold_extension import SoundHoldExtension
 from gateway.plugins.provider import Speech
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, SpeechUsage, decode_speech_request
 
@@ -42,7 +42,7 @@ class SpeechHandler(AnsweringHandler[SpeechRequest]):
     endpoint = "speech"
     capability = Speech
     prompt_param = "input"
-    shaper: SpeechShaper | None = None
+    encoder: SpeechStreamEncoder | None = None
     request: SpeechRequest
 
     # Terms -----------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class SpeechHandler(AnsweringHandler[SpeechRequest]):
         return request.stream_format == "sse"
 
     def price(self, request: SpeechRequest, model: Model) -> Terms[SpeechRequest]:
-        self.fit(request, model)
+        self.adapt(request, model)
         price = model.price
         seconds = speech_seconds(request.input, speed=request.speed or 1.0)
         longest = seconds * SLOW[0] + SLOW[1]
@@ -87,28 +87,28 @@ class SpeechHandler(AnsweringHandler[SpeechRequest]):
         return ByteStream(self, self.gateway.pulse, media_type=media_type, claim=self.claim)
 
     async def serve(self, call: Call, request: SpeechRequest) -> None:
-        def attempt(fitted: Fitted[SpeechRequest]) -> AsyncIterator[SpeechChunk]:
-            return _speech(fitted.candidate).speak(fitted.request, fitted.candidate.target)
+        def attempt(adapted: Adapted[SpeechRequest]) -> AsyncIterator[SpeechChunk]:
+            return _speech(adapted.candidate).speak(adapted.request, adapted.candidate.target)
 
         opened = await self.open_stream(call, attempt)
-        shaper = self.shaper = (SpeechEventShaper if call.stream else SpeechShaper)(request.format)
-        allowance = SoundAllowance(call, self.gateway.ledger, usage=lambda seconds: _unreported(call, seconds))
-        last = await self.relay(call, opened, shaper, allowance=allowance)
-        self.end_stream(call, done_event(self._public(call, shaper)) if call.stream else last)
+        encoder = self.encoder = (SpeechEventEncoder if call.stream else SpeechStreamEncoder)(request.format)
+        extension = SoundHoldExtension(call, self.gateway.ledger, usage=lambda seconds: _unreported(call, seconds))
+        last = await self.relay(call, opened, encoder, extension=extension)
+        self.end_stream(call, done_event(self._public(call, encoder)) if call.stream else last)
 
-    def _public(self, call: Call, shaper: SpeechShaper) -> SpeechUsage:
+    def _public(self, call: Call, encoder: SpeechStreamEncoder) -> SpeechUsage:
         """The usage that the last event tells: as counted, else estimated."""
-        if shaper.usage is not None:
-            return shaper.usage
+        if encoder.usage is not None:
+            return encoder.usage
         text = call.prompt.in_text or tokens_of(text_units(self.request.input))
-        return SpeechUsage(text, int(shaper.meter.seconds * TOKENS_PER_SECOND) + 1)
+        return SpeechUsage(text, int(encoder.meter.seconds * TOKENS_PER_SECOND) + 1)
 
     # The bill --------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        shaper = self.shaper
-        if shaper is not None and shaper.content_started:
-            return _used(call, shaper)
+        encoder = self.encoder
+        if encoder is not None and encoder.content_started:
+            return _used(call, encoder)
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already reading it
         return None
@@ -123,19 +123,19 @@ def _counts_tokens(price: Price) -> bool:
     return bool(price.input or price.output or price.audio_output)
 
 
-def _used(call: Call, shaper: SpeechShaper) -> Usage:
+def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
     """The characters, all of which the upstream had; tokens as it counted them; seconds as they were delivered."""
-    seconds = shaper.meter.seconds
-    if shaper.usage is None:
+    seconds = encoder.meter.seconds
+    if encoder.usage is None:
         unreported = _unreported(call, seconds)
-        guessed = unreported.estimated or (bool(call.price.per_second_out) and not shaper.meter.exact)
+        guessed = unreported.estimated or (bool(call.price.per_second_out) and not encoder.meter.exact)
         return structs.replace(unreported, estimated=guessed)
     return Usage(
         characters=call.prompt.characters,
-        in_text=shaper.usage.input_tokens,
-        out_audio=shaper.usage.output_tokens,
+        in_text=encoder.usage.input_tokens,
+        out_audio=encoder.usage.output_tokens,
         audio_seconds_out=seconds,
-        estimated=bool(call.price.per_second_out) and not shaper.meter.exact,
+        estimated=bool(call.price.per_second_out) and not encoder.meter.exact,
     )
 
 

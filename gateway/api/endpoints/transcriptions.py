@@ -18,14 +18,14 @@ from gateway.billing.token_estimate import AUDIO_PER_SECOND, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.encoders.transcript_formats import done_frame, sound_transcript, write_transcript
-from gateway.encoders.transcripts import TranscriptShaper
+from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import (
     InvalidValue,
     UnsupportedValue,
 )
 from gateway.inference.call import Call
 from gateway.plugins.provider import Transcription
-from gateway.routing.request_adaptation import Fitted
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.transcription import (
     Transcript,
@@ -62,7 +62,7 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
     roomy = frozenset({"known_speaker_references"})  # sounds of a few seconds, as data URLs
     request: TranscriptionRequest
 
-    shaper: TranscriptShaper | None = None
+    encoder: TranscriptStreamEncoder | None = None
     used: Usage | None = None
 
     # Terms -----------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
                 f"Invalid 'response_format': a stream has no place for '{request.response_format}'.",
                 param="response_format",
             )
-        self.fit(request, model)
+        self.adapt(request, model)
         size, claimed = request.file.size, request.file.seconds
         likely = claimed or size / UNKNOWN_RATE
         longest = claimed * 1.25 + 1 if claimed else size / LEAST_RATE + 1
@@ -116,9 +116,9 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
             await self._serve_whole(call, request)
 
     async def _serve_whole(self, call: Call, request: TranscriptionRequest) -> None:
-        async def attempt(fitted: Fitted[TranscriptionRequest]) -> Transcript:
-            provider = _transcription(fitted.candidate)
-            return sound_transcript(await provider.transcribe(fitted.request, fitted.candidate.target))
+        async def attempt(adapted: Adapted[TranscriptionRequest]) -> Transcript:
+            provider = _transcription(adapted.candidate)
+            return sound_transcript(await provider.transcribe(adapted.request, adapted.candidate.target))
 
         transcript = await self.call_whole(call, attempt)
         self.used = self._count(call, transcript)
@@ -129,26 +129,26 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
         self.deliver(call, body, media_type=media_type)
 
     async def _serve_stream(self, call: Call, request: TranscriptionRequest) -> None:
-        def attempt(fitted: Fitted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
-            return _transcription(fitted.candidate).stream_transcript(fitted.request, fitted.candidate.target)
+        def attempt(adapted: Adapted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
+            return _transcription(adapted.candidate).stream_transcript(adapted.request, adapted.candidate.target)
 
         opened = await self.open_stream(call, attempt)
-        shaper = self.shaper = TranscriptShaper(request)
-        await self.relay(call, opened, shaper)
-        assert shaper.transcript is not None
-        self.used = self._count(call, shaper.transcript)
-        self._tell_usage(shaper.transcript, self.used)
-        self.end_stream(call, done_frame(shaper.transcript))
+        encoder = self.encoder = TranscriptStreamEncoder(request)
+        await self.relay(call, opened, encoder)
+        assert encoder.transcript is not None
+        self.used = self._count(call, encoder.transcript)
+        self._tell_usage(encoder.transcript, self.used)
+        self.end_stream(call, done_frame(encoder.transcript))
 
     # The bill --------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
         if self.used is not None:
             return self.used
-        if self.shaper is not None and self.shaper.content_started:
-            if self.shaper.transcript is not None:
-                return self._count(call, self.shaper.transcript)
-            return _heard(call, self.shaper.delivered_units)
+        if self.encoder is not None and self.encoder.content_started:
+            if self.encoder.transcript is not None:
+                return self._count(call, self.encoder.transcript)
+            return _heard(call, self.encoder.delivered_units)
         if self.client_gone and call.attempts:
             return call.prompt  # the upstream was already listening to it
         return None

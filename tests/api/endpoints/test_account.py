@@ -110,11 +110,11 @@ async def test_receipt_of_an_amended_call_has_the_whole_cost(client: Client, gat
     key = await gateway.auth.authenticate(client.headers["Authorization"].removeprefix("Bearer "))
     hold = await ledger.admit(Ask("req_" + "a" * 32, key, "m1", frozenset({"default"}), 1_000_000, 10))
     hold.used = 400_000
-    await ledger.beat([hold])
-    await gateway.store.client.zadd("{a:acme}:rx", {hold.rid: 1})
+    await ledger.renew_leases([hold])
+    await gateway.store.client.zadd("{a:acme}:rx", {hold.request_id: 1})
     await ledger.reclaim("acme")
     await ledger.settle(hold, Outcome(amount=900_000, outcome="ok"))
-    assert (await get(client, f"/v1/usage/{hold.rid}"))[1]["cost"] == "0.0009"
+    assert (await get(client, f"/v1/usage/{hold.request_id}"))[1]["cost"] == "0.0009"
 
 
 async def test_revoked_key_learns_nothing(client: Client, keys: Keys) -> None:

@@ -277,8 +277,8 @@ async def test_beat_checkpoints_what_a_stream_has_cost(
     await until(lambda: upstream.seen and upstream.seen[0].frames == 3)
 
     async def used() -> int:
-        await gateway.running.beat()
-        return next((walk.call.hold.used for walk in gateway.running._walks.values() if walk.call), 0)
+        await gateway.running.renew_leases()
+        return next((walk.call.hold.used for walk in gateway.running._calls.values() if walk.call), 0)
 
     assert await until(used) > 0
     task.cancel()

@@ -458,7 +458,7 @@ async def test_revoked_key_ends_a_running_stream_with_an_error_event(
 
 def delivered(gateway: Gateway) -> int:
     """Events sent by the calls that run."""
-    return sum(walk.call.chunks for walk in gateway.running._walks.values() if walk.call is not None)
+    return sum(walk.call.chunks for walk in gateway.running._calls.values() if walk.call is not None)
 
 
 async def test_waiting_for_a_slow_image_is_bridged_by_comments(
