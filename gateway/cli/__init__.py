@@ -12,7 +12,7 @@ from gateway.cli.root import Root
 COMMANDS = {
     "serve": "Run the gateway until SIGTERM.",
     "check": "Validate the configuration, the plugins and the store.",
-    "accounts": "Create, show, credit, disable, enable, allow and deny.",
+    "accounts": "Create, show, credit, disable, enable, move, allow and deny.",
     "keys": "Create, list and revoke API keys.",
     "models": "What is served.",
     "plugins": "What is loaded, what it can do, and why something is not.",

@@ -1,4 +1,4 @@
-"""`gateway accounts`: create · list · show · credit · disable · enable · allow · deny."""
+"""`gateway accounts`: create · list · show · credit · disable · enable · move · allow · deny."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def command() -> None:
 @configured
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
-    if group not in settings.groups:
-        raise Failure(f"no group {group!r} in the configuration{suggestion(group, settings.groups)}")
+    _check_group(settings, group)
     account = change(settings, lambda session: session.accounts.create(name, group=group, balance=balance))
     _show(account, as_json=as_json)
 
@@ -111,6 +110,17 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
+@click.argument("group")
+@json_option
+@configured
+def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
+    """Put the account into GROUP of the configuration; the next request is judged by it."""
+    _check_group(settings, group)
+    _show(change(settings, lambda session: session.accounts.move(name, group)), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
 @json_option
 @configured
@@ -127,6 +137,11 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Keep the account from MODELs whatever its group may; undoes `allow`."""
     _rule(settings, name, models, lambda session, names: session.accounts.deny(name, names), as_json=as_json)
+
+
+def _check_group(settings: Settings, group: str) -> None:
+    if group not in settings.groups:
+        raise Failure(f"no group {group!r} in the configuration{suggestion(group, settings.groups)}")
 
 
 def _rule(

@@ -58,7 +58,8 @@ def test_group_that_no_configuration_names_is_refused_with_the_nearest(terminal:
 
 
 @pytest.mark.parametrize(
-    "words", [("show",), ("credit", "1"), ("disable",), ("enable",), ("allow", "other"), ("deny", "other")]
+    "words",
+    [("show",), ("credit", "1"), ("disable",), ("enable",), ("move", "vip"), ("allow", "other"), ("deny", "other")],
 )
 def test_unknown_account_is_refused_by_every_command(terminal: Terminal, words: tuple[str, ...]) -> None:
     command, *rest = words
@@ -107,6 +108,25 @@ def test_disable_and_enable_change_the_state(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     assert terminal.json("accounts", "disable", "acme")["state"] == "disabled"
     assert terminal.json("accounts", "enable", "acme")["state"] == "active"
+
+
+def test_move_changes_the_group_and_nothing_else(terminal: Terminal) -> None:
+    created = terminal.json("accounts", "create", "acme", "--balance", "3.5")
+    assert terminal.json("accounts", "move", "acme", "vip") == {**created, "group": "vip"}
+    assert terminal.json("accounts", "show", "acme")["group"] == "vip"
+    assert terminal.json("accounts", "move", "acme", "default") == created
+
+
+def test_move_to_a_group_that_no_configuration_names_is_refused_with_the_nearest(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    message = terminal.refused("accounts", "move", "acme", "vpi")
+    assert message == "gateway: no group 'vpi' in the configuration; nearest: \"vip\"\n"
+    assert terminal.json("accounts", "show", "acme")["group"] == "default"
+
+
+def test_move_without_a_group_is_wrong_use(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    assert "Missing argument 'GROUP'" in terminal.refused("accounts", "move", "acme", status=2)
 
 
 def test_allow_and_deny_undo_each_other(terminal: Terminal) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.served import Served, children, descriptors, install_plugin, is_alive
+from tests.processes.served import MODELS, Served, children, descriptors, install_plugin, is_alive
 
 
 def sockets_of(pid: int) -> int:
@@ -48,6 +48,18 @@ async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Ser
     for stream in streams:
         assert (await stream.ended()).whole
     assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 0
+
+
+async def test_moved_account_is_judged_by_its_new_group_at_the_next_request_on_every_worker(serve: Serve) -> None:
+    gold = '[groups.gold]\n[models.gold]\nprovider = "fake"\nmodel = "quick"\ngroups = ["gold"]\nfree = true\n'
+    gateway = await serve(MODELS + gold, workers=2)
+
+    async def statuses(model: str) -> set[int]:
+        return {answer.status for answer in await asyncio.gather(*(gateway.chat(model) for _ in range(20)))}
+
+    assert (await statuses("quick"), await statuses("gold")) == ({200}, {403})
+    assert (await gateway.command("accounts", "move", "test", "gold"))["group"] == "gold"
+    assert (await statuses("quick"), await statuses("gold")) == ({403}, {200})
 
 
 async def test_killed_worker_cuts_its_streams_and_nothing_else(serve: Serve) -> None:
