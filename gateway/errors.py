@@ -14,7 +14,7 @@
     ├── Conflict 409 ───────────── AnswerLost
     ├── RequestTooLarge 413
     ├── UnsupportedContentType 415
-    ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited · SlowDown
+    ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
     ├── InternalError 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
@@ -364,14 +364,6 @@ class ConcurrencyLimited(TooManyRequests):
 
     def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
         super().__init__(message, retry_after=retry_after)
-
-
-class SlowDown(TooManyRequests):
-    """Every upstream target is limited."""
-
-    type = "rate_limit_error"
-    default_code = "slow_down"
-    default_message = "The model is receiving too many requests; slow down"
 
 
 class QuotaExhausted(TooManyRequests):
