@@ -14,7 +14,7 @@ class CallRecord(Struct, frozen=True):
     endpoint: str
     account: str
     key: str
-    model: str
+    model: str  # as asked for
     provider: str
     outcome: str  # "ok", an error code, or "client_closed"
     status: int
@@ -24,3 +24,4 @@ class CallRecord(Struct, frozen=True):
     duration: float
     first_token: float | None
     stream: bool
+    served_model: str = ""  # the model that served, or was tried last; `model` unless it was a fallback

@@ -21,6 +21,7 @@ COLUMNS = (
     "kind",
     "request_id",
     "model",
+    "served_model",
     "provider",
     "key",
     "amount",

@@ -94,6 +94,7 @@ class ActiveCalls:
             outcome=DIED,
             price=hold.price_version,
             hold=hold.amount,
+            served_model=call.fallback,
         )
         price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
         bill = Bill(hold.admitted_at, meta, call.prompt, price, service_tier, call.model.token_factor)

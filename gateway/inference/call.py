@@ -45,6 +45,12 @@ class Call(Struct, eq=False):
         """The provider that served, or was tried last."""
         return self.attempts[-1].target.provider if self.attempts else ""
 
+    @property
+    def fallback(self) -> str:
+        """Name of the fallback that served, or was tried last; empty where that is the model asked for."""
+        name = self.attempts[-1].model.name if self.attempts else self.model.name
+        return name if name != self.model.name else ""
+
     def cost(self, usage: Usage) -> int:
         """Nano units that `usage` costs in this call."""
         return self.price.cost(usage, service_tier=self.service_tier)

@@ -72,6 +72,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         duration=time.monotonic() - call.started,
         first_token=call.first_token,
         stream=call.stream,
+        served_model=call.fallback or call.model.name,
     )
 
 
@@ -86,4 +87,5 @@ def _outcome(call: Call, record: CallRecord) -> Outcome:
         estimated=usage.estimated,
         attempts=record.attempts,
         outcome=record.outcome,
+        served_model=call.fallback,
     )

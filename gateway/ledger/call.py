@@ -55,6 +55,7 @@ class Outcome(Struct, frozen=True):
     estimated: bool = False
     attempts: int = 1
     outcome: str = ""  # "ok", an error code, "client_closed"
+    served_model: str = ""  # public name of the fallback that served; empty where the model asked for did
 
 
 class Settled(Struct, frozen=True):
@@ -85,6 +86,7 @@ class LineMeta(Struct, omit_defaults=True):
     hold: int = 0
     clamped: bool = False
     reclaimed: bool = False
+    served_model: str = ""  # as in Outcome
 
 
 _encoder = msgspec.json.Encoder()
@@ -111,5 +113,6 @@ def line_meta(hold: Hold, outcome: Outcome, *, clamped: bool) -> str:
         price=hold.price_version,
         hold=hold.amount,
         clamped=clamped,
+        served_model=outcome.served_model,
     )
     return _encoder.encode(meta).decode()

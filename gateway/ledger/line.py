@@ -31,6 +31,11 @@ class LedgerLine(Struct, frozen=True):
         """When Redis booked it."""
         return datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC)
 
+    @property
+    def served_model(self) -> str | None:
+        """The model that served, which is the one asked for unless a fallback did; None where no model was asked."""
+        return self.meta.get("served_model") or self.meta.get("model")
+
     def json_form(self) -> dict[str, Any]:
         """As the command line prints it."""
         meta = self.meta
@@ -39,6 +44,7 @@ class LedgerLine(Struct, frozen=True):
             "kind": self.kind,
             "at": self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "model": meta.get("model"),
+            "served_model": self.served_model,
             "provider": meta.get("provider"),
             "key": meta.get("key"),
             "amount": format_amount(self.amount),

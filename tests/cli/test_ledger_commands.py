@@ -19,6 +19,7 @@ LINE_FIELDS = {
     "kind",
     "at",
     "model",
+    "served_model",
     "provider",
     "key",
     "amount",
@@ -55,6 +56,27 @@ def test_usage_shows_charges_as_negative_amounts(acme: Terminal) -> None:
     assert (charged["amount"], charged["balance"]) == ("-0.25", "9.75")
     assert (charged["model"], charged["provider"], charged["estimated"]) == ("fake-chat", "fake", False)
     assert charged["usage"] == {"in_text": 3, "out_text": 2}
+
+
+def test_usage_names_the_model_that_served_beside_the_one_asked_for(terminal: Terminal, valkey: Path) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "10")
+    key_id = terminal.json("keys", "create", "acme")["id"]
+
+    async def pay(store: Store) -> None:
+        for request_id, outcome in (
+            ("req_1", Outcome(amount=1)),
+            ("req_2", Outcome(amount=1, served_model="fake-small")),
+        ):
+            ledger = Ledger(store, {})
+            hold = await ledger.admit(
+                Ask(request_id, ApiKey("acme", key_id), "fake-chat", frozenset({"default"}), hold=10)
+            )
+            await ledger.settle(hold, outcome)
+
+    on_store(valkey, pay)
+    named = [(line["model"], line["served_model"]) for line in terminal.json("usage", "acme")]
+    assert named == [(None, None), ("fake-chat", "fake-chat"), ("fake-chat", "fake-small")]
+    assert "fake-small" in terminal.ok("usage", "acme")
 
 
 def test_usage_as_a_table_has_a_line_per_ledger_line(acme: Terminal) -> None:

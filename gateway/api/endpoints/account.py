@@ -1,7 +1,8 @@
 """What a caller may know of its money: `GET /v1/balance` and the receipt of a call, `GET /v1/usage/{request_id}`.
 
 Receipts are found by the marker that a settlement leaves for a day; older ones are in the ledger, where an operator
-finds them with `gateway usage`. A receipt never says which provider served: that is the operator's business.
+finds them with `gateway usage`. A receipt never says which provider served: that is the operator's business. It names a
+fallback only to a key that may use it, as the answer does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gateway.errors import NotFound
 from gateway.ledger import LedgerLine
 
 if TYPE_CHECKING:
+    from gateway.accounts.authenticator import KeyView
     from gateway.config.settings import Settings
 
 
@@ -46,22 +48,31 @@ class ReceiptHandler(KeyedHandler):
     endpoint = "usage"
 
     async def get(self) -> None:
-        key = (await self.confirm()).key
+        view = await self.confirm()
+        key = view.key
         found = await self.gateway.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
-        self.send_json(_receipt(*found, currency=_currency(self.gateway.settings)))
+        served_model = self._served_model(found[0], view)
+        self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.gateway.settings)))
 
     head = get
 
+    def _served_model(self, line: LedgerLine, view: KeyView) -> str | None:
+        """The model that the receipt says served: a fallback if the key may use it now, else the model asked for."""
+        served = self.gateway.catalog.find(line.served_model or "")
+        permitted = served is not None and view.permits(served.name, served.groups)
+        return line.served_model if permitted else line.meta.get("model")
 
-def _receipt(line: LedgerLine, cost: int, *, currency: str | None) -> dict[str, Any]:
+
+def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency: str | None) -> dict[str, Any]:
     meta = line.meta
     return {
         "object": "receipt",
         "request_id": line.request_id,
         "at": line.json_form()["at"],
         "model": meta.get("model"),
+        "served_model": served_model,
         "cost": format_amount(cost),
         "currency": currency,
         "hold": format_amount(meta.get("hold", 0)),

@@ -63,6 +63,7 @@ async def test_receipt_of_a_call_says_what_it_used_held_and_cost(
         "request_id": response.headers["x-request-id"],
         "at": line.json_form()["at"],
         "model": "m1",
+        "served_model": "m1",
         "cost": format_amount(-line.amount),
         "currency": None,
         "hold": format_amount(line.meta["hold"]),
