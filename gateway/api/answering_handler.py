@@ -182,6 +182,27 @@ class AnsweringHandler(InferenceHandler[R]):
             self.set_header("x-gateway-provider", served.target.provider)
             self.set_header("x-gateway-attempts", str(len(call.attempts)))
 
+    async def fallback_name(self, call: Call) -> str:
+        """The model that the answer of a fallback names: the fallback if the caller may use it, else the one asked for.
+
+        Admission decides about the model asked for alone, so this reads the store once. The answer does not depend on
+        the read: where it fails, the answer names the model asked for.
+        """
+        served = call.attempts[-1].model
+        try:
+            view = await self.confirm()
+        except GatewayError:
+            return call.model.name
+        return served.name if view.permits(served.name, served.groups) else call.model.name
+
+    async def fallback_stream_name(self, call: Call, opened: Opened[T]) -> str:
+        """`fallback_name` of a stream that no relay has taken over, so that it is closed here when this fails."""
+        try:
+            return await self.fallback_name(call)
+        except BaseException:
+            await self._close(opened)
+            raise
+
     def tell_estimated(self) -> None:
         """Say that the answer's counts are estimates."""
         self.set_header("x-gateway-estimated", "true")

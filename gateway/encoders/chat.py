@@ -39,7 +39,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     id: str
     created: int  # Unix seconds
-    model: str  # the public name
+    model: str  # the public name of the model that the answer names
     include_usage: bool = False
     obfuscation: str = "upstream"  # padding of delta chunks: the upstream's own, "on" where it sent none, "off"
     legacy_functions: bool = False  # answer with function_call, as the request was written

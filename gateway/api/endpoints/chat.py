@@ -133,6 +133,8 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
             return _chat(adapted.candidate).chat(adapted.request, adapted.candidate.target)
 
         answer = await self.call_whole(call, attempt)
+        if call.fallback:
+            shape = structs.replace(shape, model=await self.fallback_name(call))
         if answer.usage is None or not is_possible(answer.usage):
             self.tell_estimated()
             used = _estimated(call, delivered_units(answer))
@@ -149,6 +151,8 @@ class ChatHandler(AnsweringHandler[ChatRequest]):
             return _chat(adapted.candidate).stream_chat(adapted.request, adapted.candidate.target)
 
         opened = await self.open_stream(call, attempt)
+        if call.fallback:
+            shape = structs.replace(shape, model=await self.fallback_stream_name(call, opened))
         encoder = self.encoder = ChatStreamEncoder(shape, estimate=lambda units: _public(_estimated(call, units)))
         if call.model.continue_cut:
 

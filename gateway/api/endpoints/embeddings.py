@@ -67,7 +67,8 @@ class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
             if used.estimated:
                 self.tell_estimated()
         base64 = request.encoding_format == "base64"
-        body = await write_list(answer.vectors, base64=base64, model=call.model.name, tokens=used.in_text)
+        model = await self.fallback_name(call) if call.fallback else call.model.name
+        body = await write_list(answer.vectors, base64=base64, model=model, tokens=used.in_text)
         self.used = used
         self.deliver(call, body)
 
