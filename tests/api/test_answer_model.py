@@ -276,7 +276,7 @@ async def test_a_stream_that_a_fallback_continues_keeps_the_name_it_began_with(
 async def test_the_charge_of_a_killed_worker_s_stream_names_the_fallback_that_served(
     client: Client, upstream: FakeUpstream, other: FakeUpstream, ledger: Ledger, tmp_path: Path
 ) -> None:
-    ledger.board = InflightCheckpoint(tmp_path / "a.board")
+    ledger.checkpoint = InflightCheckpoint(tmp_path / "a.board")
     upstream.enqueue(BROKEN)
     endless = Reply.stream([chunk({"role": "assistant", "content": "Once "})], done=False)
     endless.end = "silence"

@@ -17,7 +17,7 @@ from gateway.http_client.response import Response
 from gateway.http_server.write_batch import WriteBatch
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
-from gateway.ledger.inflight_checkpoint import Place
+from gateway.ledger.inflight_checkpoint import Slot
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway_providers.openai.chunks import MAX_CASTS
@@ -283,18 +283,18 @@ async def test_text_is_noted_as_delivered_when_it_leaves_and_not_when_it_is_take
 ) -> None:
     """A worker that is killed in between has charged for what it sent."""
     events: list[str] = []
-    put, delivered = WriteBatch.put, Place.delivered
+    put, delivered = WriteBatch.put, Slot.delivered
 
     def waits(write_batch: WriteBatch, *args: Any) -> None:
         events.append("waits")
         put(write_batch, *args)
 
-    def noted(place: Place, units: int) -> None:
+    def noted(place: Slot, units: int) -> None:
         events.append("noted")
         delivered(place, units)
 
     monkeypatch.setattr(WriteBatch, "put", waits)
-    monkeypatch.setattr(Place, "delivered", noted)
+    monkeypatch.setattr(Slot, "delivered", noted)
     upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
     await client.stream()
     assert taken

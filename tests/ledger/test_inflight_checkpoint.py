@@ -179,19 +179,19 @@ CHURN = """
 import itertools, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from gateway.ledger.inflight_checkpoint import Board
-from gateway.ledger.checkpoint_record import Tab
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from tests.ledger.test_inflight_checkpoint import BILL
-board = Board(Path(sys.argv[1]))
-place = board.put(Tab("acme", "steady", "key_x", BILL))
+checkpoint = InflightCheckpoint(Path(sys.argv[1]))
+slot = checkpoint.put(CheckpointRecord("acme", "steady", "key_x", BILL))
 print("running", flush=True)
 for n in itertools.count(1):
-    place.delivered(n * 0x010101010100)
-    rid = "r" * (n % 300) + str(n)
-    board.put(Tab("acme", rid, "key_x"))
-    board.put(Tab("acme", rid, "key_x", BILL))
+    slot.delivered(n * 0x010101010100)
+    request_id = "r" * (n % 300) + str(n)
+    checkpoint.put(CheckpointRecord("acme", request_id, "key_x"))
+    checkpoint.put(CheckpointRecord("acme", request_id, "key_x", BILL))
     if n > 50:
-        board.clear("r" * ((n - 50) % 300) + str(n - 50))
+        checkpoint.clear("r" * ((n - 50) % 300) + str(n - 50))
 """
 
 
@@ -285,13 +285,13 @@ import sys, time
 from pathlib import Path
 import msgspec
 from gateway.ledger import Journal
-from gateway.ledger.checkpoint_record import Tab
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 journal = Journal(Path(sys.argv[1]))
-tabs, settled = msgspec.json.decode(sys.argv[2], type=tuple[list[Tab], Entry])
+tabs, settled = msgspec.json.decode(sys.argv[2], type=tuple[list[CheckpointRecord], Entry])
 journal.append([settled])
 for tab in tabs:
-    journal.board.put(tab).delivered(40)
+    journal.checkpoint.put(tab).delivered(40)
 print("written", flush=True)
 time.sleep(60)
 """

@@ -328,8 +328,8 @@ def kill_at(step: str, heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
     unlink = Path.unlink
     deaths = {suffix: dies(suffix, unlink) for suffix in ("board", "lock")}
     monkeypatch.setattr(Path, "unlink", lambda path, **options: deaths.get(kind(path), unlink)(path, **options))
-    for name in ("append", "inherit"):
-        monkeypatch.setattr(heir.journal, name, dies(name, getattr(heir.journal, name)))
+    for name, method in (("append", "append"), ("inherit", "take_over_file")):
+        monkeypatch.setattr(heir.journal, method, dies(name, getattr(heir.journal, method)))
     if step == "send":
         monkeypatch.setattr(heir.recovery, "_pass", dies("send", lambda: None))
 

@@ -176,14 +176,14 @@ async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_ne
 
 PAUSED = """
 import asyncio, time, types
-from gateway.runtime.overload import Pressure
+from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 
 theirs = types.ModuleType("blocker_package")
 exec("def work():\\n    for _ in range(2_000_000):\\n        pass", theirs.__dict__)
 
 async def main():
-    pressure, stalls = Pressure(max_lag=0.0, max_memory=0), []
+    pressure, stalls = OverloadMonitor(max_lag=0.0, max_memory=0), []
     watchdog = Watchdog(pressure, stalls.append)
     watchdog.packages = {"blocker_package": ["theirs"]}
     pressure.start()

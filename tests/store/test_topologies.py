@@ -46,7 +46,7 @@ async def round_trip(world: World) -> None:
         await world.keys.revoke(key.id)
         heard = await until(lambda: channel.get_message(ignore_subscribe_messages=True, timeout=0.1))
         assert heard["data"].decode() == f"acme:{key.id}"
-    assert await world.ledger.beat([hold]) == {hold.request_id: "revoked"}
+    assert await world.ledger.renew_leases([hold]) == {hold.request_id: "revoked"}
     assert (await world.ledger.void(hold)).status == "void"
     await world.proved()
 
