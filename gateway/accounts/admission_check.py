@@ -2,30 +2,26 @@
 
 ::
 
-    told = await explain(store, ledger, model=catalog.find("gpt"), key_id="key_…", prompt=1000)
+    told = await explain(store, ledger, key_id="key_…", quote=endpoint.quote_size(model, RequestSize(tokens=1000)))
 
-The ledger's own rules decide (`Ledger.explain`), nothing is called and nothing written. Sharp edge: it takes a prompt's
-tokens as given, while the gateway estimates them from the request's text.
+The endpoint's own arithmetic makes the quote and the ledger's own rules decide (`Ledger.explain`); nothing is called
+and nothing written.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from gateway.accounts.accounts import Refused, time_text
 from gateway.amounts import format_amount
-from gateway.billing.token_estimate import with_safety
-from gateway.billing.usage import Usage
-from gateway.catalog import Model
+from gateway.billing.quote import Quote
 from gateway.ledger import Ask, DryRun, Ledger, Refusal
 from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
-
-LEAST_OUTPUT = 16  # tokens; a call under the policy "clamp" is not lowered below this
 
 
 class Rule(Struct, frozen=True):
@@ -56,57 +52,27 @@ async def explain(
     links: Links,
     ledger: Ledger,
     *,
-    model: Model,
     key_id: str,
-    prompt: int,
-    max_tokens: int | None = None,
-    stream: bool = False,
+    quote: Quote,
+    clamp: Callable[[Quote, int], Quote | None] | None = None,
 ) -> Explanation:
-    """Ask about a chat of `prompt` tokens; `max_tokens` and `stream` are the request's."""
+    """Ask about a call of that quote; `clamp` makes a smaller one where the model's hold policy is "clamp"."""
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
         raise Refused(f"no key {key_id!r}")
-    wish = _Wish(ApiKey(found.decode(), key_id), model, prompt, max_tokens=max_tokens, stream=stream)
-    verdict = await ledger.explain(wish.ask())
-    codes = {refusal.code for refusal in verdict.refusals}
-    if codes and codes <= {BUDGET, FUNDS} and model.hold == "clamp" and wish.lower(_spendable(verdict.facts)):
-        verdict = await ledger.explain(wish.ask())
-    return _told(wish, verdict)
+    key = ApiKey(found.decode(), key_id)
+    dry_run = await ledger.explain(_ask(key, quote))
+    codes = {refusal.code for refusal in dry_run.refusals}
+    if clamp is not None and codes and codes <= {BUDGET, FUNDS}:
+        smaller = clamp(quote, _spendable(dry_run.facts))
+        if smaller is not None:
+            quote = smaller
+            dry_run = await ledger.explain(_ask(key, quote))
+    return _told(key, quote, dry_run)
 
 
-class _Wish:
-    """The call that is asked about, as the chat endpoint reckons it."""
-
-    def __init__(self, key: ApiKey, model: Model, prompt: int, *, max_tokens: int | None, stream: bool) -> None:
-        self.key = key
-        self.model = model
-        self.price = model.price
-        self.prompt = with_safety(prompt)
-        reserve = model.reserve_output(max_tokens)
-        self.tokens = self.prompt + reserve
-        # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
-        whole = max_tokens is None and not stream
-        self.output = (model.max_output_tokens or reserve) if whole else reserve
-
-    def cost(self, output: int) -> int:
-        return self.price.worst(Usage(in_text=self.prompt, out_text=output, estimated=True))
-
-    @property
-    def hold(self) -> int:
-        return self.cost(self.output)
-
-    def lower(self, amount: int) -> bool:
-        """Under the policy "clamp": as much output as `amount` pays for, if that is worth a call."""
-        output = bisect_right(range(1, self.output + 1), amount, key=self.cost)
-        if output < min(LEAST_OUTPUT, self.output):
-            return False
-        self.output = output
-        self.tokens = min(self.tokens, self.prompt + output)
-        return True
-
-    def ask(self) -> Ask:
-        model = self.model
-        return Ask("-", self.key, model.name, model.groups, self.hold, self.tokens, self.price.version)
+def _ask(key: ApiKey, quote: Quote) -> Ask:
+    return Ask("-", key, quote.model, quote.groups, quote.hold, quote.tokens, quote.price.version)
 
 
 def _spendable(facts: dict[str, str]) -> int:
@@ -124,9 +90,9 @@ def _left(facts: dict[str, str]) -> int:
 # The rules in words --------------------------------------------------------------------------------------------------
 
 
-def _told(wish: _Wish, verdict: DryRun) -> Explanation:
-    refusals = {refusal.code: refusal for refusal in verdict.refusals}
-    page = _Page(wish, verdict.group, verdict.facts, refusals)
+def _told(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
+    refusals = {refusal.code: refusal for refusal in dry_run.refusals}
+    page = _Page(key, quote, dry_run.group, dry_run.facts, refusals)
     rules = [
         page.key(),
         page.expiry(),
@@ -141,14 +107,14 @@ def _told(wish: _Wish, verdict: DryRun) -> Explanation:
     ]
     refused = [rule.rule for rule in rules if rule.verdict == "refuse"]
     return Explanation(
-        admitted=not verdict.refusals,
-        key=wish.key.id,
-        account=wish.key.account,
-        group=verdict.group,
-        model=wish.model.name,
-        tokens=wish.tokens,
-        hold=format_amount(wish.hold),
-        output=wish.output,
+        admitted=not dry_run.refusals,
+        key=key.id,
+        account=key.account,
+        group=dry_run.group,
+        model=quote.model,
+        tokens=quote.tokens,
+        hold=format_amount(quote.hold),
+        output=quote.worst_case.tokens_out // quote.choices,
         refused_by=refused[0] if refused else "",
         rules=rules,
     )
@@ -157,12 +123,15 @@ def _told(wish: _Wish, verdict: DryRun) -> Explanation:
 class _Page:
     """Puts each rule into words; whether one refuses was decided by rules.lua."""
 
-    def __init__(self, wish: _Wish, group: str, facts: dict[str, str], refusals: dict[int, Refusal]) -> None:
-        self._wish = wish
+    def __init__(
+        self, key: ApiKey, quote: Quote, group: str, facts: dict[str, str], refusals: dict[int, Refusal]
+    ) -> None:
+        self._account = key.account
+        self._quote = quote
         self._group = group
         self._facts = facts
         self._refusals = refusals
-        self._create = f"gateway keys create {wish.key.account}"
+        self._create = f"gateway keys create {key.account}"
 
     def _rule(self, name: str, refuses: bool, state: str, change: str) -> Rule:
         return Rule(name, "refuse" if refuses else "pass", state, change if refuses else "")
@@ -178,15 +147,15 @@ class _Page:
         return self._rule("expiry", refuses, state.replace("expires", "expired") if refuses else state, self._create)
 
     def account(self) -> Rule:
-        change = f"gateway accounts enable {self._wish.key.account}"
+        change = f"gateway accounts enable {self._account}"
         return self._rule("account", ACCOUNT in self._refusals, self._facts["account.state"], change)
 
     def permission(self) -> Rule:
-        model, account, refuses = self._wish.model, self._wish.key.account, MODEL in self._refusals
+        model, account, refuses = self._quote.model, self._account, MODEL in self._refusals
         rule, listed = self._facts.get("account.rule"), self._facts.get("key.listed")
-        change = f"gateway accounts allow {account} {model.name}"
+        change = f"gateway accounts allow {account} {model}"
         if listed == "0":
-            state, change = "the key's own models leave it out", f"{self._create} --models {model.name}"
+            state, change = "the key's own models leave it out", f"{self._create} --models {model}"
         elif rule is not None:
             state = "the account's own rule " + ("allows it" if rule == "+" else "denies it")
         else:
@@ -194,7 +163,7 @@ class _Page:
         return self._rule("permission", refuses, state, change)
 
     def size(self) -> Rule:
-        tokens = self._wish.tokens
+        tokens = self._quote.tokens
         limits = self._limits("tpm")
         state = f"{tokens} tokens" + "".join(f", {who} limit {limit}" for who, limit in limits)
         change = f"{self._raise('tpm', tokens)}, or a shorter prompt or a lower max_tokens: no wait helps"
@@ -220,12 +189,12 @@ class _Page:
             return self._rule("budget", refuses, "no budget", "")
         budget = int(facts["key.budget"])
         state = (
-            f"{format_amount(_left(facts))} of {format_amount(budget)} left, {format_amount(self._wish.hold)} wanted"
+            f"{format_amount(_left(facts))} of {format_amount(budget)} left, {format_amount(self._quote.hold)} wanted"
         )
-        return self._rule("budget", refuses, state, f"{self._create} --budget {format_amount(self._wish.hold)}")
+        return self._rule("budget", refuses, state, f"{self._create} --budget {format_amount(self._quote.hold)}")
 
     def balance(self) -> Rule:
-        account, hold, free = self._wish.key.account, self._wish.hold, _free(self._facts)
+        account, hold, free = self._account, self._quote.hold, _free(self._facts)
         state = f"{format_amount(free)} free, {format_amount(hold)} wanted"
         change = f"gateway accounts credit {account} {format_amount(hold - free)}"
         return self._rule("balance", FUNDS in self._refusals, state, change)

@@ -1,4 +1,4 @@
-"""What every endpoint shares: the request id, the caller's key, the fixed headers, and the one error body.
+"""What every handler shares: the request id, the caller's key, the one error body, the access line.
 
 A handler is a Tornado `HTTPMessageDelegate`, made per request by `gateway.api.routes`: `on_head` runs before the body
 is read, then `get`, `head` or `post` in a task of its own. It is no `RequestHandler`: called in process, one took
@@ -17,57 +17,51 @@ import msgspec
 from tornado.httputil import HTTPMessageDelegate
 
 from gateway import errors
-from gateway.accounts.authenticator import KeyView
-from gateway.api.request_metadata import JSON, RequestMetadata
+from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
-from gateway.ledger.api_key import ApiKey
+from gateway.http_server.reply import Reply
 from gateway.log import AccessLine, gateway_log, redact
 
 if TYPE_CHECKING:
     from tornado.httputil import RequestStartLine
 
+    from gateway.accounts.authenticator import KeyView
     from gateway.http_server.exchange import Exchange
     from gateway.http_server.head import RequestHeaders
-    from gateway.runtime.gateway import Gateway
+    from gateway.inference.services import Services
+    from gateway.ledger.api_key import ApiKey
 
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _encoder = msgspec.json.Encoder()
 
 
-def fixed_headers(request_id: str) -> dict[str, str]:
-    """What every answer carries."""
-    return {
-        "x-request-id": request_id,
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "openai-version": "2020-10-01",
-    }
+def allowed_methods(handler: type[BaseHandler]) -> list[str]:
+    """The methods that a handler implements, for `Allow`."""
+    return [method for method, name in METHODS.items() if hasattr(handler, name)]
 
 
 class BaseHandler(HTTPMessageDelegate):
     """One request and its answer."""
 
-    endpoint = "other"  # the name in metrics
+    endpoint_name = "other"  # in metrics
     headers: RequestHeaders
-    caller: RequestMetadata
+    metadata: RequestMetadata
 
     # As a request begins; on the class, so that making a handler sets only what differs.
     method = ""
     key: ApiKey | None = None
-    status = 0  # of the answer, once it was sent
     outcome = "ok"
     detail = ""
     task: asyncio.Task[None] | None = None
-    _access_logged = False
+    logged = False
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, *, path: str, argument: str = "") -> None:
-        self.gateway = gateway
+    def __init__(self, services: Services, exchange: Exchange, *, path: str, argument: str = "") -> None:
+        self.services = services
         self.exchange = exchange
         self.path = path
         self.argument = argument  # what the path says beyond the route, percent-decoded
-        self.started = time.monotonic()
-        self.request_id = gateway.ids.request_id()
-        self.answer_headers = fixed_headers(self.request_id)
+        self.request_id = services.ids.request_id()
+        self.reply = Reply(exchange, self.request_id, legacy_quota_code=services.settings.server.legacy_quota_code)
 
     # What the transport calls ----------------------------------------------------------------------------------------
 
@@ -78,12 +72,12 @@ class BaseHandler(HTTPMessageDelegate):
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
         self.exchange.refusal = self.on_transport_error
-        caller = headers.reading
-        if not isinstance(caller, RequestMetadata):
-            caller = headers.reading = RequestMetadata.of(headers, self.gateway.auth)
-        self.caller = caller
-        if caller.client_request_id:
-            self.answer_headers["X-Client-Request-Id"] = caller.client_request_id
+        metadata = headers.reading
+        if not isinstance(metadata, RequestMetadata):
+            metadata = headers.reading = RequestMetadata.of(headers, self.services.auth)
+        self.metadata = metadata
+        if metadata.client_request_id:
+            self.reply.headers["X-Client-Request-Id"] = metadata.client_request_id
         try:
             pending = self.on_head()
         except Exception as error:
@@ -105,93 +99,69 @@ class BaseHandler(HTTPMessageDelegate):
 
     def finish(self) -> None:
         """The whole request is here: answer it."""
-        if not self.status:
+        if not self.reply.status:
             self.task = self.exchange.loop.create_task(self._answer())
 
     async def _answer(self) -> None:
         try:
-            answer = getattr(self, METHODS.get(self.method, ""), self.refuse_method)
-            await answer()
+            name = METHODS.get(self.method, "")
+            answer = getattr(self, name, None) if name else None
+            await (answer() if answer is not None else self.on_unknown_method())
         except Exception as error:
             # The handler's edge: whatever is raised becomes an answer.
             self.send_error(error)
 
     def on_connection_close(self) -> None:
         """The client left before the answer was finished."""
-        if not self.status:
-            self.status, self.outcome = 499, "client_closed"
+        if not self.reply.status:
+            self.reply.status, self.outcome = 499, "client_closed"
         self.log_access()
 
     def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """The transport refuses this request, its body most often: the answer's headers and body."""
-        self.status, self.outcome, self.detail = error.status, error.code or "error", error.detail or ""
-        self.answer_headers |= {"Content-Type": JSON, **error.headers()}
+        self.outcome, self.detail = error.code or "error", error.detail or ""
+        answer = self.reply.replace(error)
         self.log_access()
-        return self.answer_headers, error.body()
+        return answer
 
-    # What endpoints fill in ------------------------------------------------------------------------------------------
+    # What handlers fill in -------------------------------------------------------------------------------------------
 
     def on_head(self) -> Awaitable[None] | None:
         """Judge the request by its head; raise to refuse it before its body."""
         return None
 
-    @classmethod
-    def allowed_methods(cls) -> list[str]:
-        """The methods this handler implements, for `Allow`."""
-        return [method for method, name in METHODS.items() if hasattr(cls, name)]
-
-    async def refuse_method(self) -> None:
-        """Any method an endpoint does not have."""
-        raise errors.MethodNotAllowed(", ".join(self.allowed_methods()))
+    async def on_unknown_method(self) -> None:
+        """Any method a handler does not have."""
+        raise errors.MethodNotAllowed(", ".join(allowed_methods(type(self))))
 
     # Answering -------------------------------------------------------------------------------------------------------
 
-    def set_header(self, name: str, value: str) -> None:
-        """A header of the answer; names are written as they stand here."""
-        self.answer_headers[name] = value
-
     def send_json(self, document: Any) -> None:
         """Answer with `document` as JSON."""
-        self.send_bytes(_encoder.encode(document))
-
-    def send_bytes(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
-        """Answer with a whole body, an encoded JSON document unless it says otherwise."""
-        self.answer_headers["Content-Type"] = media_type
-        self.tell_time()
-        self.status = status
-        self.exchange.answer(status, self.answer_headers, body)
+        self.reply.send(_encoder.encode(document))
         self.log_access()
 
-    def tell_time(self) -> None:
-        """Say how long it took up to now, in milliseconds."""
-        self.answer_headers["openai-processing-ms"] = str(round((time.monotonic() - self.started) * 1000))
-
     def send_error(self, exception: Exception) -> None:
-        """Answer with the error body; every error of this server passes here."""
+        """Answer with the error body; every error that ends a request before its call passes here."""
         if isinstance(exception, GatewayError):
             error = exception
         else:
             gateway_log.error("%s failed in %s", self.request_id, type(self).__name__, exc_info=exception)
             error = errors.InternalError()
-        if self.gateway.settings.server.legacy_quota_code and isinstance(error, errors.QuotaExhausted):
-            error.code = "insufficient_quota"  # what clients written before the finer codes test for
+        self.reply.send_error(error)
         self.outcome, self.detail = error.code or "error", error.detail or ""
-        if self.status:
-            self.exchange.abort()  # the answer had begun, and must not look whole
-            self.log_access()
-            return
-        self.answer_headers.update(error.headers())
-        self.send_bytes(error.body(), status=error.status)
+        self.log_access()
 
     def log_access(self) -> None:
-        """Write the access line, and count what no settlement has counted."""
-        if self._access_logged:
+        """Write the access line once, and count what no settlement has counted."""
+        if self.logged:
             return
-        self._access_logged = True
+        self.logged = True
         if not self.counted():
-            self.gateway.metrics.refused(self.endpoint, "unknown", self.outcome, time.monotonic() - self.started)
-        if self.gateway.access_log.enabled:
-            self.gateway.access_log.write(self.access_line())
+            duration = time.monotonic() - self.reply.started
+            self.services.metrics.refused(self.endpoint_name, "unknown", self.outcome, duration)
+        if self.services.access_log.enabled:
+            self.services.access_log.write(self.access_line())
 
     def counted(self) -> bool:
         """Whether this request is in the metrics already."""
@@ -199,19 +169,20 @@ class BaseHandler(HTTPMessageDelegate):
 
     def access_line(self) -> AccessLine:
         """This request as the access log shows it."""
+        metadata = self.metadata
         return AccessLine(
             request_id=self.request_id,
             method=self.method,
             path=self.path,
-            status=self.status,
-            ms=round((time.monotonic() - self.started) * 1000, 3),
+            status=self.reply.status,
+            ms=round((time.monotonic() - self.reply.started) * 1000, 3),
             outcome=self.outcome,
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",
-            client_request_id=self.caller.client_request_id,
-            organization=self.caller.organization,
-            project=self.caller.project,
-            sdk=self.caller.sdk,
+            client_request_id=metadata.client_request_id,
+            organization=metadata.organization,
+            project=metadata.project,
+            sdk=metadata.sdk,
             detail=self.detail,
         )
 
@@ -221,39 +192,39 @@ class KeyedHandler(BaseHandler):
 
     def on_head(self) -> Awaitable[None] | None:
         """Authenticate before anything else is looked at, the body included."""
-        if self.gateway.overload.high:
+        if self.services.overload.high:
             raise errors.Overloaded()
-        key = self.gateway.auth.cached(self.caller.fingerprint)
+        key = self.services.auth.cached(self.metadata.fingerprint)
         return self._known(key) if key is not None else self._authenticate()
 
     async def _authenticate(self) -> None:
-        pending = self._known(await self.gateway.auth.identify(self.caller.fingerprint))
+        pending = self._known(await self.services.auth.identify(self.metadata.fingerprint))
         if pending is not None:
             await pending
 
     def _known(self, key: ApiKey) -> Awaitable[None] | None:
         self.key = key
-        self.answer_headers["openai-organization"] = key.account
+        self.reply.headers["openai-organization"] = key.account
         return self.on_authenticated()
 
     def on_authenticated(self) -> Awaitable[None] | None:
-        """The key is known; what an endpoint checks before the body arrives."""
+        """The key is known; what a handler checks before the body arrives."""
         return None
 
-    async def refuse_method(self) -> None:
+    async def on_unknown_method(self) -> None:
         await self.confirm()
-        await super().refuse_method()
+        await super().on_unknown_method()
 
     async def confirm(self) -> KeyView:
         """The key as it stands this moment; InvalidApiKey if it was revoked or has expired."""
         assert self.key is not None
-        return await self.gateway.auth.confirm(self.key)
+        return await self.services.auth.confirm(self.key)
 
 
 class GreetingHandler(BaseHandler):
     """`/`: says what this is, to anyone."""
 
-    endpoint = "greeting"
+    endpoint_name = "greeting"
 
     async def get(self) -> None:
         self.send_json({"object": "gateway", "message": "Model gateway: OpenAI-compatible API under /v1"})

@@ -4,53 +4,75 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from gateway.api.handler import KeyedHandler
 from gateway.errors import InvalidJSON, RequestTooLarge, UnsupportedContentType
+from gateway.inference.idempotency import request_digest
+
+if TYPE_CHECKING:
+    from gateway.api.handler import KeyedHandler
+    from gateway.api.request_metadata import RequestMetadata
 
 #: Bodies up to this size are read before the store was asked: admission then confirms the key in the same round trip.
 SMALL_BODY = 65_536
 
 
-class BodyHandler(KeyedHandler):
-    """A handler that wants the request's body."""
+class JsonBody:
+    """The body of one request."""
 
-    body: list[bytes]  # the pieces of it
+    __slots__ = ("_content", "_max_bytes", "_metadata", "_parts", "size")
 
-    def on_authenticated(self) -> Awaitable[None] | None:
-        """Refuse what its headers already condemn; confirm the key before a large body is read."""
-        self.body = []
-        if self.method != "POST":
-            return None
-        self.exchange.set_max_body_size(self.max_body())
-        length = self.exchange.head.content_length
-        return None if 0 < length <= SMALL_BODY else self._confirm_before_body(length)
+    _metadata: RequestMetadata
 
-    async def _confirm_before_body(self, length: int) -> None:
-        await self.confirm()
-        if length > self.max_body():
-            raise RequestTooLarge()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._content = b""
+        self.size = 0  # bytes, decompressed
 
-    def max_body(self) -> int:
-        """The largest body this endpoint takes, in bytes."""
-        return self.gateway.settings.server.max_json_body
+    def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
+        """The key is known and the body comes next."""
+        self._metadata = handler.metadata
+        exchange = handler.exchange
+        exchange.set_max_body_size(self._max_bytes)
+        length = exchange.head.content_length
+        return None if 0 < length <= SMALL_BODY else confirm_before_body(handler, length, self._max_bytes)
 
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Collect the body; the transport enforces its size."""
-        self.body.append(chunk)
-        return None
+    def feed(self, chunk: bytes) -> None:
+        """Some of the body."""
+        self._parts.append(chunk)
 
-    def read_body(self) -> bytes:
-        """The whole body, decompressed."""
-        if not self.caller.sends_json:
+    async def complete(self) -> None:
+        """All of the body is here."""
+
+    def take(self) -> bytes:
+        """The whole body, decompressed; raises what is wrong with it."""
+        if not self._metadata.sends_json:
             raise UnsupportedContentType("Content-Type must be application/json")
-        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-        self.body = []
-        if self.caller.coding == "identity":
-            return body
-        if self.caller.coding != "gzip":
+        parts, self._parts = self._parts, []
+        content = parts[0] if len(parts) == 1 else b"".join(parts)
+        coding = self._metadata.coding
+        if coding == "gzip":
+            content = _gunzip(content, self._max_bytes)
+        elif coding != "identity":
             raise UnsupportedContentType("Content-Encoding must be gzip or identity")
-        return _gunzip(body, self.max_body())
+        self._content, self.size = content, len(content)
+        return content
+
+    def digest(self, path: str) -> str:
+        """What makes two requests with one Idempotency-Key the same."""
+        return request_digest(path, self._content)
+
+    def close(self) -> None:
+        """The request is over."""
+        self._content = b""
+
+
+async def confirm_before_body(handler: KeyedHandler, length: int, most: int) -> None:
+    """Confirm the key before a large body is read; RequestTooLarge where the head already says so."""
+    await handler.confirm()
+    if length > most:
+        raise RequestTooLarge()
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:

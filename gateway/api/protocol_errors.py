@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.api.handler import fixed_headers
-from gateway.api.request_metadata import JSON
 from gateway.errors import GatewayError
+from gateway.http_server.reply import JSON, fixed_headers
 from gateway.ids import request_id
 from gateway.log import AccessLine
 
 if TYPE_CHECKING:
-    from gateway.runtime.gateway import Gateway
+    from gateway.inference.services import Services
 
 
 class ProtocolErrors:
-    """Makes the answers of one gateway."""
+    """Makes the answers of one worker."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def __call__(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """Headers and body of the answer to a request nobody could read."""
-        id, gateway, outcome = request_id(), self._gateway, error.code or "error"
-        gateway.metrics.refused("other", "unknown", outcome, 0.0)
-        if gateway.access_log.enabled:
+        id, services, outcome = request_id(), self._services, error.code or "error"
+        services.metrics.refused("other", "unknown", outcome, 0.0)
+        if services.access_log.enabled:
             # Nothing of the request is in the line: what could not be parsed has no method and no path.
             line = AccessLine(id, "", "", error.status, 0.0, outcome=outcome, detail=error.detail or "")
-            gateway.access_log.write(line)
+            services.access_log.write(line)
         return {**fixed_headers(id), "Content-Type": JSON, **error.headers()}, error.body()

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from gateway.accounts.authenticator import Authenticator, bearer
 from gateway.http_client.forwarded_headers import ForwardedHeaders, forwarded_headers
+from gateway.http_server.reply import JSON
 from gateway.log import redact
 
-JSON = "application/json"
 ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # as the parser spells names
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _TOLD = re.compile(r"[\x20-\x7e]{1,64}")

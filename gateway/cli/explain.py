@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.accounts.admission_check import Explanation
     from gateway.config.settings import Settings
 
+ENDPOINTS = ("chat", "embeddings", "images", "speech", "transcription")
 COLUMNS = ("rule", "verdict", "state", "change")
 
 
@@ -25,6 +26,15 @@ COLUMNS = ("rule", "verdict", "state", "change")
 @click.argument("model")
 @click.option("--tokens", type=COUNT, default=1000, show_default=True, metavar="N", help="Tokens of the prompt.")
 @click.option("--max-tokens", type=COUNT, metavar="N", help="The request's own limit on the answer.")
+@click.option("--images", type=COUNT, default=1, show_default=True, metavar="N", help="Images asked for.")
+@click.option(
+    "--seconds", type=COUNT, default=60, show_default=True, metavar="N", help="Seconds of a sound to transcribe."
+)
+@click.option(
+    "--endpoint",
+    type=click.Choice(ENDPOINTS),
+    help="What the model is asked for; by default the first endpoint that it serves.",
+)
 @click.option("--stream", is_flag=True, help="The answer is a stream, which holds less and asks for more as it goes.")
 @json_option
 @configured
@@ -36,26 +46,33 @@ def command(
     model: str,
     tokens: int,
     max_tokens: int | None,
+    images: int,
+    seconds: int,
+    endpoint: str | None,
     stream: bool,
     as_json: bool,
 ) -> None:
-    """Say whether a chat of KEY_ID with MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
+    """Say whether a call of KEY_ID to MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
     from gateway.accounts.admission_check import explain
+    from gateway.api.routes import endpoint_named
     from gateway.catalog import Catalog
+    from gateway.inference.endpoint import RequestSize
     from gateway.ledger import Ledger
 
     (name,) = known_models(settings, [model])
     catalog = Catalog.build(settings)
+    found = catalog.models[name]
+    asked = endpoint_named(endpoint or found.record.endpoints[0])
+    size = RequestSize(tokens=tokens, max_tokens=max_tokens, stream=stream, images=images, seconds=seconds)
+    quote = asked.quote_size(found, size)
 
     async def work(session: Session) -> Explanation:
         return await explain(
             session.store,
             Ledger(session.store, catalog.groups),
-            model=catalog.models[name],
             key_id=key_id,
-            prompt=tokens,
-            max_tokens=max_tokens,
-            stream=stream,
+            quote=quote,
+            clamp=asked.clamp if found.hold == "clamp" else None,
         )
 
     told = run(settings, work)

@@ -1,10 +1,10 @@
-"""The wire's rules for a chat answer, whatever shape the upstream gave it (wire contract 1.2).
+"""The wire's rules for a chat answer, whatever form the upstream gave it (wire contract 1.2).
 
 `ChatStreamEncoder` takes a provider's chunks and yields the frames of an honest stream: one id, created and model, a
 role chunk per choice, tool calls numbered from 0 and named once, one finish per choice, usage last and only when asked
-for. `complete` does the same for an answer that comes whole. Both count what was delivered, for bills without upstream
-usage. Sharp edge: `feed` returns bytes that must reach the client in order; `close` refuses to end a stream that is not
-whole.
+for. `encode_completion` does the same for an answer that comes whole. Both count what was delivered, for bills without
+upstream usage. Sharp edge: `feed` returns bytes that must reach the client in order; `close` refuses to end a stream
+that is not whole.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from gateway.billing.delivered import Delivered
 from gateway.billing.usage import is_possible, text_units
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.ids import padding, tool_call_id
@@ -34,7 +35,7 @@ from gateway.sse import DONE, encode_data
 _encoder = msgspec.json.Encoder()
 
 
-class Shape(msgspec.Struct, frozen=True):
+class AnswerForm(msgspec.Struct, frozen=True):
     """What the caller asked of the answer's form."""
 
     id: str
@@ -70,18 +71,20 @@ class ChatStreamEncoder:
         "_mould",
         "_plain",
         "content_started",
-        "delivered_units",
-        "shape",
+        "continued",
+        "delivered",
+        "form",
         "usage",
     )
 
-    def __init__(self, shape: Shape, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
-        self.shape = shape
+    def __init__(self, form: AnswerForm, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
+        self.form = form
         self.usage: CompletionUsage | None = None
-        self._estimate = estimate  # usage by delivered units, where the upstream gave none
-        self.delivered_units = 0  # quarter tokens of text, reasoning and arguments sent so far
+        self._estimate = estimate  # usage by delivered quarter tokens, where the upstream gave none
+        self.delivered = Delivered()
+        self.continued = False  # a second upstream went on, so that neither's count is the answer's
         self.content_started = False  # something that a caller would call an answer has been sent
-        self._choices: list[_ChoiceShaper] = []
+        self._choices: list[_ChoiceEncoder] = []
         self._last = ChatChunk()
         self._mould: _Mould | None = None
         self._plain: ChatChunk | None = None  # the last chunk that was fed, if its frame came out of the mould
@@ -103,6 +106,10 @@ class ChatStreamEncoder:
                 frames.append(self._encode(chunk, shaped))
         return b"".join(frames)
 
+    def continue_elsewhere(self) -> None:
+        """Another upstream goes on with the answer: what the first one counted is not the whole."""
+        self.usage, self.continued = None, True
+
     @property
     def used_tier(self) -> str | UnsetType | None:
         """The service tier the upstream named, in its last chunk."""
@@ -112,10 +119,12 @@ class ChatStreamEncoder:
         """The end of a whole stream; UpstreamTruncated if any choice is unfinished."""
         if not self._choices or any(choice.finish_reason is None for choice in self._choices):
             raise UpstreamTruncated()
-        if not self.shape.include_usage:
+        if not self.form.include_usage:
             return DONE
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
-        usage = self.usage or (self._estimate(self.delivered_units) if self._estimate else CompletionUsage())
+        usage = self.usage or (
+            self._estimate(self.delivered.text_quarter_tokens) if self._estimate else CompletionUsage()
+        )
         last.usage = usage.public()
         return encode_data(_encoder.encode(last)) + DONE
 
@@ -134,7 +143,7 @@ class ChatStreamEncoder:
             or part.finish_reason is not None
             or part.logprobs is not None
             or chunk.obfuscation is not UNSET
-            or self.shape.obfuscation == "on"
+            or self.form.obfuscation == "on"
         ):
             return b""
         choice, encoded = self._choices[index], _encoder.encode(text)
@@ -149,27 +158,29 @@ class ChatStreamEncoder:
             mould = self._mould = self._cast(chunk, index)
         self._last = self._plain = chunk
         choice.spoke = self.content_started = True
-        self.delivered_units += len(text) if text.isascii() else text_units(text)
+        self.delivered.text_quarter_tokens += len(text) if text.isascii() else text_units(text)
         return b"%b%b%b" % (mould.before, encoded, mould.after)
 
     def more(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
         """What `feed` would make of chunks that are as `like`, the last one it was fed, but for these texts.
 
-        Nothing, and nothing has happened, where it would be something else or bring the units delivered up to `below`.
+        Nothing, and nothing has happened, where it would be something else or bring the quarter tokens delivered up to
+        `below`.
         """
         mould = self._mould
         if like is not self._plain or mould is None or "" in texts:
             return b""
-        units = self.delivered_units
+        delivered = self.delivered
+        quarters = delivered.text_quarter_tokens
         for text in texts:
-            units += len(text) if text.isascii() else text_units(text)
-        if units >= below:
+            quarters += len(text) if text.isascii() else text_units(text)
+        if quarters >= below:
             return b""
         if len(texts) == 1:
             frames = b"%b%b%b" % (mould.before, _encoder.encode(texts[0]), mould.after)
         else:
             frames = b"".join([b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after) for text in texts])
-        self._last, self.delivered_units = like, units  # only now: not every string can be encoded
+        self._last, delivered.text_quarter_tokens = like, quarters  # only now: not every string can be encoded
         return frames
 
     def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
@@ -177,30 +188,30 @@ class ChatStreamEncoder:
         before, _, after = frame.partition(_encoder.encode(PLACEHOLDER))
         return _Mould(index, (chunk.system_fingerprint, chunk.service_tier), before, after)
 
-    def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceShaper:
+    def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceEncoder:
         """The shaper of choice `index`; every choice before it is opened first, or SDK helpers fail."""
         if not 0 <= index < 128:
             raise UpstreamInvalidResponse()
         while len(self._choices) <= index:
-            self._choices.append(_ChoiceShaper(len(self._choices), self.shape))
+            self._choices.append(_ChoiceEncoder(len(self._choices), self.form))
             if len(self._choices) <= index:
                 frames.extend(self._encode(chunk, part) for part in self._choices[-1].open(tools=False))
         return self._choices[index]
 
     def _count(self, delta: Delta) -> None:
-        units = 0
+        quarters = 0
         if delta.content:
-            units += text_units(delta.content)
+            quarters += text_units(delta.content)
         if delta.reasoning_content:
-            units += text_units(delta.reasoning_content)
+            quarters += text_units(delta.reasoning_content)
         if delta.tool_calls:
-            units += sum(len(call.function.arguments or "") for call in delta.tool_calls if call.function)
+            quarters += sum(len(call.function.arguments or "") for call in delta.tool_calls if call.function)
         if delta.function_call:
-            units += len(delta.function_call.arguments or "")
+            quarters += len(delta.function_call.arguments or "")
         if delta.refusal:
-            units += text_units(delta.refusal)
-        if units:
-            self.delivered_units += units
+            quarters += text_units(delta.refusal)
+        if quarters:
+            self.delivered.text_quarter_tokens += quarters
             self.content_started = True
 
     def _encode(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
@@ -208,23 +219,23 @@ class ChatStreamEncoder:
         return encode_data(_encoder.encode(out))
 
     def _stamp(self, chunk: ChatChunk, choices: list[ChunkChoice]) -> ChatChunk:
-        shape = self.shape
+        form = self.form
         self._last = chunk
         return ChatChunk(
-            shape.id,
+            form.id,
             "chat.completion.chunk",
-            shape.created,
-            shape.model,
+            form.created,
+            form.model,
             choices,
             chunk.system_fingerprint,
-            service_tier(chunk.service_tier, shape.service_tier),
-            None if shape.include_usage else UNSET,
+            service_tier(chunk.service_tier, form.service_tier),
+            None if form.include_usage else UNSET,
             UNSET,
             self._padding(chunk),
         )
 
     def _padding(self, chunk: ChatChunk) -> str | UnsetType:
-        kind = self.shape.obfuscation
+        kind = self.form.obfuscation
         if kind == "upstream" or (kind == "on" and chunk.obfuscation is not UNSET):
             return chunk.obfuscation
         return padding() if kind == "on" else UNSET
@@ -237,14 +248,14 @@ class ChatStreamEncoder:
         return encode_data(_encoder.encode(out))
 
 
-class _ChoiceShaper:
+class _ChoiceEncoder:
     """One choice of a stream: its role, its tool numbering, its one finish."""
 
-    __slots__ = ("finish_reason", "index", "opened", "shape", "spoke", "tools")
+    __slots__ = ("finish_reason", "index", "opened", "form", "spoke", "tools")
 
-    def __init__(self, index: int, shape: Shape) -> None:
+    def __init__(self, index: int, form: AnswerForm) -> None:
         self.index = index
-        self.shape = shape
+        self.form = form
         self.finish_reason: str | None = None
         self.opened = False
         self.spoke = False
@@ -277,7 +288,7 @@ class _ChoiceShaper:
             out += self.open(tools=bool(delta.tool_calls))
         if delta.tool_calls:
             delta.tool_calls = self.tools.number(delta.tool_calls)
-        if self.shape.legacy_functions and delta.tool_calls:
+        if self.form.legacy_functions and delta.tool_calls:
             delta.function_call, delta.tool_calls = _legacy(delta.tool_calls), UNSET
         if _says_something(delta) or part.logprobs is not None:
             self.spoke = True
@@ -293,7 +304,7 @@ class _ChoiceShaper:
 
     def _finish(self, reason: str) -> ChunkChoice:
         called = self.tools.count > 0
-        self.finish_reason = finish_reason(reason, called=called, spoke=self.spoke, legacy=self.shape.legacy_functions)
+        self.finish_reason = finish_reason(reason, called=called, spoke=self.spoke, legacy=self.form.legacy_functions)
         return ChunkChoice(self.index, finish_reason=self.finish_reason)
 
 
@@ -339,7 +350,7 @@ class _ToolNumbering:
 
 
 def _call_id(upstream_id: str) -> str:
-    """The upstream's id where its shape is one that clients send back unharmed, else one of ours."""
+    """The upstream's id where its form is one that clients send back unharmed, else one of ours."""
     plain = upstream_id.replace("-", "").replace("_", "")
     return upstream_id if len(upstream_id) <= 64 and plain.isalnum() and plain.isascii() else tool_call_id()
 
@@ -390,13 +401,13 @@ def service_tier(used: str | UnsetType | None, asked: str | None) -> str | Unset
     return UNSET if asked is None else {"auto": "default", "fast": "priority"}.get(asked, asked)
 
 
-def complete(answer: ChatCompletion, shape: Shape) -> bytes:
+def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
     """The JSON document of a whole answer; UpstreamInvalidResponse when it holds no finished choice."""
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="no choices")
-    answer.id, answer.object, answer.created, answer.model = shape.id, "chat.completion", shape.created, shape.model
-    answer.service_tier = service_tier(answer.service_tier, shape.service_tier)
-    answer.metadata = shape.metadata
+    answer.id, answer.object, answer.created, answer.model = form.id, "chat.completion", form.created, form.model
+    answer.service_tier = service_tier(answer.service_tier, form.service_tier)
+    answer.metadata = form.metadata
     if answer.usage is not None:
         answer.usage = answer.usage.public()
     if len(answer.choices) > 1:
@@ -404,16 +415,16 @@ def complete(answer: ChatCompletion, shape: Shape) -> bytes:
     for position, choice in enumerate(answer.choices):
         choice.index = position
         message = choice.message
-        _shape_message(message, legacy=shape.legacy_functions)
+        _normalize_message(message, legacy=form.legacy_functions)
         called = bool(message.tool_calls or message.function_call)
         spoke = bool(message.content or message.refusal or message.reasoning_content)
         choice.finish_reason = finish_reason(
-            choice.finish_reason or "", called=called, spoke=spoke, legacy=shape.legacy_functions
+            choice.finish_reason or "", called=called, spoke=spoke, legacy=form.legacy_functions
         )
     return _encoder.encode(answer)
 
 
-def _shape_message(message: ChatMessage, *, legacy: bool) -> None:
+def _normalize_message(message: ChatMessage, *, legacy: bool) -> None:
     message.role = "assistant"
     if message.annotations is None:
         message.annotations = []
@@ -426,26 +437,26 @@ def _shape_message(message: ChatMessage, *, legacy: bool) -> None:
         return
     message.content = message.content or None
     for call in message.tool_calls:
-        _shape_call(call)
+        _normalize_call(call)
     first = message.tool_calls[0].function
     if legacy and first:
         message.function_call, message.tool_calls = first, UNSET
 
 
-def _shape_call(call: ToolCall) -> None:
+def _normalize_call(call: ToolCall) -> None:
     call.id = _call_id(call.id)
     call.type = "custom" if call.custom else "function"
     if call.function:
         call.function.arguments = call.function.arguments or "{}"
 
 
-def delivered_units(answer: ChatCompletion) -> int:
+def quarter_tokens_of(answer: ChatCompletion) -> int:
     """Quarter tokens of text, reasoning and arguments in a whole answer."""
-    units = 0
+    quarters = 0
     for choice in answer.choices:
         message = choice.message
         texts = [message.content, message.refusal, message.reasoning_content]
         if message.tool_calls:
             texts += [call.function.arguments for call in message.tool_calls if call.function]
-        units += sum(text_units(text) for text in texts if text)
-    return units
+        quarters += sum(text_units(text) for text in texts if text)
+    return quarters

@@ -15,6 +15,7 @@ from typing import TypeGuard
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.billing.delivered import Delivered
 from gateway.billing.media_size import image_size
 from gateway.billing.usage import ImageCount, possible_image_usage
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTruncated
@@ -102,12 +103,11 @@ def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage |
 class ImageStreamEncoder:
     """The frames of one stream."""
 
-    delivered_units = 0  # there is no text
-
     def __init__(self, request: ImageRequest) -> None:
         self._request = request
         self.images: list[ImageEvent] = []  # finished ones
         self.previews = 0
+        self.delivered = Delivered()
         self.usage: ImageUsage | None = None  # of the whole stream so far
 
     @property
@@ -126,6 +126,7 @@ class ImageStreamEncoder:
             return b""  # one more than was asked for
         self.usage = possible_image_usage(item.usage) or self.usage
         frame = self._frame("image_generation.completed", item, usage=self.usage or ImageUsage())
+        self.delivered.images += 1
         self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))
         return frame
 

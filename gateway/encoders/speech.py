@@ -1,13 +1,13 @@
 """A spoken answer as the wire shows it: bare bytes, or events with base64 in them; and how long it plays.
 
-Both shapers take `SpeechChunk`s and measure them on the way. Sharp edge: `delivered_units` are milliseconds here, which
-is what an answer priced by time is stopped by.
+Both encoders take `SpeechChunk`s and measure them on the way.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 
+from gateway.billing.delivered import Delivered
 from gateway.billing.usage import possible_speech_usage
 from gateway.encoders.sound_meter import SoundMeter
 from gateway.errors import UpstreamInvalidResponse
@@ -22,16 +22,12 @@ class SpeechStreamEncoder:
         self.meter = SoundMeter(format)
         self.usage: SpeechUsage | None = None  # the upstream's count, if it is one
         self.size = 0  # bytes of sound
+        self.delivered = Delivered()
 
     @property
     def content_started(self) -> bool:
         """Whether there was any sound."""
         return self.size > 0
-
-    @property
-    def delivered_units(self) -> int:
-        """Milliseconds of it."""
-        return int(self.meter.seconds * 1000)
 
     def feed(self, item: SpeechChunk) -> bytes:
         """The bytes that `item` makes on the wire."""
@@ -46,6 +42,7 @@ class SpeechStreamEncoder:
             return b""
         self.size += len(sound)
         self.meter.feed(sound)
+        self.delivered.audio_ms = int(self.meter.seconds * 1000)
         return self.frame(sound)
 
     def frame(self, sound: bytes) -> bytes:
@@ -60,7 +57,7 @@ class SpeechStreamEncoder:
 
 
 class SpeechEventEncoder(SpeechStreamEncoder):
-    """The sound in `speech.audio.delta` events; the last event, which tells the usage, is the handler's."""
+    """The sound in `speech.audio.delta` events; the last event, which tells the usage, is the endpoint's."""
 
     def frame(self, sound: bytes) -> bytes:
         """One event; base64 and the names need no escapes."""

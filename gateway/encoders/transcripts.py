@@ -1,11 +1,12 @@
 """A streamed transcript as events: text as it is heard, and the whole with its usage at the end.
 
 `TranscriptStreamEncoder` takes a provider's `TranscriptEvent`s. Without a `done` among them the answer has no end, and
-is told to be cut off. Sharp edge: the last event is the handler's, which knows what is charged.
+is told to be cut off. Sharp edge: the last event is the endpoint's, which knows what is charged.
 """
 
 from __future__ import annotations
 
+from gateway.billing.delivered import Delivered
 from gateway.billing.usage import text_units
 from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, sound_transcript
 from gateway.errors import UpstreamTruncated
@@ -17,15 +18,15 @@ class TranscriptStreamEncoder:
 
     def __init__(self, request: TranscriptionRequest) -> None:
         self.transcript: Transcript | None = None  # once it is whole
-        self.delivered_units = 0
+        self.delivered = Delivered()
         self._speakers = Speakers(request)
         self._diarized = request.response_format == "diarized_json"
         self._segments = 0
 
     @property
     def content_started(self) -> bool:
-        """Whether the client was told anything; it learns the end from the handler."""
-        return self.delivered_units > 0 or self._segments > 0
+        """Whether the client was told anything; it learns the end from the endpoint."""
+        return self.delivered.text_quarter_tokens > 0 or self._segments > 0
 
     def feed(self, item: TranscriptEvent) -> bytes:
         """The frames of one event."""
@@ -35,7 +36,7 @@ class TranscriptStreamEncoder:
             self.transcript = sound_transcript(item.done)
         frames = b""
         if item.delta:
-            self.delivered_units += text_units(item.delta)
+            self.delivered.text_quarter_tokens += text_units(item.delta)
             frames = delta_frame(item)
         if item.segment is not None and self._diarized:
             frames += segment_frame(item.segment, self._segments, self._speakers)
@@ -43,7 +44,7 @@ class TranscriptStreamEncoder:
         return frames
 
     def close(self) -> bytes:
-        """Nothing: the last event comes from the handler; UpstreamTruncated when there is none to come."""
+        """Nothing: the last event comes from the endpoint; UpstreamTruncated when there is none to come."""
         if self.transcript is None:
             raise UpstreamTruncated()
         return b""

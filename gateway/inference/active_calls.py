@@ -4,7 +4,7 @@ Every `RENEW_EVERY` seconds one script per account renews the holds and stores t
 that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
 heard at once on a channel; a beat that finds the key revoked is the net beneath it, and one that finds a call without
 a first word long after its time cuts what a provider's own code forgot. Sharp edge: `ActiveCalls` only looks and cuts;
-settling stays with the walk that owns the call.
+settling stays with the pipeline.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Protocol
 
 import redis.exceptions
 from msgspec import structs
@@ -33,25 +32,13 @@ OVERDUE = 1.0  # seconds beyond its timeout at which a call is cut: the upstream
 DIED = "worker_died"  # the outcome of a call that its worker did not survive
 
 
-class ActiveCall(Protocol):
-    """A handler that is serving a call."""
-
-    call: Call | None
-
-    def cost_so_far(self) -> int:
-        """What the call has cost up to now, in nano units."""
-
-    def cut(self, error: GatewayError) -> None:
-        """End it with that error."""
-
-
 class ActiveCalls:
     """The calls of one worker, by request id."""
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger = ledger
         self._store = store
-        self._calls: dict[str, ActiveCall] = {}
+        self._calls: dict[str, Call] = {}
         self._seen: dict[str, float] = {}  # by request id, when a beat first found it running
         self._empty = asyncio.Event()
         self._empty.set()
@@ -70,9 +57,9 @@ class ActiveCalls:
             # Once is not enough: in one test run this hung for minutes; a swallowed cancellation is the guess.
             await asyncio.wait(pending, timeout=0.5)
 
-    def add(self, request_id: str, walk: ActiveCall) -> None:
+    def add(self, call: Call) -> None:
         """A call was admitted."""
-        self._calls[request_id] = walk
+        self._calls[call.request_id] = call
         self._empty.clear()
 
     def discard(self, request_id: str) -> None:
@@ -81,9 +68,9 @@ class ActiveCalls:
         if not self._calls:
             self._empty.set()
 
-    def bill(self, call: Call, service_tier: str | None) -> Slot:
+    def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
         """Have a stream that begins charged for what it delivers, should this worker die: where to note how much."""
-        hold, price = call.hold, call.price.at(call.prompt.tokens_in)
+        hold, quote = call.hold, call.quote
         meta = LineMeta(
             hold.key.id,
             hold.model,
@@ -96,8 +83,9 @@ class ActiveCalls:
             hold=hold.amount,
             served_model=call.fallback,
         )
+        price = quote.price.at(quote.prompt.tokens_in)
         price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
-        bill = Bill(hold.admitted_at, meta, call.prompt, price, service_tier, call.model.token_factor)
+        bill = Bill(hold.admitted_at, meta, quote.prompt, price, service_tier, call.model.token_factor)
         return self._ledger.checkpoint.put(CheckpointRecord(hold.key.account, hold.request_id, hold.key.id, bill))
 
     async def all_settled(self, within: float) -> bool:
@@ -112,36 +100,34 @@ class ActiveCalls:
     def cut_all(self, error: GatewayError) -> int:
         """End every call with that error; how many there were."""
         calls = list(self._calls.values())
-        for walk in calls:
-            walk.cut(error)
+        for call in calls:
+            call.cut(error)
         return len(calls)
 
     async def renew_leases(self) -> None:
         """Renew every hold, store what each call used, cut those whose key was revoked."""
         holds = []
         now, before, self._seen = time.monotonic(), self._seen, {}
-        for request_id, walk in self._calls.items():
-            if walk.call is not None:
-                walk.call.hold.used = walk.cost_so_far()
-                holds.append(walk.call.hold)
-                since = self._seen[request_id] = before.get(request_id, now)
-                if _is_overdue(walk.call, now - since):
-                    walk.cut(UpstreamTimeout(detail="its provider forgot it"))
+        for request_id, call in self._calls.items():
+            call.hold.used = call.cost_so_far()
+            holds.append(call.hold)
+            since = self._seen[request_id] = before.get(request_id, now)
+            if _is_overdue(call, now - since):
+                call.cut(UpstreamTimeout(detail="its provider forgot it"))
         for request_id, answer in (await self._ledger.renew_leases(holds)).items():
             if answer == "revoked":
                 self._cut(request_id)
 
     def revoked(self, account: str, key: str) -> None:
         """Cut the calls of a key, or of every key of the account for `*`."""
-        for request_id, walk in list(self._calls.items()):
-            call = walk.call
-            if call is not None and call.key.account == account and key in ("*", call.key.id):
+        for request_id, call in list(self._calls.items()):
+            if call.key.account == account and key in ("*", call.key.id):
                 self._cut(request_id)
 
     def _cut(self, request_id: str) -> None:
-        walk = self._calls.get(request_id)
-        if walk is not None:
-            walk.cut(InvalidApiKey())
+        call = self._calls.get(request_id)
+        if call is not None:
+            call.cut(InvalidApiKey())
 
     async def _renew_forever(self) -> None:
         while True:

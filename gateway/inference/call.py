@@ -1,44 +1,119 @@
-"""One governed call from admission to settlement: what was asked, held, tried, delivered, and what it came to.
+"""One call of a model under way, from its quote to its settlement: the one mutable record that all stages share.
 
-The handler fills it in as the walk goes on; `Settlement` turns it into an outcome, a record and a metric.
+The handler makes it, the pipeline fills it in, `ActiveCalls` renews its lease and may cut it, `Settlement` turns it
+into a ledger line. Times are monotonic seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
-
-from gateway.billing.price import Price
 from gateway.billing.usage import Usage
-from gateway.catalog import Model
-from gateway.ledger import Hold
-from gateway.ledger.api_key import ApiKey
-from gateway.routing.router import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.billing.call_record import CallRecord
+    from gateway.billing.quote import Quote
+    from gateway.catalog import Model
+    from gateway.errors import GatewayError
+    from gateway.http_server.reply import Reply
+    from gateway.inference.idempotency import Claim
+    from gateway.inference.sinks import EventSink
+    from gateway.ledger import Hold
+    from gateway.ledger.api_key import ApiKey
+    from gateway.routing.request_adaptation import Adapted
+    from gateway.routing.router import Candidate
+
+#: Seconds that an upstream is read on after its client left, under the disconnect policy "drain".
+DRAIN_WITHIN = 60.0
 
 
-class Call(Struct, eq=False):
-    """Mutable on purpose: one per request, owned by its handler. Times are monotonic seconds."""
+class Counting(Protocol):
+    """What a call needs of its endpoint."""
 
-    request_id: str
-    endpoint: str
-    key: ApiKey
+    @property
+    def name(self) -> str: ...
+
+    def usage(self, call: Call) -> Usage | None:
+        """What a stream used so far; None while nothing is owed."""
+
+
+class Call:
+    """What is set from the start, by the quote, by admission, while the answer comes, and at the end."""
+
+    __slots__ = (
+        "adapted",
+        "attempts",
+        "body_size",
+        "chunks",
+        "claim",
+        "client_gone",
+        "cut_by",
+        "detail",
+        "encoder",
+        "endpoint",
+        "first_token",
+        "hold",
+        "key",
+        "model",
+        "outcome",
+        "public_model",
+        "quote",
+        "record",
+        "reply",
+        "request",
+        "request_id",
+        "running",
+        "service_tier",
+        "settled",
+        "sink",
+        "status",
+        "stream",
+        "task",
+        "upstream_waited",
+        "used",
+    )
+
     model: Model
-    price: Price  # the one that held at admission
+    quote: Quote
+    request: Any  # decoded, as the endpoint knows it
+    adapted: Sequence[Adapted[Any]]  # the request as each candidate sees it
     hold: Hold
-    prompt: Usage  # estimated usage of the prompt, no output
-    worst_case: Usage  # what the hold was computed from
-    ceiling: tuple[int, int]  # tokens in and out beyond which an upstream's count is impossible
-    stream: bool
-    service_tier: str | None  # what is billed: as asked until the upstream has said what it used
-    started: float
-    status: int = 200
-    outcome: str = "ok"
-    attempts: list[Candidate] = []
-    first_token: float | None = None  # seconds after the start
-    chunks: int = 0
-    upstream_waited: float = 0.0  # seconds spent on upstreams
-    settled: bool = False
+    body_size: int  # bytes of the request's body, decompressed
+    public_model: str  # the name that the answer bears
+
+    def __init__(self, request_id: str, endpoint: Counting, key: ApiKey, *, reply: Reply) -> None:
+        self.request_id = request_id
+        self.endpoint = endpoint
+        self.key = key
+        self.reply = reply
+        self.task: asyncio.Task[Any] | None = None
+        self.claim: Claim | None = None  # on the caller's Idempotency-Key
+        self.running = False  # admitted and not settled yet
+        self.attempts: list[Candidate] = []
+        self.service_tier: str | None = None  # what is charged: as asked until the upstream has said what it used
+        self.stream = False
+        self.sink: EventSink | None = None  # of a streamed answer
+        self.encoder: Any = None  # of a streamed answer
+        self.used: Usage | None = None  # of an answer that is whole
+        self.first_token: float | None = None  # seconds after the start
+        self.chunks = 0
+        self.upstream_waited = 0.0  # seconds spent on upstreams
+        self.client_gone = False
+        self.cut_by: GatewayError | None = None  # why the gateway itself ended it
+        self.status = 200
+        self.outcome = "ok"
+        self.detail = ""
+        self.settled = False
+        self.record: CallRecord | None = None
+
+    @property
+    def started(self) -> float:
+        """When the request began."""
+        return self.reply.started
 
     @property
     def provider(self) -> str:
@@ -53,8 +128,49 @@ class Call(Struct, eq=False):
 
     def cost(self, usage: Usage) -> int:
         """Nano units that `usage` costs in this call."""
-        return self.price.cost(usage, service_tier=self.service_tier)
+        return self.quote.price.cost(usage, service_tier=self.service_tier)
 
     def since_start(self) -> float:
         """Seconds since the request began."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self.reply.started
+
+    def usage(self) -> Usage | None:
+        """What the call used so far; None when nothing is owed."""
+        usage = self.used if self.used is not None else self.endpoint.usage(self)
+        if usage is None and self.client_gone and self.attempts:
+            return self.quote.prompt  # the upstream was already reading it
+        return usage
+
+    def cost_so_far(self) -> int:
+        """What the call has cost up to now, in nano units; 0 before anything was delivered."""
+        usage = self.usage()
+        return self.cost(usage) if usage is not None else 0
+
+    @property
+    def committed(self) -> bool:
+        """Whether the status has left, so that an error can no longer be one."""
+        return self.sink is not None and self.sink.committed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether its task was cancelled, even where a provider swallowed that."""
+        return self.task is not None and self.task.cancelling() > 0
+
+    def cut(self, error: GatewayError) -> None:
+        """End a running call from outside: the upstream is closed, the client is told, the delivered is charged."""
+        if self.running and self.task is not None and self.cut_by is None:
+            self.cut_by = error
+            self.task.cancel()
+
+    def disconnect(self) -> None:
+        """The client of a running call left: stop it, which closes the upstream, unless somebody wants the answer."""
+        if self.claim is not None and self.claim.keeps:
+            return  # the answer is finished, kept and charged in full: a retry will ask for it
+        self.client_gone = True
+        if self.task is None:
+            return
+        if self.model.disconnect == "drain":
+            # The operator wants the upstream's own count: read on to it, but not for ever.
+            asyncio.get_running_loop().call_later(DRAIN_WITHIN, self.task.cancel)
+        else:
+            self.task.cancel()

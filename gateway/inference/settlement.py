@@ -34,7 +34,7 @@ class Settlement:
         assert not call.settled, "a call is settled once"
         call.settled = True
         usage, cost = self._cost(call, usage)
-        record = _record(call, usage or Usage(requests=0), cost)
+        record = call.record = _record(call, usage or Usage(requests=0), cost)
         self.ledger.book(call.hold, None if usage is None else _outcome(call, record))
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
         if self._observed:
@@ -44,11 +44,11 @@ class Settlement:
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
         if usage is None:
             return None, 0
-        most_in, most_out = call.ceiling
+        most_in, most_out = call.quote.ceiling
         if usage.tokens_in > most_in or usage.tokens_out > most_out:
             # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
             gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
-            return call.worst_case, call.hold.amount
+            return call.quote.worst_case, call.hold.amount
         return usage, call.cost(usage)
 
     async def drain(self) -> None:
@@ -59,7 +59,7 @@ class Settlement:
 def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
     return CallRecord(
         request_id=call.request_id,
-        endpoint=call.endpoint,
+        endpoint=call.endpoint.name,
         account=call.key.account,
         key=call.key.id,
         model=call.model.name,

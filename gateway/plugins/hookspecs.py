@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.billing.call_record import CallRecord
+    from gateway.plugins.host import Gateway
     from gateway.plugins.provider import Provider
-    from gateway.runtime.gateway import Gateway
 
 hookspec = pluggy.HookspecMarker("gateway")
 hookimpl = pluggy.HookimplMarker("gateway")

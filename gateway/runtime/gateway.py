@@ -19,9 +19,9 @@ from gateway.config.settings import Settings
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
-from gateway.inference.event_stream import Pulse
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
+from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Journal, Ledger
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
@@ -75,12 +75,12 @@ class Gateway:
         self.circuit_sync = CircuitSync(self.health, store)
         self.router = Router(self.catalog, self.providers, health=self.health)
         self.dispatcher = Dispatcher(self.metrics, self.log)
-        self.running = ActiveCalls(self.ledger, store)
+        self.active_calls = ActiveCalls(self.ledger, store)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
         server = settings.server
-        self.pulse = Pulse(commit_after=server.commit_after, keep_alive=server.keepalive_comment)
+        self.keep_alive = KeepAlive(commit_after=server.commit_after, comment_after=server.keepalive_comment)
         self._retired: list[Provider] = []
         self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
 
@@ -99,7 +99,7 @@ class Gateway:
         gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
         await gateway._use_providers(settings)
         plugins.call_strict("startup", gateway=gateway)
-        gateway.running.start()
+        gateway.active_calls.start()
         gateway.circuit_sync.start()
         gateway.overload.start()
         gateway.watchdog.start()
@@ -191,7 +191,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has drained."""
-        await self.running.close()
+        await self.active_calls.close()
         self.watchdog.close()
         self.overload.close()
         await self.secrets.close()

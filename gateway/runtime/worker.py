@@ -126,14 +126,14 @@ class Worker:
         )
         hurry.cancel()
         if not finished.done():
-            cut = gateway.running.cut_all(Draining())
+            cut = gateway.active_calls.cut_all(Draining())
             gateway_log.warning("draining ends with %d requests cut, %d connections open", cut, server.connections)
             await asyncio.wait({finished}, timeout=CUT_WITHIN)
             await server.drain(0.0)
         await finished
-        if not await gateway.running.all_settled(SETTLE_WITHIN):
-            gateway.running.cut_all(Draining())  # those whose client left, but whose upstream is read on
-            await gateway.running.all_settled(SETTLE_WITHIN)
+        if not await gateway.active_calls.all_settled(SETTLE_WITHIN):
+            gateway.active_calls.cut_all(Draining())  # those whose client left, but whose upstream is read on
+            await gateway.active_calls.all_settled(SETTLE_WITHIN)
         await gateway.close()
 
     def _drain_soon(self) -> None:

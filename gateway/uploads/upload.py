@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from gateway.errors import InvalidValue
 from gateway.uploads.durations import examine_sound
 from gateway.uploads.form import Form
@@ -61,6 +63,13 @@ class Upload:
     def chunks(self) -> AsyncIterator[bytes]:
         """The bytes from the start, in pieces of at most 64 KiB; each call begins anew."""
         return self._spool.chunks()
+
+
+class UploadedForm(Struct):
+    """What an endpoint decodes: a form, and the sound in it, if there is one."""
+
+    form: Form
+    upload: Upload | None
 
 
 def _name(filename: str, media_type: str) -> str:

@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_while_permission_is_read_leaves_no_open_upst
     await reading.wait()
     asking.cancel()
     await until(lambda: other.seen[0].outcome == "left")
-    await until(lambda: not gateway.running._calls)
+    await until(lambda: not gateway.active_calls._calls)
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 

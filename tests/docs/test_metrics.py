@@ -28,7 +28,7 @@ def test_every_label_is_explained() -> None:
 
 def test_every_endpoint_is_listed() -> None:
     (line,) = re.findall(r"^- `endpoint`: (.*)$", DOC, re.MULTILINE)
-    served = {handler.endpoint for handler in [*PATHS.values(), *PREFIXES.values()]}
+    served = {route.name for route in [*PATHS.values(), *PREFIXES.values()]}
     assert set(re.findall(r"`(\w+)`", line)) == {*served, "other"}
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.encoders.chat import ChatStreamEncoder, Shape, complete, delivered_units
+from gateway.encoders.chat import AnswerForm, ChatStreamEncoder, encode_completion, quarter_tokens_of
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
     ChatChunk,
@@ -27,7 +27,7 @@ from gateway.schemas.chat_response import (
     ToolCallDelta,
 )
 
-SHAPE = Shape("chatcmpl-x", 7, "public")
+SHAPE = AnswerForm("chatcmpl-x", 7, "public")
 
 
 def play(chunks: list[ChatChunk], shape: Shape = SHAPE) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def test_legacy_function_call_is_the_first_of_several_and_counts_as_delivered() 
     frames += encoder.feed(ChatChunk.tool_call(0, arguments="12345}"))
     assert b'"g"' not in frames
     assert b"tool_calls" not in frames
-    assert encoder.delivered_units == len('{"x":12345}')
+    assert encoder.delivered.text_quarter_tokens == len('{"x":12345}')
     assert encoder.content_started
 
 
@@ -166,7 +166,7 @@ def test_padding_follows_the_switch() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9]{0,31}", frame["obfuscation"]) for frame in on)
 
 
-def test_delivered_units_count_text_reasoning_and_arguments() -> None:
+def test_delivered_quarter_tokens_count_text_reasoning_and_arguments() -> None:
     encoder = ChatStreamEncoder(SHAPE)
     for chunk in (
         ChatChunk.text("abcd"),
@@ -174,7 +174,7 @@ def test_delivered_units_count_text_reasoning_and_arguments() -> None:
         ChatChunk.tool_call(0, id="c", name="f", arguments="{}"),
     ):
         encoder.feed(chunk)
-    assert encoder.delivered_units == 8
+    assert encoder.delivered.text_quarter_tokens == 8
     assert encoder.content_started
 
 
@@ -225,7 +225,7 @@ def test_a_whole_answer_is_sorted_numbered_and_stamped() -> None:
             Choice(index=1, message=ChatMessage(content="a"), finish_reason="eos"),
         ],
     )
-    document = json.loads(complete(answer, SHAPE))
+    document = json.loads(encode_completion(answer, SHAPE))
     assert (document["id"], document["created"], document["model"]) == ("chatcmpl-x", 7, "public")
     assert [(choice["index"], choice["message"]["content"]) for choice in document["choices"]] == [(0, "a"), (1, "b")]
     assert document["choices"][0]["finish_reason"] == "stop"
@@ -234,22 +234,22 @@ def test_a_whole_answer_is_sorted_numbered_and_stamped() -> None:
 def test_a_whole_answer_without_choices_or_with_an_empty_unfinished_one_is_invalid() -> None:
     for choices in ([], [Choice(message=ChatMessage(content=""), finish_reason=None)]):
         with pytest.raises(UpstreamInvalidResponse):
-            complete(ChatCompletion(choices=choices), SHAPE)
+            encode_completion(ChatCompletion(choices=choices), SHAPE)
 
 
 def test_empty_tool_lists_vanish_and_empty_arguments_become_an_object() -> None:
     answer = ChatCompletion(choices=[Choice(message=ChatMessage(content="a", tool_calls=[]), finish_reason="stop")])
-    assert "tool_calls" not in json.loads(complete(answer, SHAPE))["choices"][0]["message"]
+    assert "tool_calls" not in json.loads(encode_completion(answer, SHAPE))["choices"][0]["message"]
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
     answer = ChatCompletion(choices=[Choice(message=ChatMessage(tool_calls=[call]), finish_reason="stop")])
-    message = json.loads(complete(answer, SHAPE))["choices"][0]["message"]
+    message = json.loads(encode_completion(answer, SHAPE))["choices"][0]["message"]
     assert message["tool_calls"][0]["function"]["arguments"] == "{}"
     assert message["content"] is None
 
 
 def test_units_of_a_whole_answer_match_those_of_the_stream() -> None:
     message = ChatMessage(content="abcd", reasoning_content="ef")
-    assert delivered_units(ChatCompletion(choices=[Choice(message=message)])) == 6
+    assert quarter_tokens_of(ChatCompletion(choices=[Choice(message=message)])) == 6
 
 
 class WithoutShortcut(ChatStreamEncoder):
@@ -261,8 +261,8 @@ class WithoutShortcut(ChatStreamEncoder):
 
 def test_fragments_of_text_leave_as_any_chunk_would() -> None:
     said = ("plain", "Überraschung 🎉", 'quotes " and \\ and \n and \0', "\0text\0", "{}", "汉字")
-    quick = ChatStreamEncoder(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
-    slow = WithoutShortcut(Shape("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    quick = ChatStreamEncoder(AnswerForm("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
+    slow = WithoutShortcut(AnswerForm("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
     for fingerprint, tier in ((None, UNSET), ("fp_1", "default"), ("fp_1", "flex"), (None, UNSET)):
         for index in (0, 2, 1):
             for text in said:
@@ -272,12 +272,12 @@ def test_fragments_of_text_leave_as_any_chunk_would() -> None:
                     chunk.system_fingerprint, chunk.service_tier = fingerprint, tier
                     frames.append(encoder.feed(chunk))
                 assert frames[0] == frames[1]
-    assert quick.delivered_units == slow.delivered_units
+    assert quick.delivered == slow.delivered
     assert quick.used_tier == slow.used_tier
 
 
 def test_what_is_more_than_a_fragment_of_text_is_not_taken_for_one() -> None:
-    encoder = ChatStreamEncoder(Shape("chatcmpl-x", 1, "m"))
+    encoder = ChatStreamEncoder(AnswerForm("chatcmpl-x", 1, "m"))
     encoder.feed(ChatChunk.text("first"))
     odd = ChatChunk.text("second")
     odd.choices[0].delta.refusal = "no"

@@ -220,7 +220,7 @@ def test_providers_that_cannot_be_made_are_named_in_the_log(
         assert f"provider {name} is out of service" in told
     assert set(gateway.providers) == NAMES - OUT_OF_SERVICE
     io_loop.run_sync(gateway.upstream.close)
-    io_loop.run_sync(gateway.running.close)
+    io_loop.run_sync(gateway.active_calls.close)
 
 
 class NoName(Provider, Chat):

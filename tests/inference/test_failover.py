@@ -354,11 +354,11 @@ async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
     hasty = structs.replace(settings.models["alone"], total_timeout=0.1)
     await gateway.reload(structs.replace(settings, models={**settings.models, "alone": hasty}))
     asking = asyncio.create_task(client.chat(model="alone", stream=stream))
-    await until(lambda: gateway.running._calls)
-    await gateway.running.renew_leases()
+    await until(lambda: gateway.active_calls._calls)
+    await gateway.active_calls.renew_leases()
     await asyncio.sleep(OVERDUE + 0.2)
     assert not asking.done()
-    await gateway.running.renew_leases()
+    await gateway.active_calls.renew_leases()
     response, document = await asyncio.wait_for(asking, 5)
     assert (response.status, document["error"]["code"]) == (504, "upstream_timeout")
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
@@ -380,4 +380,4 @@ async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refu
         assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
     assert upstreams["a"].seen == []
     assert [line async for line in ledger.lines("acme") if line.kind == "use"] == []
-    await until(lambda: not gateway.running._calls)
+    await until(lambda: not gateway.active_calls._calls)

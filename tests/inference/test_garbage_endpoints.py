@@ -330,10 +330,10 @@ async def test_call_that_is_cut_from_outside(
     client: Client, upstream: FakeUpstream, gateway: Gateway, name: str
 ) -> None:
     def revoke() -> None:
-        gateway.running.revoked("acme", "*")
+        gateway.active_calls.revoked("acme", "*")
 
     def drain() -> None:
-        gateway.running.cut_all(Draining())
+        gateway.active_calls.cut_all(Draining())
 
     for fail, cut_off in ((silent, revoke), (stuck, drain)):
         script(upstream, fail)

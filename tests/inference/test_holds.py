@@ -16,9 +16,11 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.admission_check import explain
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO, format_amount
+from gateway.api.routes import endpoint_named
 from gateway.billing.price import Price
 from gateway.billing.token_estimate import chat_prompt
 from gateway.config.settings import Settings, parse
+from gateway.inference.endpoint import RequestSize
 from gateway.ledger import Ask, Hold, Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.chat_request import decode_chat_request
@@ -351,15 +353,11 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     (key,) = await payer.keys.list("payer")
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
     body |= {"max_tokens": limit} if limit else {}
-    told = await explain(
-        gateway.store,
-        gateway.ledger,
-        model=gateway.catalog.models[model],
-        key_id=key.id,
-        prompt=chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens,
-        max_tokens=limit,
-        stream=stream,
-    )
+    chat, found = endpoint_named("chat"), gateway.catalog.models[model]
+    tokens = chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens
+    quote = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
+    clamp = chat.clamp if found.hold == "clamp" else None
+    told = await explain(gateway.store, gateway.ledger, key_id=key.id, quote=quote, clamp=clamp)
     monkeypatch.setattr(Ledger, "admit", noted)
     if stream:
         response, _, _ = await client.stream(**body)

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from gateway.amounts import NANO
-from gateway.api import answering_handler
-from gateway.api.endpoints.chat import ChatHandler
+from gateway.api.inference_handler import InferenceHandler
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.http_client.response import Response
 from gateway.http_server.write_batch import WriteBatch
+from gateway.inference import event_stream
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
@@ -121,7 +121,7 @@ async def test_answer_and_record_are_the_same_past_the_generators_and_through_th
     seen, frames = [], STREAMS[name]
     for lane in (True, False):
         if not lane:
-            monkeypatch.setattr(answering_handler, "open_lane", lambda *args, **others: None)
+            monkeypatch.setattr(event_stream, "open_fast_path", lambda *args, **others: None)
         upstream.enqueue(Reply.stream(frames, interval=PAUSE, done=frames[-1] is not STREAMS["no finish"][-1]))
         taken.clear()
         response, text, failure = await client.stream(n=2, service_tier="auto", stream_options={"include_usage": True})
@@ -174,14 +174,14 @@ async def test_text_that_comes_after_the_client_left_is_not_charged(
     client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Response] = []
-    take, left, settle = Response.take, ChatHandler.on_connection_close, gateway.settlement.settle
+    take, left, settle = Response.take, InferenceHandler.on_connection_close, gateway.settlement.settle
     charged: list[Any] = []
 
     def taking(incoming: Response, lane: Any = None) -> Any:
         answers.append(incoming)
         return take(incoming, lane)
 
-    def leaving(handler: ChatHandler) -> None:
+    def leaving(handler: InferenceHandler) -> None:
         left(handler)
         answers[-1].push(late[0])  # as if it had been read in the same turn of the loop
 
@@ -190,7 +190,7 @@ async def test_text_that_comes_after_the_client_left_is_not_charged(
         return settle(call, usage)
 
     monkeypatch.setattr(Response, "take", taking)
-    monkeypatch.setattr(ChatHandler, "on_connection_close", leaving)
+    monkeypatch.setattr(InferenceHandler, "on_connection_close", leaving)
     monkeypatch.setattr(gateway.settlement, "settle", settled)
     late = Reply.stream(words("x" * 400)).frames or []
     upstream.enqueue(structs.replace(Reply.stream(words(*"abcd"), interval=PAUSE), end="silence"))
@@ -306,13 +306,13 @@ async def test_lane_is_closed_with_its_stream(
     client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lanes = []
-    opened = answering_handler.open_lane
+    opened = event_stream.open_fast_path
 
     def noted(rest: Any, *args: Any, **others: Any) -> Any:
         lanes.append(rest.lane)
         return opened(rest, *args, **others)
 
-    monkeypatch.setattr(answering_handler, "open_lane", noted)
+    monkeypatch.setattr(event_stream, "open_fast_path", noted)
     upstream.enqueue(Reply.stream([*words(*"abc"), *END], interval=PAUSE))
     await client.stream()
     assert [lane.take for lane in lanes] == [None]

@@ -17,7 +17,7 @@ from tornado.ioloop import IOLoop
 
 from gateway import ChatCompletion, Secret, Target, Upstream
 from gateway.config.settings import Settings, parse
-from gateway.encoders.chat import Shape, complete
+from gateway.encoders.chat import AnswerForm, encode_completion
 from gateway.errors import (
     ContentFiltered,
     GatewayError,
@@ -388,7 +388,7 @@ async def test_stream_of_every_vendor_is_understood(preset: str) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (prompt, completion)
     assert answer.usage.total_tokens == prompt + completion
     assert answer.usage.prompt_tokens_details.cached_tokens == cached
-    text = complete(answer, Shape("chatcmpl-1", 0, preset))
+    text = encode_completion(answer, AnswerForm("chatcmpl-1", 0, preset))
     for name in (b"cost", b"native_finish", b"token_id", b"warnings", b"x_groq", b"queue_time", b"stop_reason"):
         assert name not in text
 

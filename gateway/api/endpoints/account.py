@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class BalanceHandler(KeyedHandler):
     """The caller's account: what it has, and what of it running calls hold."""
 
-    endpoint = "balance"
+    endpoint_name = "balance"
 
     async def get(self) -> None:
         key = (await self.confirm()).key
-        account = await Accounts(self.gateway.store, self.gateway.ledger).show(key.account)
+        account = await Accounts(self.services.store, self.services.ledger).show(key.account)
         self.send_json(
             {
                 "object": "balance",
@@ -35,7 +35,7 @@ class BalanceHandler(KeyedHandler):
                 "balance": format_amount(account.balance),
                 "held": format_amount(account.held),
                 "available": format_amount(account.balance - account.held),
-                "currency": _currency(self.gateway.settings),
+                "currency": _currency(self.services.settings),
             }
         )
 
@@ -45,22 +45,22 @@ class BalanceHandler(KeyedHandler):
 class ReceiptHandler(KeyedHandler):
     """What one call of the caller's own key came to."""
 
-    endpoint = "usage"
+    endpoint_name = "usage"
 
     async def get(self) -> None:
         view = await self.confirm()
         key = view.key
-        found = await self.gateway.ledger.charge_of(key.account, self.argument)
+        found = await self.services.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
         served_model = self._served_model(found[0], view)
-        self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.gateway.settings)))
+        self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.services.settings)))
 
     head = get
 
     def _served_model(self, line: LedgerLine, view: KeyView) -> str | None:
         """The model that the receipt says served: a fallback if the key may use it now, else the model asked for."""
-        served = self.gateway.catalog.find(line.served_model or "")
+        served = self.services.catalog.find(line.served_model or "")
         permitted = served is not None and view.permits(served.name, served.groups)
         return line.served_model if permitted else line.meta.get("model")
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw, structs
 
-from gateway.api.answering_handler import AnsweringHandler
-from gateway.api.quote import Terms
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.chat import ChatStreamEncoder, Shape, complete, delivered_units
+from gateway.encoders.chat import AnswerForm, ChatStreamEncoder, encode_completion, quarter_tokens_of
 from gateway.errors import ContextLengthExceeded, OutOfRange
+from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
+from gateway.inference.endpoint import Endpoint, RequestSize
 from gateway.inference.hold_extension import HoldExtension
+from gateway.inference.services import Services
+from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
+from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
-from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 #: What one media part, or a provider's own frame around the prompt, can add to a true count.
 MEDIA_CEILING = 200_000
@@ -35,191 +42,139 @@ SLOWEST_SOUND = 100
 LEAST_OUTPUT = 16
 
 
-class ChatHandler(AnsweringHandler[ChatRequest]):
+class ChatEndpoint(Endpoint[ChatRequest]):
     """Chat and reasoning models."""
 
-    endpoint = "chat"
+    name = "chat"
     capability = Chat
     answers = ChatCompletion
+    names_model = True
 
-    encoder: ChatStreamEncoder | None = None
-    used: Usage | None = None  # once an answer is whole
-    body_size = 0
-    continuation: Continuation | None = None
-    bounded = False  # the caller set an output limit, so the hold covers the worst
+    # Before the call -------------------------------------------------------------------------------------------------
 
-    # Terms -----------------------------------------------------------------------------------------------------------
-
-    def decode(self, body: bytes) -> ChatRequest:
-        self.body_size = len(body)
+    def decode(self, body: bytes, settings: Settings) -> ChatRequest:
         return decode_chat_request(body)
 
     def wants_stream(self, request: ChatRequest) -> bool:
         return bool(request.stream)
 
-    def price(self, request: ChatRequest, model: Model) -> Terms[ChatRequest]:
-        wanted, choices = request.max_output, request.n or 1
-        prompt = chat_prompt(request, factor=model.token_factor)
-        tokens = prompt.tokens
-        _check_output_limit(request, model, wanted)
-        _check_window(model, tokens, wanted or 0)
-        self.adapt(request, model)
-        self.bounded = wanted is not None
-        reserve = longest = model.reserve_output(wanted)
-        if not (self.bounded or request.stream):
-            # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
-            longest = model.max_output_tokens or reserve
-            if model.hold == "clamp" and model.max_output_tokens is None:
-                self._limit_output(reserve)
-        return Terms(
-            request,
-            model,
-            Usage(
-                in_text=prompt.text,
-                in_image=prompt.image,
-                in_audio=prompt.audio,
-                audio_seconds_in=_seconds(prompt.audio, model),
-                estimated=True,
-            ),
-            _worst(request, prompt, longest * choices, model=model),
-            # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
-            (
-                self.body_size + MEDIA_CEILING * (1 + prompt.media),
-                max(wanted or 0, model.max_output_tokens or 0) * choices + REASONING_CEILING,
-            ),
-            service_tier=request.service_tier,
-            # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
-            tokens=with_safety(tokens) + reserve * choices,
-        )
+    def quote(self, request: ChatRequest, model: Model, body_size: int) -> Quote:
+        return _quote(request, chat_prompt(request, factor=model.token_factor), model, body_size)
 
-    def lower(self, terms: Terms[ChatRequest], amount: int) -> Terms[ChatRequest] | None:
-        request, worst = terms.request, terms.worst_case
-        most = worst.tokens_out // request.choices
+    def quote_size(self, model: Model, size: RequestSize) -> Quote:
+        request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
+        return _quote(request, PromptEstimate(text=size.tokens), model, body_size=0)
+
+    def clamp(self, quote: Quote, amount: int) -> Quote | None:
+        worst, choices = quote.worst_case, quote.choices
+        most = worst.tokens_out // choices
 
         def output(tokens: int) -> Usage:
-            return _with_output(worst, tokens * request.choices)
+            return _with_output(worst, tokens * choices)
 
-        tokens = terms.affordable(amount, output=output, most=most)
+        tokens = quote.affordable(amount, output=output, most=most)
         if tokens < min(LEAST_OUTPUT, most):
             return None
-        self._limit_output(tokens)
-        return terms.lowered(output(tokens))
+        return quote.clamped(output(tokens), tokens)
 
-    def _limit_output(self, tokens: int) -> None:
-        self.bounded = True
-        self.adapted = [_with_output_limit(adapted, tokens) for adapted in self.adapted]
-        self.set_header("x-gateway-max-tokens", str(tokens))
+    def limit_output(self, request: ChatRequest, tokens: int) -> ChatRequest:
+        given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
+        limits = dict.fromkeys(given or ["max_tokens"], tokens)
+        fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
+        return structs.replace(request, fields=fields, **limits)
 
-    # The answer ------------------------------------------------------------------------------------------------------
+    # The call --------------------------------------------------------------------------------------------------------
 
-    async def serve(self, call: Call, request: ChatRequest) -> None:
-        shape = Shape(
-            self.gateway.ids.completion_id(),
-            int(time.time()),
-            call.model.name,
-            include_usage=request.wants_usage,
-            obfuscation=self.gateway.settings.server.obfuscation if request.wants_obfuscation else "off",
-            legacy_functions=request.legacy_functions,
-            service_tier=request.service_tier,
-            metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
-        )
-        if call.stream:
-            await self._serve_stream(call, shape)
-        else:
-            await self._serve_whole(call, shape)
+    def attempt(self, adapted: Adapted[ChatRequest]) -> Awaitable[ChatCompletion]:
+        candidate = adapted.candidate
+        return cast("Chat", candidate.provider).chat(adapted.request, candidate.target)
 
-    async def _serve_whole(self, call: Call, shape: Shape) -> None:
-        def attempt(adapted: Adapted[ChatRequest]) -> Awaitable[ChatCompletion]:
-            return _chat(adapted.candidate).chat(adapted.request, adapted.candidate.target)
+    def attempt_stream(self, adapted: Adapted[ChatRequest]) -> AsyncIterator[ChatChunk]:
+        candidate = adapted.candidate
+        return cast("Chat", candidate.provider).stream_chat(adapted.request, candidate.target)
 
-        answer = await self.call_whole(call, attempt)
-        if call.fallback:
-            shape = structs.replace(shape, model=await self.fallback_name(call))
+    async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
         if answer.usage is None or not is_possible(answer.usage):
-            self.tell_estimated()
-            used = _estimated(call, delivered_units(answer))
+            call.reply.headers["x-gateway-estimated"] = "true"
+            used = _estimated(call, quarter_tokens_of(answer))
             answer.usage = _public(used)
         else:
-            used = self._counted(call, answer.usage)
-        _bill_tier(call, answer.service_tier)
-        body = complete(answer, shape)
-        self.used = used
-        self.deliver(call, body)
+            used = _counted(call, answer.usage)
+        call.service_tier = _billed_tier(call, answer.service_tier)
+        body = encode_completion(answer, _form(call, services))
+        call.used = used
+        return body, JSON
 
-    async def _serve_stream(self, call: Call, shape: Shape) -> None:
-        def attempt(adapted: Adapted[ChatRequest]) -> AsyncIterator[ChatChunk]:
-            return _chat(adapted.candidate).stream_chat(adapted.request, adapted.candidate.target)
-
-        opened = await self.open_stream(call, attempt)
-        if call.fallback:
-            shape = structs.replace(shape, model=await self.fallback_stream_name(call, opened))
-        encoder = self.encoder = ChatStreamEncoder(shape, estimate=lambda units: _public(_estimated(call, units)))
+    def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
+        prompt, factor = call.quote.prompt, call.model.token_factor
+        estimate = partial(_estimated_public, prompt, factor)  # without the call, which holds the encoder
+        encoder = ChatStreamEncoder(_form(call, services), estimate=estimate)
         if call.model.continue_cut:
-
-            def forget() -> None:
-                encoder.usage = None  # what the first upstream counted is not the whole
-
-            self.continuation = Continuation(
+            opened.rest = Continuation(
                 opened,
-                self.adapted,
-                dispatcher=self.gateway.dispatcher,
-                attempt=attempt,
+                call.adapted,
+                dispatcher=services.dispatcher,
+                attempt=self.attempt_stream,
                 tried=call.attempts,
-                going_on=forget,
-            )
-            opened.rest = self.continuation.chunks()
-        try:
-            extension = HoldExtension(call, self.gateway.ledger, bounded=self.bounded)
-            last = await self.relay(call, opened, encoder, extension=extension)
-        finally:
-            _bill_tier(call, encoder.used_tier)
-        self.end_stream(call, last)
+                going_on=encoder.continue_elsewhere,
+            ).chunks()
+        return encoder
 
-    def note_delivery(self, call: Call) -> Slot:
-        assert self.encoder is not None
-        return self.gateway.running.bill(call, _billed_tier(call, self.encoder.used_tier))
+    def hold_limit(self, call: Call, ledger: Ledger) -> HoldExtension:
+        return HoldExtension(call, ledger)
 
-    @property
-    def continued(self) -> bool:
-        """Whether a second upstream finished what a first began, so that neither's count is the answer's."""
-        return self.continuation is not None and self.continuation.continued
+    def checkpoint(self, call: Call, services: Services) -> Slot:
+        return services.active_calls.checkpoint(call, _billed_tier(call, call.encoder.used_tier))
 
-    # The bill --------------------------------------------------------------------------------------------------------
+    def stream_ended(self, call: Call) -> None:
+        call.service_tier = _billed_tier(call, call.encoder.used_tier)
+
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        if self.used is not None:
-            return self.used
-        if self.encoder is not None and self.encoder.usage is not None and not self.continued:
-            return self._counted(call, self.encoder.usage)
-        told = self.encoder is not None and self.encoder.content_started and self.headers_sent()
-        if self.encoder is not None and (told or call.outcome == "ok"):
-            return _estimated(call, self.encoder.delivered_units)
-        if self.client_gone and call.attempts:
-            return call.prompt  # the upstream was already reading it
+        encoder: ChatStreamEncoder | None = call.encoder
+        if encoder is None:
+            return None
+        if encoder.usage is not None and not encoder.continued:
+            return _counted(call, encoder.usage)
+        if (encoder.content_started and call.committed) or call.outcome == "ok":
+            return _estimated(call, encoder.delivered.text_quarter_tokens)
         return None
 
-    def _counted(self, call: Call, told: CompletionUsage) -> Usage:
-        """The upstream's own count; sound that is priced by time and that it has not timed takes our estimate."""
-        used = Usage.of_chat(told)
-        if call.prompt.audio_seconds_in and not used.audio_seconds_in:
-            return structs.replace(used, audio_seconds_in=call.prompt.audio_seconds_in, estimated=True)
-        if used.audio_seconds_in * SLOWEST_SOUND > self.body_size:
-            return structs.replace(used, audio_seconds_in=call.prompt.audio_seconds_in, estimated=True)
-        return used
 
-
-def _chat(candidate: Candidate) -> Chat:
-    """The candidate's provider, whose capability the router has checked."""
-    return cast("Chat", candidate.provider)
-
-
-def _with_output_limit(adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequest]:
-    """The same with at most that many tokens of output, in the caller's spelling if there is one."""
-    request = adapted.request
-    given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
-    limits = dict.fromkeys(given or ["max_tokens"], tokens)
-    fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
-    return structs.replace(adapted, request=structs.replace(request, fields=fields, **limits))
+def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size: int) -> Quote:
+    wanted, choices, tokens = request.max_output, request.n or 1, prompt.tokens
+    _check_output_limit(request, model, wanted)
+    _check_window(model, tokens, wanted or 0)
+    reserve = longest = model.reserve_output(wanted)
+    limit = None
+    if wanted is None and not request.stream:
+        # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
+        longest = model.max_output_tokens or reserve
+        if model.hold == "clamp" and model.max_output_tokens is None:
+            limit = reserve
+    return Quote.of(
+        model,
+        prompt=Usage(
+            in_text=prompt.text,
+            in_image=prompt.image,
+            in_audio=prompt.audio,
+            audio_seconds_in=_seconds(prompt.audio, model),
+            estimated=True,
+        ),
+        worst_case=_worst(request, prompt, longest * choices, model=model),
+        # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
+        ceiling=(
+            body_size + MEDIA_CEILING * (1 + prompt.media),
+            max(wanted or 0, model.max_output_tokens or 0) * choices + REASONING_CEILING,
+        ),
+        service_tier=request.service_tier,
+        # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
+        tokens=with_safety(tokens) + reserve * choices,
+        choices=choices,
+        output_limit=limit,
+        bounded=wanted is not None or limit is not None,
+    )
 
 
 def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) -> None:
@@ -271,18 +226,43 @@ def _with_output(usage: Usage, tokens: int) -> Usage:
     return structs.replace(usage, out_text=tokens)
 
 
-def _bill_tier(call: Call, used: object) -> None:
-    """Charge the service tier that the upstream says it used."""
-    call.service_tier = _billed_tier(call, used)
+def _form(call: Call, services: Services) -> AnswerForm:
+    """What the caller asked of the answer's form."""
+    request = call.request
+    return AnswerForm(
+        services.ids.completion_id(),
+        int(time.time()),
+        call.public_model,
+        include_usage=request.wants_usage,
+        obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
+        legacy_functions=request.legacy_functions,
+        service_tier=request.service_tier,
+        metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
+    )
 
 
-def _billed_tier(call: Call, used: object) -> str | None:
-    return call.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
+def _counted(call: Call, reported: CompletionUsage) -> Usage:
+    """The upstream's own count; sound that is priced by time and that it has not timed takes our estimate."""
+    used, prompt = Usage.of_chat(reported), call.quote.prompt
+    seconds = prompt.audio_seconds_in
+    if (seconds and not used.audio_seconds_in) or used.audio_seconds_in * SLOWEST_SOUND > call.body_size:
+        return structs.replace(used, audio_seconds_in=seconds, estimated=True)
+    return used
 
 
-def _estimated(call: Call, units: int) -> Usage:
-    """The bill without upstream usage: the prompt's estimate and what was delivered."""
-    return structs.replace(call.prompt, out_text=tokens_of(units, factor=call.model.token_factor))
+def _billed_tier(call: Call, used: Any) -> str | None:
+    """The service tier that is charged: the one that the upstream says it used."""
+    return call.quote.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
+
+
+def _estimated(call: Call, quarter_tokens: int) -> Usage:
+    """The charge without upstream usage: the prompt's estimate and what was delivered."""
+    tokens = tokens_of(quarter_tokens, factor=call.model.token_factor)
+    return structs.replace(call.quote.prompt, out_text=tokens)
+
+
+def _estimated_public(prompt: Usage, factor: float, quarter_tokens: int) -> CompletionUsage:
+    return _public(structs.replace(prompt, out_text=tokens_of(quarter_tokens, factor=factor)))
 
 
 def _public(usage: Usage) -> CompletionUsage:

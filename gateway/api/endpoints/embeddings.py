@@ -2,83 +2,82 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from gateway.api.answering_handler import AnsweringHandler
-from gateway.api.quote import Terms
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
 from gateway.catalog import Model
 from gateway.encoders.embeddings import validate, write_list
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
+from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
+from gateway.inference.endpoint import Endpoint, RequestSize
+from gateway.inference.services import Services
 from gateway.plugins.provider import Embeddings
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
 
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
 #: Tokens that a model may put around each input; two is usual.
 FRAME_CEILING = 16
 
 
-class EmbeddingsHandler(AnsweringHandler[EmbeddingRequest]):
+class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     """Text embeddings."""
 
-    endpoint = "embeddings"
+    name = "embeddings"
     capability = Embeddings
     answers = EmbeddingAnswer
     prompt_param = "input"
-    body_size = 0
-    used: Usage | None = None
+    names_model = True
 
-    def decode(self, body: bytes) -> EmbeddingRequest:
-        self.body_size = len(body)
+    def decode(self, body: bytes, settings: Settings) -> EmbeddingRequest:
         return decode_embedding_request(body)
 
-    def price(self, request: EmbeddingRequest, model: Model) -> Terms[EmbeddingRequest]:
+    def quote(self, request: EmbeddingRequest, model: Model, body_size: int) -> Quote:
         sizes = embedding_tokens(request, factor=model.token_factor)
         _check_window(request, model, max(sizes))
-        self.adapt(request, model)
-        tokens = sum(sizes)
-        return Terms(
-            request,
-            model,
-            Usage(in_text=tokens, estimated=not request.is_tokens),
-            Usage(in_text=tokens if request.is_tokens else with_safety(tokens), estimated=True),
-            # A text token is at least one byte long, so there are no more of them than the body has bytes.
-            (self.body_size + FRAME_CEILING * len(sizes), 0),
-        )
+        # A text token is at least one byte long, so there are no more of them than the body has bytes.
+        ceiling = body_size + FRAME_CEILING * len(sizes)
+        return _quote(model, sum(sizes), counted=request.is_tokens, ceiling=ceiling)
+
+    def quote_size(self, model: Model, size: RequestSize) -> Quote:
+        return _quote(model, size.tokens, counted=False, ceiling=0)
 
     def check_candidate(self, request: EmbeddingRequest, candidate: Candidate) -> None:
-        if request.is_tokens and not _embeddings(candidate).takes_tokens:
+        if request.is_tokens and not _provider(candidate).takes_tokens:
             raise UnsupportedValue("This model does not support token numbers as 'input'; send text.", param="input")
 
-    async def serve(self, call: Call, request: EmbeddingRequest) -> None:
-        async def attempt(adapted: Adapted[EmbeddingRequest]) -> EmbeddingAnswer:
-            provider = _embeddings(adapted.candidate)
-            return await validate(await provider.embed(adapted.request, adapted.candidate.target), adapted.request)
+    async def attempt(self, adapted: Adapted[EmbeddingRequest]) -> EmbeddingAnswer:
+        candidate, request = adapted.candidate, adapted.request
+        return await validate(await _provider(candidate).embed(request, candidate.target), request)
 
-        answer = await self.call_whole(call, attempt)
-        usage = answer.usage
+    async def encode(self, call: Call, answer: EmbeddingAnswer, services: Services) -> tuple[bytes, str]:
+        usage, used = answer.usage, call.quote.prompt
         if usage is not None and is_possible(usage) and usage.prompt_tokens:
             used = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
-        else:
-            used = call.prompt
-            if used.estimated:
-                self.tell_estimated()
-        base64 = request.encoding_format == "base64"
-        model = await self.fallback_name(call) if call.fallback else call.model.name
-        body = await write_list(answer.vectors, base64=base64, model=model, tokens=used.in_text)
-        self.used = used
-        self.deliver(call, body)
-
-    def usage(self, call: Call) -> Usage | None:
-        if self.used is None and self.client_gone and call.attempts:
-            return call.prompt  # the upstream was already reading it
-        return self.used
+        elif used.estimated:
+            call.reply.headers["x-gateway-estimated"] = "true"
+        base64 = call.request.encoding_format == "base64"
+        body = await write_list(answer.vectors, base64=base64, model=call.public_model, tokens=used.in_text)
+        call.used = used
+        return body, JSON
 
 
-def _embeddings(candidate: Candidate) -> Embeddings:
+def _quote(model: Model, tokens: int, *, counted: bool, ceiling: int) -> Quote:
+    return Quote.of(
+        model,
+        prompt=Usage(in_text=tokens, estimated=not counted),
+        worst_case=Usage(in_text=tokens if counted else with_safety(tokens), estimated=True),
+        ceiling=(ceiling, 0),
+    )
+
+
+def _provider(candidate: Candidate) -> Embeddings:
     """The candidate's provider, whose capability the router has checked."""
     return cast("Embeddings", candidate.provider)
 

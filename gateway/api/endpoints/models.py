@@ -13,7 +13,7 @@ from gateway.errors import ModelNotFound
 class ModelsHandler(KeyedHandler):
     """Lists the models enabled for the caller, sorted by id."""
 
-    endpoint = "models"
+    endpoint_name = "models"
 
     async def get(self) -> None:
         records = await self.permitted()
@@ -27,18 +27,18 @@ class ModelsHandler(KeyedHandler):
     async def permitted(self) -> list[ModelRecord]:
         """The records this key may see."""
         view = await self.confirm()
-        return [record for record, model in self.gateway.catalog.records() if view.permits(model.name, model.groups)]
+        return [record for record, model in self.services.catalog.records() if view.permits(model.name, model.groups)]
 
 
 class ModelHandler(KeyedHandler):
     """One model; unknown and not enabled are the same answer."""
 
-    endpoint = "models"
+    endpoint_name = "models"
 
     async def get(self) -> None:
         view = await self.confirm()
         name = self.argument
-        found = next((pair for pair in self.gateway.catalog.records() if pair[0].id == name), None)
+        found = next((pair for pair in self.services.catalog.records() if pair[0].id == name), None)
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")
         self.send_json(found[0])

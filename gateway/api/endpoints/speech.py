@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
-from gateway.api.answering_handler import AnsweringHandler
-from gateway.api.quote import Terms
 from gateway.billing.price import Price
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import speech_seconds, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event
 from gateway.errors import UnsupportedValue
 from gateway.inference.call import Call
-from gateway.inference.event_stream import ByteStream, EventStream
+from gateway.inference.endpoint import Endpoint, RequestSize
 from gateway.inference.hold_extension import SoundHoldExtension
+from gateway.inference.services import Services
+from gateway.inference.sinks import ByteSink, EventSink
+from gateway.ledger import Ledger
 from gateway.plugins.provider import Speech
+from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, SpeechUsage, decode_speech_request
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 #: Tokens of a second of speech that nobody counted, as published prices per minute and per token imply; and those
 #: that are held for one.
@@ -32,45 +39,41 @@ SLOW = 2, 5
 #: Tokens beyond which a count is impossible: a frame around the text, and what the sound may have.
 PROMPT_CEILING = 10_000
 SOUND_CEILING = 1_000_000
+#: Characters of text that a token stands for, where only tokens are asked about.
+CHARACTERS_PER_TOKEN = 4
 #: Upstream models that know no events; the names are OpenAI's, and whoever serves these models keeps them.
 WITHOUT_EVENTS = ("tts-1", "tts-1-hd")
 
 
-class SpeechHandler(AnsweringHandler[SpeechRequest]):
-    """Text to speech."""
+class SpeechEndpoint(Endpoint[SpeechRequest]):
+    """Text to speech. Every answer is a stream on the way here; `call.stream` says whether it is one of events."""
 
-    endpoint = "speech"
+    name = "speech"
     capability = Speech
     prompt_param = "input"
-    encoder: SpeechStreamEncoder | None = None
-    request: SpeechRequest
 
-    # Terms -----------------------------------------------------------------------------------------------------------
+    # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes) -> SpeechRequest:
-        self.request = decode_speech_request(body)
-        return self.request
+    def decode(self, body: bytes, settings: Settings) -> SpeechRequest:
+        return decode_speech_request(body)
 
     def wants_stream(self, request: SpeechRequest) -> bool:
         return request.stream_format == "sse"
 
-    def price(self, request: SpeechRequest, model: Model) -> Terms[SpeechRequest]:
-        self.adapt(request, model)
-        price = model.price
-        seconds = speech_seconds(request.input, speed=request.speed or 1.0)
-        longest = seconds * SLOW[0] + SLOW[1]
-        prompt = Usage(characters=len(request.input))
-        worst = structs.replace(prompt, estimated=True)
-        if _counts_tokens(price):
-            text = tokens_of(text_units(request.input) + text_units(request.instructions or ""))
-            prompt = structs.replace(prompt, in_text=text, estimated=True)
-            worst = structs.replace(worst, in_text=with_safety(text), out_audio=int(longest * MOST_TOKENS_PER_SECOND))
-        if price.per_second_out:
-            worst = structs.replace(worst, audio_seconds_out=longest)
-        return Terms(request, model, prompt, worst, (len(request.input) * 4 + PROMPT_CEILING, SOUND_CEILING))
+    def is_relayed(self, call: Call) -> bool:
+        return True
+
+    def quote(self, request: SpeechRequest, model: Model, body_size: int) -> Quote:
+        text = request.input
+        tokens = tokens_of(text_units(text) + text_units(request.instructions or ""))
+        return _quote(model, len(text), tokens, speech_seconds(text, speed=request.speed or 1.0))
+
+    def quote_size(self, model: Model, size: RequestSize) -> Quote:
+        characters = size.tokens * CHARACTERS_PER_TOKEN
+        return _quote(model, characters, size.tokens, speech_seconds("x" * characters, speed=1.0))
 
     def check_candidate(self, request: SpeechRequest, candidate: Candidate) -> None:
-        if request.format not in _speech(candidate).speech_formats:
+        if request.format not in _provider(candidate).speech_formats:
             raise UnsupportedValue(
                 f"This model does not support '{request.format}' as response format.", param="response_format"
             )
@@ -78,43 +81,49 @@ class SpeechHandler(AnsweringHandler[SpeechRequest]):
         if request.stream_format == "sse" and (without_events or candidate.target.model in WITHOUT_EVENTS):
             raise UnsupportedValue("This model does not support 'sse' as stream format.", param="stream_format")
 
-    # The answer ------------------------------------------------------------------------------------------------------
+    # The call --------------------------------------------------------------------------------------------------------
 
-    def make_stream(self) -> EventStream:
-        if self.request.stream_format == "sse":
-            return super().make_stream()
-        media_type = MEDIA_TYPES[self.request.format]
-        return ByteStream(self, self.gateway.pulse, media_type=media_type, claim=self.claim)
+    def attempt_stream(self, adapted: Adapted[SpeechRequest]) -> AsyncIterator[SpeechChunk]:
+        return _provider(adapted.candidate).speak(adapted.request, adapted.candidate.target)
 
-    async def serve(self, call: Call, request: SpeechRequest) -> None:
-        def attempt(adapted: Adapted[SpeechRequest]) -> AsyncIterator[SpeechChunk]:
-            return _speech(adapted.candidate).speak(adapted.request, adapted.candidate.target)
+    def sink(self, call: Call, services: Services) -> EventSink:
+        if call.stream:
+            return super().sink(call, services)
+        media_type = MEDIA_TYPES[call.request.format]
+        return ByteSink(call.reply, services.keep_alive, media_type=media_type, claim=call.claim)
 
-        opened = await self.open_stream(call, attempt)
-        encoder = self.encoder = (SpeechEventEncoder if call.stream else SpeechStreamEncoder)(request.format)
-        extension = SoundHoldExtension(call, self.gateway.ledger, usage=lambda seconds: _unreported(call, seconds))
-        last = await self.relay(call, opened, encoder, extension=extension)
-        self.end_stream(call, done_event(self._public(call, encoder)) if call.stream else last)
+    def stream_encoder(self, call: Call, opened: Opened[SpeechChunk], services: Services) -> SpeechStreamEncoder:
+        return (SpeechEventEncoder if call.stream else SpeechStreamEncoder)(call.request.format)
 
-    def _public(self, call: Call, encoder: SpeechStreamEncoder) -> SpeechUsage:
-        """The usage that the last event tells: as counted, else estimated."""
-        if encoder.usage is not None:
-            return encoder.usage
-        text = call.prompt.in_text or tokens_of(text_units(self.request.input))
-        return SpeechUsage(text, int(encoder.meter.seconds * TOKENS_PER_SECOND) + 1)
+    def hold_limit(self, call: Call, ledger: Ledger) -> SoundHoldExtension:
+        return SoundHoldExtension(call, ledger, usage=partial(_unreported, call))
 
-    # The bill --------------------------------------------------------------------------------------------------------
+    def last_frames(self, call: Call, frames: bytes) -> bytes:
+        return done_event(_public(call)) if call.stream else frames
+
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        encoder = self.encoder
-        if encoder is not None and encoder.content_started:
-            return _used(call, encoder)
-        if self.client_gone and call.attempts:
-            return call.prompt  # the upstream was already reading it
-        return None
+        encoder: SpeechStreamEncoder | None = call.encoder
+        return _used(call, encoder) if encoder is not None and encoder.content_started else None
 
 
-def _speech(candidate: Candidate) -> Speech:
+def _quote(model: Model, characters: int, text_tokens: int, seconds: float) -> Quote:
+    price = model.price
+    longest = seconds * SLOW[0] + SLOW[1]
+    prompt = Usage(characters=characters)
+    worst = structs.replace(prompt, estimated=True)
+    if _counts_tokens(price):
+        prompt = structs.replace(prompt, in_text=text_tokens, estimated=True)
+        sound = int(longest * MOST_TOKENS_PER_SECOND)
+        worst = structs.replace(worst, in_text=with_safety(text_tokens), out_audio=sound)
+    if price.per_second_out:
+        worst = structs.replace(worst, audio_seconds_out=longest)
+    ceiling = (characters * 4 + PROMPT_CEILING, SOUND_CEILING)
+    return Quote.of(model, prompt=prompt, worst_case=worst, ceiling=ceiling)
+
+
+def _provider(candidate: Candidate) -> Speech:
     """The candidate's provider, whose capability the router has checked."""
     return cast("Speech", candidate.provider)
 
@@ -123,23 +132,32 @@ def _counts_tokens(price: Price) -> bool:
     return bool(price.input or price.output or price.audio_output)
 
 
+def _public(call: Call) -> SpeechUsage:
+    """The usage that the last event tells: as counted, else estimated."""
+    encoder: SpeechStreamEncoder = call.encoder
+    if encoder.usage is not None:
+        return encoder.usage
+    text = call.quote.prompt.in_text or tokens_of(text_units(call.request.input))
+    return SpeechUsage(text, int(encoder.meter.seconds * TOKENS_PER_SECOND) + 1)
+
+
 def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
     """The characters, all of which the upstream had; tokens as it counted them; seconds as they were delivered."""
-    seconds = encoder.meter.seconds
+    seconds, timed = encoder.meter.seconds, bool(call.quote.price.per_second_out)
     if encoder.usage is None:
         unreported = _unreported(call, seconds)
-        guessed = unreported.estimated or (bool(call.price.per_second_out) and not encoder.meter.exact)
+        guessed = unreported.estimated or (timed and not encoder.meter.exact)
         return structs.replace(unreported, estimated=guessed)
     return Usage(
-        characters=call.prompt.characters,
+        characters=call.quote.prompt.characters,
         in_text=encoder.usage.input_tokens,
         out_audio=encoder.usage.output_tokens,
         audio_seconds_out=seconds,
-        estimated=bool(call.price.per_second_out) and not encoder.meter.exact,
+        estimated=timed and not encoder.meter.exact,
     )
 
 
 def _unreported(call: Call, seconds: float) -> Usage:
     """What so many seconds come to where the upstream counts nothing."""
-    tokens = int(seconds * TOKENS_PER_SECOND) + 1 if _counts_tokens(call.price) and seconds else 0
-    return structs.replace(call.prompt, out_audio=tokens, audio_seconds_out=round(seconds, 6))
+    tokens = int(seconds * TOKENS_PER_SECOND) + 1 if _counts_tokens(call.quote.price) and seconds else 0
+    return structs.replace(call.quote.prompt, out_audio=tokens, audio_seconds_out=round(seconds, 6))

@@ -1,7 +1,7 @@
 """`POST /v1/audio/transcriptions`: a form with a sound in, its words out, as a document, subtitles or events.
 
 Each second of the sound is held for by what its headers claim, and charged by what the upstream counted. Sharp edge:
-models of the whisper family ignore the wish for a stream, so whoever asks for one gets a document from them.
+models of the whisper family ignore the wish for a stream, so a caller who asks them for one gets a document.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
-from gateway.api.multipart_body import FormHandler
-from gateway.api.quote import Terms
 from gateway.billing.price import Price
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.encoders.transcript_formats import done_frame, sound_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
-from gateway.errors import (
-    InvalidValue,
-    UnsupportedValue,
-)
+from gateway.errors import InvalidValue, UnsupportedValue
 from gateway.inference.call import Call
+from gateway.inference.endpoint import Endpoint, RequestSize
+from gateway.inference.services import Services
 from gateway.plugins.provider import Transcription
+from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.transcription import (
@@ -34,10 +33,13 @@ from gateway.schemas.transcription import (
     TranscriptUsage,
     decode_transcription_request,
 )
+from gateway.uploads.upload import UploadedForm
 
 if TYPE_CHECKING:
-    pass
+    from gateway.config.settings import Settings
 
+#: Text fields of the form that may be longer than others: sounds of a few seconds, as data URLs.
+LARGE_FIELDS = frozenset({"known_speaker_references"})
 #: Bytes a second of a sound whose headers do not say, as it is charged and as it is held for.
 UNKNOWN_RATE = 16_000
 LEAST_RATE = 4_000
@@ -52,30 +54,23 @@ TOKEN_CEILING = 100_000
 TIMED = frozenset({"srt", "vtt", "verbose_json"})
 
 
-class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
+class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
     """Speech to text."""
 
-    endpoint = "transcription"
+    name = "transcription"
     capability = Transcription
     answers = Transcript
     prompt_param = "file"
-    roomy = frozenset({"known_speaker_references"})  # sounds of a few seconds, as data URLs
-    request: TranscriptionRequest
 
-    encoder: TranscriptStreamEncoder | None = None
-    used: Usage | None = None
+    # Before the call -------------------------------------------------------------------------------------------------
 
-    # Terms -----------------------------------------------------------------------------------------------------------
-
-    def decode(self, body: bytes) -> TranscriptionRequest:
-        assert self.form is not None
-        self.request = decode_transcription_request(self.form.texts, self.upload)
-        return self.request
+    def decode(self, body: UploadedForm, settings: Settings) -> TranscriptionRequest:
+        return decode_transcription_request(body.form.texts, body.upload)
 
     def wants_stream(self, request: TranscriptionRequest) -> bool:
         return request.stream
 
-    def price(self, request: TranscriptionRequest, model: Model) -> Terms[TranscriptionRequest]:
+    def quote(self, request: TranscriptionRequest, model: Model, body_size: int) -> Quote:
         if request.stream and not _can_stream(model):
             request.stream = False
         if request.stream and request.response_format in TIMED:
@@ -83,100 +78,101 @@ class TranscriptionsHandler(FormHandler[TranscriptionRequest]):
                 f"Invalid 'response_format': a stream has no place for '{request.response_format}'.",
                 param="response_format",
             )
-        self.adapt(request, model)
         size, claimed = request.file.size, request.file.seconds
         likely = claimed or size / UNKNOWN_RATE
         longest = claimed * 1.25 + 1 if claimed else size / LEAST_RATE + 1
-        prompt = Usage(audio_seconds_in=round(likely, 6), estimated=True)
-        worst = Usage(audio_seconds_in=round(longest, 6), estimated=True)
-        if _counts_tokens(model.price):
-            text = tokens_of(text_units(request.prompt or "") + sum(map(text_units, request.keywords)))
-            prompt = structs.replace(prompt, in_text=text, in_audio=int(likely * AUDIO_PER_SECOND) + 1)
-            worst = structs.replace(
-                worst,
-                in_text=with_safety(text),
-                in_audio=int(longest * MOST_AUDIO_PER_SECOND) + 1,
-                out_text=int(longest * MOST_TEXT_PER_SECOND) + 1,
-            )
+        text = tokens_of(text_units(request.prompt or "") + sum(map(text_units, request.keywords)))
         ceiling = int(_most_seconds(request) * MOST_AUDIO_PER_SECOND) + TOKEN_CEILING
-        return Terms(request, model, prompt, worst, (ceiling, ceiling))
+        return _quote(model, text, likely, longest=longest, ceiling=ceiling)
+
+    def quote_size(self, model: Model, size: RequestSize) -> Quote:
+        return _quote(model, 0, size.seconds, longest=size.seconds * 1.25 + 1, ceiling=TOKEN_CEILING)
 
     def check_candidate(self, request: TranscriptionRequest, candidate: Candidate) -> None:
-        if request.response_format not in _transcription(candidate).transcript_formats:
+        if request.response_format not in _provider(candidate).transcript_formats:
             raise UnsupportedValue(
                 f"This model does not support '{request.response_format}' as response format.", param="response_format"
             )
 
-    # The answer ------------------------------------------------------------------------------------------------------
+    # The call --------------------------------------------------------------------------------------------------------
 
-    async def serve(self, call: Call, request: TranscriptionRequest) -> None:
-        if call.stream:
-            await self._serve_stream(call, request)
-        else:
-            await self._serve_whole(call, request)
+    async def attempt(self, adapted: Adapted[TranscriptionRequest]) -> Transcript:
+        candidate = adapted.candidate
+        return sound_transcript(await _provider(candidate).transcribe(adapted.request, candidate.target))
 
-    async def _serve_whole(self, call: Call, request: TranscriptionRequest) -> None:
-        async def attempt(adapted: Adapted[TranscriptionRequest]) -> Transcript:
-            provider = _transcription(adapted.candidate)
-            return sound_transcript(await provider.transcribe(adapted.request, adapted.candidate.target))
+    def attempt_stream(self, adapted: Adapted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
+        return _provider(adapted.candidate).stream_transcript(adapted.request, adapted.candidate.target)
 
-        transcript = await self.call_whole(call, attempt)
-        self.used = self._count(call, transcript)
-        self._tell_usage(transcript, self.used)
-        if self.used.estimated:
-            self.tell_estimated()
-        media_type, body = write_transcript(transcript, request)
-        self.deliver(call, body, media_type=media_type)
+    async def encode(self, call: Call, answer: Transcript, services: Services) -> tuple[bytes, str]:
+        used = call.used = _count(call, answer)
+        _tell_usage(answer, used)
+        if used.estimated:
+            call.reply.headers["x-gateway-estimated"] = "true"
+        media_type, body = write_transcript(answer, call.request)
+        return body, media_type
 
-    async def _serve_stream(self, call: Call, request: TranscriptionRequest) -> None:
-        def attempt(adapted: Adapted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
-            return _transcription(adapted.candidate).stream_transcript(adapted.request, adapted.candidate.target)
+    def stream_encoder(
+        self, call: Call, opened: Opened[TranscriptEvent], services: Services
+    ) -> TranscriptStreamEncoder:
+        return TranscriptStreamEncoder(call.request)
 
-        opened = await self.open_stream(call, attempt)
-        encoder = self.encoder = TranscriptStreamEncoder(request)
-        await self.relay(call, opened, encoder)
-        assert encoder.transcript is not None
-        self.used = self._count(call, encoder.transcript)
-        self._tell_usage(encoder.transcript, self.used)
-        self.end_stream(call, done_frame(encoder.transcript))
+    def last_frames(self, call: Call, frames: bytes) -> bytes:
+        transcript = call.encoder.transcript
+        used = call.used = _count(call, transcript)
+        _tell_usage(transcript, used)
+        return done_frame(transcript)
 
-    # The bill --------------------------------------------------------------------------------------------------------
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        if self.used is not None:
-            return self.used
-        if self.encoder is not None and self.encoder.content_started:
-            if self.encoder.transcript is not None:
-                return self._count(call, self.encoder.transcript)
-            return _heard(call, self.encoder.delivered_units)
-        if self.client_gone and call.attempts:
-            return call.prompt  # the upstream was already listening to it
-        return None
-
-    def _count(self, call: Call, transcript: Transcript) -> Usage:
-        """What a whole transcript used; what nobody upstream counted is estimated."""
-        told = transcript.usage or TranscriptUsage()
-        used = _heard(call, text_units(transcript.text))
-        seconds = transcript.duration if told.seconds is None else told.seconds
-        if seconds is not None:
-            if not 0 <= seconds <= _most_seconds(self.request):
-                return call.worst_case  # absurd, as a count of tokens beyond the ceiling is
-            used = structs.replace(used, audio_seconds_in=seconds)
-        tokens = bool(told.input_tokens or told.output_tokens)
-        if tokens:
-            audio = min(told.audio_tokens, told.input_tokens)
-            used = structs.replace(used, in_text=told.input_tokens - audio, in_audio=audio, out_text=told.output_tokens)
-        by_seconds, by_tokens = bool(call.price.per_second_in), _counts_tokens(call.price)
-        guessed = (seconds is None and (by_seconds or not tokens)) or (by_tokens and not tokens)
-        return structs.replace(used, estimated=guessed)
-
-    def _tell_usage(self, transcript: Transcript, used: Usage) -> None:
-        """The answer always says what it took."""
-        if transcript.usage is None:
-            transcript.usage = TranscriptUsage(seconds=used.audio_seconds_in)
+        encoder: TranscriptStreamEncoder | None = call.encoder
+        if encoder is None or not encoder.content_started:
+            return None
+        if encoder.transcript is not None:
+            return _count(call, encoder.transcript)
+        return _heard(call, encoder.delivered.text_quarter_tokens)
 
 
-def _transcription(candidate: Candidate) -> Transcription:
+def _quote(model: Model, text: int, likely: float, *, longest: float, ceiling: int) -> Quote:
+    prompt = Usage(audio_seconds_in=round(likely, 6), estimated=True)
+    worst = Usage(audio_seconds_in=round(longest, 6), estimated=True)
+    if _counts_tokens(model.price):
+        prompt = structs.replace(prompt, in_text=text, in_audio=int(likely * AUDIO_PER_SECOND) + 1)
+        worst = structs.replace(
+            worst,
+            in_text=with_safety(text),
+            in_audio=int(longest * MOST_AUDIO_PER_SECOND) + 1,
+            out_text=int(longest * MOST_TEXT_PER_SECOND) + 1,
+        )
+    return Quote.of(model, prompt=prompt, worst_case=worst, ceiling=(ceiling, ceiling))
+
+
+def _count(call: Call, transcript: Transcript) -> Usage:
+    """What a whole transcript used; what nobody upstream counted is estimated."""
+    reported = transcript.usage or TranscriptUsage()
+    used = _heard(call, text_units(transcript.text))
+    seconds = transcript.duration if reported.seconds is None else reported.seconds
+    if seconds is not None:
+        if not 0 <= seconds <= _most_seconds(call.request):
+            return call.quote.worst_case  # absurd, as a count of tokens beyond the ceiling is
+        used = structs.replace(used, audio_seconds_in=seconds)
+    tokens = bool(reported.input_tokens or reported.output_tokens)
+    if tokens:
+        audio = min(reported.audio_tokens, reported.input_tokens)
+        text = reported.input_tokens - audio
+        used = structs.replace(used, in_text=text, in_audio=audio, out_text=reported.output_tokens)
+    by_seconds, by_tokens = bool(call.quote.price.per_second_in), _counts_tokens(call.quote.price)
+    guessed = (seconds is None and (by_seconds or not tokens)) or (by_tokens and not tokens)
+    return structs.replace(used, estimated=guessed)
+
+
+def _tell_usage(transcript: Transcript, used: Usage) -> None:
+    """The answer always says what it took."""
+    if transcript.usage is None:
+        transcript.usage = TranscriptUsage(seconds=used.audio_seconds_in)
+
+
+def _provider(candidate: Candidate) -> Transcription:
     """The candidate's provider, whose capability the router has checked."""
     return cast("Transcription", candidate.provider)
 
@@ -195,7 +191,8 @@ def _counts_tokens(price: Price) -> bool:
     return bool(price.input or price.audio_input or price.output)
 
 
-def _heard(call: Call, units: int) -> Usage:
-    """The bill without upstream usage: the sound as estimated, and the text that was delivered."""
-    out = tokens_of(units, factor=call.model.token_factor) if _counts_tokens(call.price) else 0
-    return structs.replace(call.prompt, out_text=out)
+def _heard(call: Call, quarter_tokens: int) -> Usage:
+    """The charge without upstream usage: the sound as estimated, and the text that was delivered."""
+    counted = _counts_tokens(call.quote.price)
+    out = tokens_of(quarter_tokens, factor=call.model.token_factor) if counted else 0
+    return structs.replace(call.quote.prompt, out_text=out)

@@ -1,4 +1,4 @@
-"""`explain` holds for a chat what the chat endpoint holds, and counts the tokens that it counts."""
+"""`explain` holds for a call what its endpoint holds, and counts the tokens that it counts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.accounts.admission_check import explain
+from gateway.accounts.admission_check import Explanation, explain
 from gateway.amounts import format_amount
+from gateway.api.routes import endpoint_named
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
+from gateway.inference.endpoint import RequestSize
 from gateway.ledger import Ask, Hold, Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
+
+
+async def explained(gateway: Gateway, quote: Quote, ask: Ask) -> Explanation:
+    ledger = Ledger(gateway.store, gateway.catalog.groups)
+    return await explain(gateway.store, ledger, key_id=ask.key.id, quote=quote)
 
 
 @pytest.mark.parametrize("model", ["m1", "capped"])
@@ -43,14 +51,8 @@ async def test_explanation_reckons_as_the_chat_endpoint_does(
     upstream.enqueue(Reply.json({"error": {"message": "no"}}, status=400))
     await client.chat(**body)
     (ask,) = asked
-    told = await explain(
-        gateway.store,
-        Ledger(gateway.store, gateway.catalog.groups),
-        model=gateway.catalog.models[model],
-        key_id=ask.key.id,
-        prompt=chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens,
-        max_tokens=limit,
-        stream=stream,
-    )
+    tokens = chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens
+    size = RequestSize(tokens=tokens, max_tokens=limit, stream=stream)
+    told = await explained(gateway, endpoint_named("chat").quote_size(gateway.catalog.models[model], size), ask)
     assert told.admitted
     assert (told.hold, told.tokens) == (format_amount(ask.hold), ask.tokens)

@@ -157,7 +157,7 @@ async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
 async def test_silence_is_filled_with_comments_once_headers_are_committed(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
-    gateway.pulse.commit_after = gateway.pulse.keep_alive = 0.1
+    gateway.keep_alive.commit_after = gateway.keep_alive.keep_alive = 0.1
     late = Reply.stream(HELLO)
     late.delay = 1.5
     upstream.enqueue(late)
@@ -170,7 +170,7 @@ async def test_silence_is_filled_with_comments_once_headers_are_committed(
 async def test_failure_after_committed_silence_is_an_error_frame(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
-    gateway.pulse.commit_after = 0.1
+    gateway.keep_alive.commit_after = 0.1
     upstream.enqueue(Reply(status=500, body=b"{}", delay=1.5))
     response, text, _ = await client.stream()
     assert response.status == 200
@@ -277,8 +277,8 @@ async def test_beat_checkpoints_what_a_stream_has_cost(
     await until(lambda: upstream.seen and upstream.seen[0].frames == 3)
 
     async def used() -> int:
-        await gateway.running.renew_leases()
-        return next((walk.call.hold.used for walk in gateway.running._calls.values() if walk.call), 0)
+        await gateway.active_calls.renew_leases()
+        return next((call.hold.used for call in gateway.active_calls._calls.values()), 0)
 
     assert await until(used) > 0
     task.cancel()

@@ -448,7 +448,7 @@ async def test_revoked_key_ends_a_running_stream_with_an_error_event(
     fields = {"model": "silent", "n": 3, "size": "1024x1024", "quality": "low"}
     task = asyncio.ensure_future(stream(client, **fields))
     await until(lambda: delivered(gateway) == 2)
-    gateway.running.cut_all(InvalidApiKey())
+    gateway.active_calls.cut_all(InvalidApiKey())
     _, events, whole = await task
     assert events[-1][0] == "error"
     assert events[-1][1]["error"]["code"] == "invalid_api_key"
@@ -458,13 +458,13 @@ async def test_revoked_key_ends_a_running_stream_with_an_error_event(
 
 def delivered(gateway: Gateway) -> int:
     """Events sent by the calls that run."""
-    return sum(walk.call.chunks for walk in gateway.running._calls.values() if walk.call is not None)
+    return sum(call.chunks for call in gateway.active_calls._calls.values())
 
 
 async def test_waiting_for_a_slow_image_is_bridged_by_comments(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
-    gateway.pulse.commit_after = gateway.pulse.keep_alive = 0.1
+    gateway.keep_alive.commit_after = gateway.keep_alive.keep_alive = 0.1
 
     def slow(reply: Reply) -> Reply:
         return msgspec.structs.replace(reply, delay=2.5)

@@ -325,7 +325,7 @@ async def _nothing_held(accounts: Accounts) -> bool:
 async def test_revoked_key_cuts_the_sound(client: Client, keys: Keys, gateway: Gateway, ledger: Ledger) -> None:
     async with client.request("POST", PATH, json=body(model="endless")) as response:
         await response.content.readany()
-        key = next(iter(gateway.running._calls.values())).call.key  # type: ignore[union-attr]
+        key = next(iter(gateway.active_calls._calls.values())).key
         await keys.revoke(key.id)
         with pytest.raises(aiohttp.ClientError):
             await asyncio.wait_for(response.content.read(), 5)

@@ -1,0 +1,72 @@
+"""The answer to one request: its headers, its status, and the connection that it leaves by.
+
+`send` answers with a whole body, `begin` with a status and first bytes whose rest follows on `exchange`. Sharp edge: an
+answer that has begun cannot become an error any more; `send_error` then cuts the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gateway.errors import GatewayError, QuotaExhausted
+from gateway.http_server.exchange import Exchange
+
+JSON = "application/json"
+
+
+def fixed_headers(request_id: str) -> dict[str, str]:
+    """The headers of every answer."""
+    return {
+        "x-request-id": request_id,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "openai-version": "2020-10-01",
+    }
+
+
+class Reply:
+    """One answer. Header names are written as they stand in `headers`."""
+
+    __slots__ = ("exchange", "headers", "legacy_quota_code", "started", "status")
+
+    def __init__(self, exchange: Exchange, request_id: str, *, legacy_quota_code: bool = False) -> None:
+        self.exchange = exchange
+        self.started = time.monotonic()
+        self.headers = fixed_headers(request_id)
+        self.status = 0  # once it was sent
+        self.legacy_quota_code = legacy_quota_code
+
+    def send(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
+        """Answer with a whole body."""
+        headers = self.headers
+        headers["Content-Type"] = media_type
+        self._stamp()
+        self.status = status
+        self.exchange.answer(status, headers, body)
+
+    def begin(self, status: int, first: bytes) -> asyncio.Future[None]:
+        """Send the status, the headers and the first bytes; await the future for back-pressure."""
+        self._stamp()
+        self.status = status
+        return self.exchange.write_head(status, self.headers, first)
+
+    def send_error(self, error: GatewayError) -> None:
+        """Answer with the error body; cut an answer that has begun, so that it does not look whole."""
+        if self.legacy_quota_code and isinstance(error, QuotaExhausted):
+            error.code = "insufficient_quota"  # what clients written before the finer codes test for
+        if self.status:
+            self.exchange.abort()
+            return
+        self.headers.update(error.headers())
+        self.send(error.body(), status=error.status)
+
+    def replace(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
+        """Headers and body of an answer that the transport sends by itself, for a body it refuses."""
+        self.status = error.status
+        self.headers |= {"Content-Type": JSON, **error.headers()}
+        return self.headers, error.body()
+
+    def _stamp(self) -> None:
+        """Say how many milliseconds it took up to now."""
+        self.headers["openai-processing-ms"] = str(round((time.monotonic() - self.started) * 1000))

@@ -1,0 +1,149 @@
+"""Where a streamed answer goes: an event stream or bytes, with keep-alive comments and an honest end.
+
+A sink holds the status back until there is something to send, because only an uncommitted answer can still become a
+true HTTP error. `KeepAlive` is the one timer that all streams of a worker share: it commits an answer that stays silent
+too long and sends comments into idle ones, which also finds clients that left without a word. Sharp edge: `fail` cuts
+the connection without a terminator on purpose; a clean end means a complete answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.http_server.reply import Reply
+from gateway.sse import COMMENT_KEEPALIVE
+
+if TYPE_CHECKING:
+    from gateway.inference.idempotency import Claim
+
+SSE_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+    "Connection": "keep-alive",
+}
+TICK = 1.0  # seconds
+
+
+class KeepAlive:
+    """Looks at every open stream once a second."""
+
+    def __init__(self, *, commit_after: float, comment_after: float) -> None:
+        self.commit_after = commit_after  # seconds of silence before the headers are committed
+        self.comment_after = comment_after  # seconds of silence between comments
+        self._sinks: set[EventSink] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, sink: EventSink) -> None:
+        """Watch `sink` until it ends."""
+        self._sinks.add(sink)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def discard(self, sink: EventSink) -> None:
+        """Stop watching."""
+        self._sinks.discard(sink)
+
+    def _tick(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for sink in list(self._sinks):
+            sink.tick(now, self)
+        if self._sinks:
+            self._timer = loop.call_later(TICK, self._tick)
+
+
+class EventSink:
+    """One answer as an event stream."""
+
+    # Slots here and in all that a chunk passes: with 1,000 open streams each chunk finds the objects of its own out of
+    # the caches, and a dict is one more of them.
+    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "_spoke", "committed")
+
+    def __init__(self, reply: Reply, keep_alive: KeepAlive, *, claim: Claim | None = None) -> None:
+        self._reply = reply
+        self._claim = claim  # keeps what was sent, for a retry with the same Idempotency-Key
+        self._exchange = reply.exchange
+        self._keep_alive = keep_alive
+        self._spoke = False  # since the last tick: cheaper than to look at the clock with each chunk
+        self._quiet_since = asyncio.get_running_loop().time()  # as far as the ticks have seen
+        self._headers = SSE_HEADERS
+        self.committed = False
+        keep_alive.add(self)
+
+    def send(self, frames: bytes, on_written: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
+        """Write `frames`; the future, if any, is what to await before sending more.
+
+        With `on_written` they go once all was read that arrived in this turn of the event loop, and it is called as
+        they go.
+        """
+        if self._claim is not None:
+            self._claim.keep(frames)
+        self._spoke = True
+        if not self.committed:
+            assert on_written is None, "what goes first goes at once"
+            return self._commit(frames)
+        exchange = self._exchange
+        future = exchange.write(frames) if on_written is None else exchange.write_soon(frames, on_written)
+        return None if future.done() else future
+
+    def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
+        self.committed = True
+        headers = self._reply.headers
+        headers.update(self._headers)
+        future = self._reply.begin(200, frames)
+        if self._claim is None:  # which keeps them for a retry
+            headers.clear()
+        return None if future.done() else future
+
+    def finish(self, frames: bytes) -> None:
+        """Write the last frames and end the answer as complete."""
+        self.send(frames)
+        if self._claim is not None:
+            self._claim.complete(200, self._reply.headers)
+        self._exchange.finish()
+        self.close()
+
+    def fail(self, frame: bytes) -> None:
+        """Write one error frame and cut the connection, so that the answer does not look whole."""
+        self.send(frame)
+        self._exchange.abort()
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        self._keep_alive.discard(self)
+
+    def tick(self, now: float, keep_alive: KeepAlive) -> None:
+        """A second has passed."""
+        if self._spoke:
+            self._spoke, self._quiet_since = False, now
+        # Half a tick less where ticks are counted, for they are never exactly one apart.
+        limit = keep_alive.comment_after - TICK / 2 if self.committed else keep_alive.commit_after
+        if now - self._quiet_since >= limit:
+            self._quiet_since = now
+            if self.committed:
+                self._exchange.write(COMMENT_KEEPALIVE)
+            else:
+                self._commit(COMMENT_KEEPALIVE)
+
+
+class ByteSink(EventSink):
+    """One answer of another media type, sent as it comes: no comments, and no error frame once it began."""
+
+    __slots__ = ()
+
+    def __init__(self, reply: Reply, keep_alive: KeepAlive, *, media_type: str, claim: Claim | None = None) -> None:
+        super().__init__(reply, keep_alive, claim=claim)
+        self._headers = {"Content-Type": media_type}
+
+    def fail(self, frame: bytes) -> None:
+        """Cut the connection before the end of the body: the one way to say that something is missing."""
+        self.close()
+        self._exchange.abort()
+
+    def tick(self, now: float, keep_alive: KeepAlive) -> None:
+        """A silent answer stays silent."""
