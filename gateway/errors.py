@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -105,6 +106,10 @@ class GatewayError(Exception):
         if self.close_connection:
             headers["Connection"] = "close"
         return headers
+
+    def log_text(self) -> str:
+        """What the operator's log shows beside the code: `detail`, "" without one."""
+        return self.detail or ""
 
     def _should_retry(self) -> bool | None:
         # Past 60 s the Node SDK falls back to its own short backoff and would hammer, so it is told not to retry.
@@ -420,8 +425,31 @@ class Unavailable(GatewayError):
         super().__init__(message, code=code, retry_after=retry_after, detail=detail)
 
 
+class StoreFate(Enum):
+    """What became of a store command that failed; the values are the log's words."""
+
+    NEVER_SENT = "never sent"
+    REFUSED = "refused"  # the server executed nothing of it
+    UNKNOWN = "sent, fate unknown"  # it may have been executed
+
+
 class StoreUnavailable(Unavailable):
-    """The store that holds keys and balances is out of reach."""
+    """The store that holds keys and balances is out of reach; `fate` says whether it may have done what was asked."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        retry_after: float | None = 1.0,
+        detail: str | None = None,
+        fate: StoreFate = StoreFate.UNKNOWN,
+    ) -> None:
+        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
+        self.fate = fate
+
+    def log_text(self) -> str:
+        return f"{self.fate.value}: {self.detail}" if self.detail else self.fate.value
 
 
 class Draining(Unavailable):

@@ -112,6 +112,13 @@ def test_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
     assert drawn == real
 
 
+def test_page_names_every_fate_of_a_store_command_as_the_log_does() -> None:
+    section = PAGE.split("\n## The gateway\n")[1].split("\n## ")[0]
+    for fate in errors.StoreFate:
+        assert f"`{fate.value}`" in section
+        assert errors.StoreUnavailable(detail="why", fate=fate).log_text() == f"{fate.value}: why"
+
+
 def test_long_waits_are_not_worth_a_retry_and_short_ones_are_rounded_up() -> None:
     assert errors.RequestRateLimited(retry_after=60.5).headers()["x-should-retry"] == "false"
     headers = errors.RequestRateLimited(retry_after=0.0001).headers()

@@ -119,7 +119,7 @@ class BaseHandler(HTTPMessageDelegate):
 
     def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """The transport refuses this request, its body most often: the answer's headers and body."""
-        self.outcome, self.detail = error.code or "error", error.detail or ""
+        self.outcome, self.detail = error.code or "error", error.log_text()
         answer = self.reply.replace(error)
         self.log_access()
         return answer
@@ -149,7 +149,7 @@ class BaseHandler(HTTPMessageDelegate):
             gateway_log.error("%s failed in %s", self.request_id, type(self).__name__, exc_info=exception)
             error = errors.InternalError()
         self.reply.send_error(error)
-        self.outcome, self.detail = error.code or "error", error.detail or ""
+        self.outcome, self.detail = error.code or "error", error.log_text()
         self.log_access()
 
     def log_access(self) -> None:

@@ -30,6 +30,6 @@ class ProtocolErrors:
         services.metrics.refused("other", "unknown", outcome, 0.0)
         if services.access_log.enabled:
             # Nothing of the request is in the line: what could not be parsed has no method and no path.
-            line = AccessLine(id, "", "", error.status, 0.0, outcome=outcome, detail=error.detail or "")
+            line = AccessLine(id, "", "", error.status, 0.0, outcome=outcome, detail=error.log_text())
             services.access_log.write(line)
         return {**fixed_headers(id), "Content-Type": JSON, **error.headers()}, error.body()

@@ -73,7 +73,8 @@ def explained(error: Exception) -> str:
     if isinstance(error, (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError)):
         return str(error)
     if isinstance(error, GatewayError):
-        return f"{error.message} ({error.detail})" if error.detail else error.message
+        text = error.log_text()
+        return f"{error.message} ({text})" if text else error.message
     if isinstance(error, RedisError):
         return f"the store failed: {type(error).__name__}: {error}"
     if isinstance(error, OSError):

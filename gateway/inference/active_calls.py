@@ -136,7 +136,7 @@ class ActiveCalls:
                 await self.renew_leases()
                 await self._ledger.sweep()
             except GatewayError as error:
-                gateway_log.warning("beat failed: %s", error.detail or error)
+                gateway_log.warning("beat failed: %s", error.log_text() or error)
 
     async def _listen_forever(self) -> None:
         while True:

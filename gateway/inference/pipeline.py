@@ -285,7 +285,7 @@ class Pipeline:
             error.param = endpoint.prompt_param  # a provider need not know which endpoint it serves
             if isinstance(error, ContentFiltered):
                 error.code = endpoint.filter_code
-        call.outcome, call.status, call.detail = error.code or "error", error.status, error.detail or ""
+        call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
         if call.committed:
             assert call.sink is not None
             call.sink.fail(endpoint.error_frame(error))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway import errors
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.ledger.call import Ask, Hold, hold_note
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
 from gateway.ledger.scripts import Links
-from gateway.store.link import Script, never_sent
+from gateway.store.link import Script
 
 LEASE = 60_000_000  # µs a hold lives without a beat
 MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for
@@ -67,7 +67,7 @@ class Admission:
             if batch.tries < MAX_TRIES:
                 self._batches.send(batch)
             else:
-                self._failed(batch, errors.StoreUnavailable(detail="the account's group keeps changing"))
+                self._failed(batch, group_keeps_changing())
             return
         if first == NOACCT:
             for _, future in batch.items:
@@ -104,12 +104,17 @@ class Admission:
         self._group_of[account] = group
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
-        doubtful = not (isinstance(error, errors.StoreUnavailable) and never_sent(error))
+        doubtful = not isinstance(error, StoreUnavailable) or error.fate is StoreFate.UNKNOWN
         for ask, future in batch.items:
             if not future.done():
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
                 self._orphaned(Hold(ask.request_id, ask.key, ask.model, ask.hold, "", None, 0))
+
+
+def group_keeps_changing() -> StoreUnavailable:
+    """The error after `MAX_TRIES` replies of REGROUP: the script did nothing in any of them."""
+    return StoreUnavailable(detail="the account's group keeps changing", fate=StoreFate.REFUSED)
 
 
 def ask_arguments(group: str, limits: GroupLimits, asks: list[Ask]) -> list[Argument]:

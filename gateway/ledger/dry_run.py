@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gateway import errors
-from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, ask_arguments
+from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, ask_arguments, group_keeps_changing
 from gateway.ledger.call import Ask
 from gateway.ledger.limits import NO_LIMITS, GroupLimits
 from gateway.ledger.scripts import Links, Scripts, slot
@@ -48,4 +48,4 @@ async def dry_run(links: Links, scripts: Scripts, ask: Ask, *, groups: Mapping[s
                 {name.decode(): value.decode() for name, value in zip(facts[::2], facts[1::2], strict=True)},
             )
         group = rest[0].decode()
-    raise errors.StoreUnavailable(detail="the account's group keeps changing")
+    raise group_keeps_changing()

@@ -195,9 +195,9 @@ class Ledger:
             try:
                 total += await self._reclaim_each(names[start : start + SWEEP])
             except errors.StoreUnavailable as error:
-                away = error.detail or ""  # not the error itself: raised from here it would hold this frame
+                away = (error.detail, error.fate)  # not the error itself: raised from here it would hold this frame
         if away is not None:
-            raise errors.StoreUnavailable(detail=away)
+            raise errors.StoreUnavailable(detail=away[0], fate=away[1])
         return total
 
     async def sweep(self) -> int:

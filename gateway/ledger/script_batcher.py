@@ -130,5 +130,5 @@ class Batches(Generic[Item]):
 def own_error(error: GatewayError) -> GatewayError:
     """The error for one of many waiters: a shared exception would collect the tracebacks of them all."""
     if isinstance(error, StoreUnavailable):
-        return StoreUnavailable(detail=error.detail)
+        return StoreUnavailable(detail=error.detail, fate=error.fate)
     return InternalError(detail=error.detail)

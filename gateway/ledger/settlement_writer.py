@@ -131,7 +131,7 @@ class SettlementWriter:
             if item.future is None:
                 self._told()
                 if item.segment == NOWHERE:
-                    amount, reason = -item.entry.amount, error.detail or error.message
+                    amount, reason = -item.entry.amount, error.log_text() or error.message
                     log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, reason)
             elif item.future.done():
                 continue

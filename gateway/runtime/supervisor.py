@@ -137,7 +137,7 @@ class Supervisor:
                     gateway_log.warning("%s", warning)
             except StoreUnavailable as error:
                 if not told:
-                    gateway_log.error("the store does not answer; requests get 503 until it does: %s", error.detail)
+                    gateway_log.error("the store does not answer; requests get 503 until it does: %s", error.log_text())
                 told = True
             else:
                 break

@@ -17,10 +17,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import GatewayError, StoreUnavailable
+from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.log import gateway_log
 from gateway.store.address import ClusterAddress
-from gateway.store.connection import NEVER_SENT, store_unavailable
 from gateway.store.link import NOBODY, OnReconnect, RedisLink, ServerIdentity
 from gateway.store.redis_address import RedisAddress
 
@@ -128,7 +127,7 @@ class Cluster:
                 reason = error.detail or error.message
             finally:
                 await visit.close()
-        raise store_unavailable(NEVER_SENT, f"no node tells the cluster's slots: {reason}")
+        raise StoreUnavailable(detail=f"no node tells the cluster's slots: {reason}", fate=StoreFate.NEVER_SENT)
 
     def _take(self, ranges: list[Any], asked: RedisAddress) -> None:
         """Route by what a node answered; hosts it does not know are its own."""
@@ -138,7 +137,7 @@ class Cluster:
             link = self._link_to((asked.host if host in ("", "?") else host, master[1]))
             slots[start : end + 1] = [link] * (end + 1 - start)
         if not ranges:
-            raise store_unavailable(NEVER_SENT, "the node serves no slots")
+            raise StoreUnavailable(detail="the node serves no slots", fate=StoreFate.NEVER_SENT)
         before, self._slots = self._slots, slots
         for old, new in set(zip(before, slots, strict=True)):
             if old is not new and self._nobody not in (old, new):

@@ -16,11 +16,7 @@ from typing import Any
 
 import hiredis
 
-from gateway.errors import GatewayError, InternalError, StoreUnavailable
-
-NEVER_SENT = "never sent"
-FATE_UNKNOWN = "sent, fate unknown"
-REFUSED = "refused"
+from gateway.errors import GatewayError, InternalError, StoreFate, StoreUnavailable
 
 # The server answered, did nothing, and says that it is not itself: the caller's 503, not a bug of ours.
 UNABLE = frozenset(
@@ -46,16 +42,11 @@ class RedisReplyError(InternalError):
         return (self.detail or "").partition(" ")[0]
 
 
-def store_unavailable(fate: str, reason: str) -> StoreUnavailable:
-    """The error of a command that got no answer; `detail` starts with one of the three fates."""
-    return StoreUnavailable(detail=f"{fate}: {reason}")
-
-
 def _reply_error(reply: str) -> GatewayError:
     if reply.partition(" ")[0] in UNABLE:
-        return store_unavailable(REFUSED, reply)
+        return StoreUnavailable(detail=reply, fate=StoreFate.REFUSED)
     if HALF_MOVED in reply:
-        return store_unavailable(FATE_UNKNOWN, reply)
+        return StoreUnavailable(detail=reply, fate=StoreFate.UNKNOWN)
     return RedisReplyError(detail=reply)
 
 
@@ -180,13 +171,13 @@ class RedisConnection(asyncio.Protocol):
     # ---------------------------------------------------------------------------------------------------------------
 
     def _refuse(self, future: asyncio.Future[Any], error: GatewayError, command: bytes) -> None:
-        fate, _, reply = (error.detail or "").partition(": ")
+        reply = error.detail or ""
         redirect = self._on_redirect if command and reply.startswith(("MOVED ", "ASK ")) else None
-        if redirect is not None and fate == REFUSED and redirect(command, future, reply):
+        if redirect is not None and redirect(command, future, reply):
             return
         if not future.done():
             future.set_exception(error)
-        if fate == REFUSED and reply.startswith("READONLY"):
+        if reply.startswith("READONLY"):
             self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
 
     def flush(self) -> None:
@@ -226,6 +217,6 @@ class RedisConnection(asyncio.Protocol):
         self._overdue = None  # its error leads back here where it was awaited by the greeting of this very connection
         for position, (future, _, _) in enumerate(waiting):
             if not future.done():
-                fate = FATE_UNKNOWN if position < len(waiting) - unsent else NEVER_SENT
-                future.set_exception(store_unavailable(fate, reason))
+                fate = StoreFate.UNKNOWN if position < len(waiting) - unsent else StoreFate.NEVER_SENT
+                future.set_exception(StoreUnavailable(detail=reason, fate=fate))
         self._on_lost(self, reason)

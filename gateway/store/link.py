@@ -8,10 +8,10 @@
     receipt = await link.eval(Script(source), ["{a:acme}"], [rid, amount])
 
 Sharp edge: this is the money's road, so nothing whose fate is unknown is ever sent twice. A command without a reply for
-`timeout` seconds, or whose connection breaks, fails with `StoreUnavailable`, and `never_sent(error)` says whether
-another try is free of doubt. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; from
-then on they fail at once. One link is one server, or one role that moves between servers: with `locate` every attempt
-to connect asks anew where the master is, and takes nobody else.
+`timeout` seconds, or whose connection breaks, fails with `StoreUnavailable`; unless its `fate` is unknown, another try
+is free of doubt. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; from then on
+they fail at once. One link is one server, or one role that moves between servers: with `locate` every attempt to
+connect asks anew where the master is, and takes nobody else.
 """
 
 from __future__ import annotations
@@ -28,29 +28,21 @@ from typing import Any
 import hiredis
 import msgspec
 
-from gateway.errors import GatewayError, StoreUnavailable
+from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.connection import (
-    FATE_UNKNOWN,
-    NEVER_SENT,
-    REFUSED,
     Queued,
     Redirect,
     RedisConnection,
     RedisReplyError,
-    store_unavailable,
 )
 from gateway.store.redis_address import RedisAddress
 
 __all__ = [
-    "FATE_UNKNOWN",
-    "NEVER_SENT",
-    "REFUSED",
     "RedisAddress",
     "RedisLink",
     "RedisReplyError",
     "Script",
     "ServerIdentity",
-    "never_sent",
 ]
 
 Argument = str | bytes | int | float
@@ -58,11 +50,6 @@ Argument = str | bytes | int | float
 MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
 MAX_BACKOFF = 1.0
 SETTLED_AFTER = 1.0  # a connection that lived this long starts the backoff afresh
-
-
-def never_sent(error: StoreUnavailable) -> bool:
-    """Whether the failed command surely changed nothing: it did not leave, or the server refused it."""
-    return (error.detail or "").startswith((NEVER_SENT, REFUSED))
 
 
 class Script:
@@ -177,7 +164,7 @@ class RedisLink:
         if self._queue_timer is not None:
             self._queue_timer.cancel()
         self._fail_queue()
-        self._attempted(store_unavailable(NEVER_SENT, self._reason))
+        self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
         """Send one command in this tick's write; errors come by the future, save TypeError for a wrong argument."""
@@ -239,7 +226,7 @@ class RedisLink:
         if future is None:
             future = (self._loop or asyncio.get_running_loop()).create_future()
         if not future.done():
-            future.set_exception(store_unavailable(NEVER_SENT, reason))
+            future.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.NEVER_SENT))
         return future
 
     def _grow_impatient(self) -> None:
@@ -252,7 +239,7 @@ class RedisLink:
         self._loaded.clear()
         for _, future, _, _ in queue:
             if not future.done():
-                future.set_exception(store_unavailable(NEVER_SENT, self._reason))
+                future.set_exception(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
 
     # Connecting ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +253,7 @@ class RedisLink:
                     connection, identity = await self._open()
             except (OSError, ValueError, GatewayError) as error:  # TimeoutError is an OSError
                 self._reason = _reason(error)
-                self._attempted(store_unavailable(NEVER_SENT, self._reason))
+                self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
             else:
                 self._take_up(connection, identity)
                 await asyncio.wait([connection.lost])  # a plain await would cancel it with the task
@@ -323,7 +310,7 @@ class RedisLink:
         try:
             identity = await _greet(connection, address)
             if self._locate is not None and identity.role not in ("master", ""):
-                raise store_unavailable(NEVER_SENT, f"{address} is no master yet")
+                raise StoreUnavailable(detail=f"{address} is no master yet", fate=StoreFate.NEVER_SENT)
             if self._channel:
                 connection.send_no_reply(_pack(("SUBSCRIBE", self._channel)))
             return connection, identity
@@ -375,7 +362,7 @@ async def _greet(connection: RedisConnection, address: RedisAddress) -> ServerId
     except RedisReplyError:  # forbidden by an ACL: then failovers stay unseen, which is no reason to refuse service
         return ServerIdentity()
     if info.get("loading") == "1":
-        raise store_unavailable(NEVER_SENT, "the server is loading its data")
+        raise StoreUnavailable(detail="the server is loading its data", fate=StoreFate.NEVER_SENT)
     return ServerIdentity(
         run_id=info.get("run_id", ""),
         master_replid=info.get("master_replid", ""),
@@ -405,10 +392,7 @@ def _info(reply: bytes) -> dict[str, str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, GatewayError):
-        detail = error.detail or error.message
-        for fate in (NEVER_SENT, FATE_UNKNOWN, REFUSED):  # that of a greeting says nothing of the calls that waited
-            detail = detail.removeprefix(f"{fate}: ")
-        return detail
+        return error.detail or error.message  # its fate is the greeting's, not that of the calls that waited
     if isinstance(error, TimeoutError):
         return "the connection attempt timed out"
     return str(error) or type(error).__name__

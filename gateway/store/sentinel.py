@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.address import SentinelAddress
-from gateway.store.connection import NEVER_SENT, store_unavailable
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
 
@@ -71,7 +70,8 @@ class SentinelMaster:
         answers = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._sentinels))
         known = [answer for answer in answers if answer is not None]
         if not known:
-            raise store_unavailable(NEVER_SENT, f"no sentinel knows a master of {self._where.service!r}")
+            detail = f"no sentinel knows a master of {self._where.service!r}"
+            raise StoreUnavailable(detail=detail, fate=StoreFate.NEVER_SENT)
         _, host, port = max(known)
         return msgspec.structs.replace(self._where.server, host=host, port=port)
 

@@ -11,7 +11,7 @@ from gateway.accounts.accounts import Refused
 from gateway.cli.root import Root, explained
 from gateway.config.secret import SecretError
 from gateway.config.toml_reader import Fault, SettingsError
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import StoreSetupError
 
 
@@ -22,7 +22,10 @@ from gateway.store import StoreSetupError
         (StoreSetupError("no server found"), "no server found"),
         (SecretError("environment variable A is not set"), "environment variable A is not set"),
         (SettingsError([Fault("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
-        (StoreUnavailable(detail="connect"), "The service is temporarily unavailable (connect)"),
+        (
+            StoreUnavailable(detail="no reply", fate=StoreFate.UNKNOWN),
+            "The service is temporarily unavailable (sent, fate unknown: no reply)",
+        ),
         (redis.exceptions.ResponseError("boo"), "the store failed: ResponseError: boo"),
         (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
     ],

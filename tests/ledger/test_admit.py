@@ -9,7 +9,11 @@ import pytest
 
 from gateway import errors
 from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.ledger.admission import MAX_TRIES
+from gateway.ledger.scripts import Scripts
 from gateway.store import Store
+from tests.ledger.moving import Moving
+from tests.ledger.shards import without
 
 UNIT = 1_000_000_000
 
@@ -185,6 +189,32 @@ async def test_group_known_from_before_is_corrected_by_the_store(world):
         assert hold.rates is not None and hold.rates.limit_requests == 7
         await w.accounts.move("acme", "default")
         assert (await w.admit(key)).rates is None
+
+
+async def test_admission_that_gives_up_on_a_changing_group_voids_nothing(world):
+    async with world() as w:
+        key = await w.caller()
+        await w.admit(key)  # the store knows the script from here on
+        moving = Moving(w.store, "acme")
+        ledger = Ledger(moving, {})
+        before = await w.dump()
+        with pytest.raises(errors.StoreUnavailable) as caught:
+            await ledger.admit(w.ask(key))
+        assert caught.value.log_text() == "refused: the account's group keeps changing"
+        await ledger.drain()
+        await w.store.ping()  # whatever the give-up has sent is in the store before this answers
+        assert moving.sent == [Scripts.load().admit.sha1] * MAX_TRIES
+        await w.accounts.move("acme", "default")
+        assert await w.dump() == before
+
+
+async def test_every_waiter_of_a_store_that_is_away_is_told_that_nothing_was_sent(world):
+    async with world() as w:
+        key = await w.caller()
+        ledger = Ledger(without(w.store, "acme"), {})
+        waiting = [ledger.admit(w.ask(key)) for _ in range(2)]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [answer.fate for answer in answers] == [errors.StoreFate.NEVER_SENT] * 2
 
 
 async def test_limits_replaced_at_a_reload_hold_for_the_next_ask(world):
