@@ -11,7 +11,9 @@ import msgspec
 
 from gateway.api.handler import allowed_methods
 from gateway.api.routes import PATHS, PREFIXES
+from gateway.ids import Ids, tool_call_id
 from gateway.inference import idempotency
+from gateway.schemas.chat_response import FINISH_REASONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -75,3 +77,15 @@ def test_examples_are_json_and_bounds_are_the_bounds() -> None:
     assert (idempotency.MAX_ANSWER, idempotency.MAX_KEPT) == (1 << 20, 64 << 20)
     assert "up to 1 MiB" in PAGE
     assert "up to 64 MiB" in PAGE
+
+
+def test_chat_section_names_every_finish_reason_and_the_ids_as_the_gateway_makes_them() -> None:
+    section = PAGE.split("## POST /v1/chat/completions\n", 1)[1].split("\n## ", 1)[0]
+    assert all(f"`{reason}`" in section for reason in FINISH_REASONS)
+    for made, told in (
+        (Ids().completion_id(), r"`(chatcmpl-)` and (\d+) letters and digits"),
+        (tool_call_id(), r"`(call_)` and (\d+) letters and\s+digits"),
+    ):
+        found = re.search(told, section)
+        assert found is not None
+        assert re.fullmatch(rf"{found[1]}[A-Za-z0-9]{{{found[2]}}}", made)

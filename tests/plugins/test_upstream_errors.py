@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import email.utils
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +26,16 @@ from gateway.errors import (
 )
 from gateway.plugins.upstream_errors import clean, error_of_answer, error_of_document, wait_asked
 
+PAGE = (Path(__file__).parent.parent / "docs" / "errors.md").read_text(encoding="utf-8")
+TABLE = re.findall(
+    r"^\| ([^|]+) \| ([^|]*)\| `(\w+)` \|$", PAGE.split("| status | words | error |\n", 1)[1], re.MULTILINE
+)
+ROWS = [
+    (int(status), "".join(re.findall(r"`(.+)`", words)), kind)
+    for statuses, words, kind in TABLE
+    for status in re.findall(r"`(\d{3})`", statuses)
+]
+
 
 def of(status: int, document: Any, headers: dict[str, str] | None = None) -> GatewayError:
     body = document if isinstance(document, bytes) else msgspec.json.encode(document)
@@ -32,6 +44,17 @@ def of(status: int, document: Any, headers: dict[str, str] | None = None) -> Gat
 
 def openai(message: str, **rest: Any) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None, **rest}}
+
+
+@pytest.mark.parametrize(("status", "words", "kind"), ROWS)
+def test_rows_of_the_page_are_what_an_upstreams_answer_becomes(status: int, words: str, kind: str) -> None:
+    assert type(of(status, openai(words))).__name__ == kind
+
+
+def test_page_has_a_row_for_each_status_that_is_more_than_an_upstream_error() -> None:
+    told = {status: kind for status, words, kind in ROWS if not words}
+    found = {status: type(of(status, openai(""))).__name__ for status in range(400, 600)}
+    assert found == {status: told.get(status, "UpstreamError") for status in found}
 
 
 @pytest.mark.parametrize(

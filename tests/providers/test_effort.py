@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -15,12 +17,30 @@ from gateway_providers._shared.reasoning_effort import (
     limit_with_budget,
 )
 
+FIELDS = (Path(__file__).parents[2] / "docs" / "fields.md").read_text(encoding="utf-8")
 EFFORTS = set(get_args(get_args(get_type_hints(ChatRequest)["reasoning_effort"])[0]))
 
 
 def test_every_effort_is_in_every_table() -> None:
     assert EFFORTS == set(CLAUDE_BUDGETS) == set(GEMINI_BUDGETS) == set(GEMINI_LEVELS)
     assert {*CLAUDE_LEVELS, "none"} == EFFORTS
+
+
+def test_page_has_the_word_and_the_budget_of_every_effort() -> None:
+    section = FIELDS.split("### Reasoning effort\n", 1)[1].split("\n## ", 1)[0]
+    rows = {
+        row[0]: row[1:]
+        for row in re.findall(r"^\| `(\w+)` \| `?(\w+)`? \| (\d+) \| `(\w+)` \| (\d+) \|$", section, re.M)
+    }
+    assert rows == {
+        effort: (
+            CLAUDE_LEVELS.get(effort, "off"),
+            str(CLAUDE_BUDGETS[effort]),
+            GEMINI_LEVELS[effort],
+            str(GEMINI_BUDGETS[effort]),
+        )
+        for effort in EFFORTS
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config.settings import parse
 from gateway_providers.gemini import GeminiProvider
+from gateway_providers.gemini.finish import FAILED, FILTERED, VAGUE
 from gateway_providers.gemini.model_flags import ModelFlags
 
 PAGE = (Path(__file__).parents[2] / "docs" / "providers" / "gemini.md").read_text(encoding="utf-8")
@@ -47,3 +48,19 @@ def test_examples_are_configuration_that_the_gateway_takes(tmp_path: Path) -> No
         settings = parse({"store": {"data_dir": str(tmp_path)}, "groups": {"default": {}}, **table})
         for name in table["providers"]:
             settings.provider_options(name, GeminiProvider.Options)
+
+
+def test_finish_reasons_on_the_page_are_the_codes() -> None:
+    section = PAGE.split("## Finish reasons\n", 1)[1].split("\n## ", 1)[0].replace("\n  ", " ")
+    told = {
+        ours: set(re.findall(r"`([A-Z_]+)`", theirs))
+        for ours, theirs in re.findall(r"^- (.*?): (.*)$", section, re.MULTILINE)
+    }
+    assert told == {
+        "`tool_calls`": set(),
+        "`stop`": {"STOP", "NO_IMAGE"},
+        "`length`": {"MAX_TOKENS"},
+        "`content_filter`": FILTERED,
+        "`stop` after some text, otherwise `content_filter`": VAGUE,
+        "`stop` after some output, otherwise a 502 `upstream_invalid_response`": FAILED,
+    }
