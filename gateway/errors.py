@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-MAX_MESSAGE = 2000  # characters, wire contract 2.1
+MAX_MESSAGE = 2000  # characters
 LONGEST_WAIT = 86_400.0  # seconds; to ask for more than a day is a mistake
 
 
@@ -164,7 +164,7 @@ class InvalidValue(BadRequest):
 
 
 class OutOfRange(BadRequest):
-    """A number, string or array is too small or too large; `code` says which (wire contract 2.2)."""
+    """A number, string or array is too small or too large; `code` says which."""
 
 
 class UnsupportedParameter(BadRequest):
@@ -475,7 +475,7 @@ class NoHealthyUpstream(Unavailable):
 
 
 class UpstreamError(GatewayError):
-    """A provider could not answer; raised by provider plugins, mapped by wire contract 2.5."""
+    """A provider could not answer; raised by provider plugins (docs/errors.md, "The provider")."""
 
     status = 502
     default_code = "upstream_error"

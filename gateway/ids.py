@@ -1,4 +1,4 @@
-"""Identifiers the gateway makes: unguessable, fixed in shape (wire contract 1.2, 3 and 4.0).
+"""Identifiers the gateway makes: unguessable, fixed in shape (docs/api.md).
 
 `Ids` draws from the kernel in pages and is for the request path; the functions draw each time and are for the rest.
 """

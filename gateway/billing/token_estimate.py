@@ -1,4 +1,4 @@
-"""How many tokens a request will cost, before anyone has counted (wire contract 5.4).
+"""How many tokens a request will cost, before anyone has counted (docs/prices.md, "Estimates").
 
 Estimates back holds and token-rate limits, and stand in where an upstream reports no usage. They lean upward: a hold
 that is too large is released, one that is too small has let money go.

@@ -1,7 +1,8 @@
 """What a call used: the billing record, the lenient reading of upstream usage, and the estimates made without one.
 
-`Usage` holds each token in exactly one bucket (wire contract 5.2). `completion_usage` reads whatever an upstream calls
-usage; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text where nobody counted.
+`Usage` holds each token in exactly one bucket (docs/prices.md, "What is charged"). `completion_usage` reads whatever an
+upstream calls usage; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text where nobody
+counted.
 Sharp edge: estimates serve holds and missing usage; a bill uses the upstream's own counts whenever they are possible.
 """
 
@@ -25,8 +26,9 @@ from gateway.schemas.speech import SpeechUsage
 MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
 MAX_SECONDS = 1_000_000  # of sound: eleven days
 
-# Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (wire contract 5.4). UTF-8 sorts
-# characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory speed.
+# Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (docs/prices.md, "Estimates").
+# UTF-8 sorts characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory
+# speed.
 _NOT_TWO_BYTE = bytes(b for b in range(256) if not 0xC0 <= b <= 0xDF)
 _NOT_THREE_BYTE = bytes(b for b in range(256) if not 0xE0 <= b <= 0xEF)
 _NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)

@@ -210,7 +210,7 @@ class TierSettings(AmountSettings, frozen=True, kw_only=True):
 
 
 class PriceSettings(AmountSettings, frozen=True, kw_only=True):
-    """A model's `price`: wire contract 5.3."""
+    """A model's `price` (docs/configuration.md, "price")."""
 
     per_image: dict[str, QualityPrices] = {}
     tiers: tuple[TierSettings, ...] = ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.config.settings import ModelSettings, PriceSettings, Settings
 
 STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
-MAX_MODEL_NAME = 256  # characters, wire contract 1.1
+MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
 
 # Names of accounts and groups have the same form: both stand in the store's keys, and providers in metrics' labels.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)

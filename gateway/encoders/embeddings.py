@@ -1,4 +1,4 @@
-"""Vectors on their way from a provider to the caller: judged, then written as numbers or as base64 (wire contract 1.3).
+"""Vectors on their way from a provider to the caller: judged, then written as numbers or as base64 (docs/api.md).
 
 `validate(answer, request)` says whether a provider's answer is one: as many vectors as inputs, of one length, the one
 that was asked for, and finite. `write_list(…)` makes the body. Both give way between vectors, for 2,048 of them with

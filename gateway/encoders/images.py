@@ -1,7 +1,7 @@
 """Made images on their way to the caller: judged, written as one document or as named events, and counted for the bill.
 
 `validate` says whether a provider's answer is one, `write_answer` makes the JSON body, `ImageStreamEncoder` the frames
-of a stream (wire contract 1.4): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is
+of a stream (docs/api.md): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is
 charged for more images than were asked for, nor for one that did not come.
 """
 

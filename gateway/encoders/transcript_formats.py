@@ -1,4 +1,4 @@
-"""Every form of a transcription's answer, written from one `Transcript` (wire contract 1.6).
+"""Every form of a transcription's answer, written from one `Transcript` (docs/api.md).
 
 `write_transcript(transcript, request)` gives media type and body of a whole answer, `delta_frame` and its neighbours
 the events of a streamed one. What a provider left open is filled in: a duration from the sound's own headers, segments

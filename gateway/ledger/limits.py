@@ -1,4 +1,4 @@
-"""Limits of a group, and what is left of them as the six `x-ratelimit-*` headers say it (wire contract 3).
+"""Limits of a group, and what is left of them as the six `x-ratelimit-*` headers say it (docs/api.md).
 
 A key's own limits count on the key's bucket, its group's limits on the account's; both must let a request pass, and
 `RateState` tells the tighter of the two.

@@ -68,7 +68,7 @@ class Provider:
 class Chat(abc.ABC):
     """The provider answers chat completions."""
 
-    #: Request fields of the wire contract's 1.1 that this dialect can honour, "*" for unknown ones; None means all.
+    #: Fields of `ChatRequest` that this dialect can honour, "*" for unknown ones; None means all.
     chat_fields: ClassVar[frozenset[str] | None] = None
 
     @abc.abstractmethod
@@ -86,7 +86,7 @@ class Chat(abc.ABC):
 class Embeddings(abc.ABC):
     """The provider turns texts into vectors."""
 
-    #: Optional request fields of the wire contract's 1.3 that this dialect can honour; None means all.
+    #: Optional fields of `EmbeddingRequest` that this dialect can honour; None means all.
     embedding_fields: ClassVar[frozenset[str] | None] = None
     #: Whether inputs may be lists of token numbers; they are refused otherwise.
     takes_tokens: bool = False
@@ -99,7 +99,7 @@ class Embeddings(abc.ABC):
 class Images(abc.ABC):
     """The provider makes images."""
 
-    #: Optional request fields of the wire contract's 1.4 that this dialect can honour; None means all.
+    #: Optional fields of `ImageRequest` that this dialect can honour; None means all.
     image_fields: ClassVar[frozenset[str] | None] = None
     #: Whether it can answer with URLs of images; a request for them is refused otherwise.
     gives_urls: bool = False
@@ -125,7 +125,7 @@ class Images(abc.ABC):
 class Speech(abc.ABC):
     """The provider speaks."""
 
-    #: Optional request fields of the wire contract's 1.5 that this dialect can honour; None means all.
+    #: Optional fields of `SpeechRequest` that this dialect can honour; None means all.
     speech_fields: ClassVar[frozenset[str] | None] = None
     #: Formats of sound that it can make.
     speech_formats: ClassVar[frozenset[str]] = frozenset({"mp3", "opus", "aac", "flac", "wav", "pcm"})
@@ -141,7 +141,7 @@ class Speech(abc.ABC):
 class Transcription(abc.ABC):
     """The provider writes down what it hears."""
 
-    #: Optional form fields of the wire contract's 1.6 that this dialect can honour; None means all.
+    #: Optional form fields of `TranscriptionRequest` that this dialect can honour; None means all.
     transcription_fields: ClassVar[frozenset[str] | None] = None
     #: Response formats it can fill: "json" and "text" need the text alone, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})

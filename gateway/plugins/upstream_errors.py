@@ -1,9 +1,9 @@
-"""What an upstream calls an error → the typed error that the gateway acts on (wire contract 2.5), for every dialect.
+"""What an upstream calls an error → the typed error that the gateway acts on, for every dialect.
 
-`raise_for_status` reads a status and a body of any of the shapes in use, `error_of_document` an `error` that rides
-inside a 200 answer or an event stream. The class decides whether another target may be tried.
-Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of addresses and keys; of an
-upstream's view of the operator's account, status and code stay in `detail`, for the log.
+The table is in docs/errors.md, "The provider". `raise_for_status` reads a status and a body of any of the shapes in
+use, `error_of_document` an `error` that rides inside a 200 answer or an event stream. The class decides whether another
+target may be tried. Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of
+addresses and keys; of an upstream's view of the operator's account, status and code stay in `detail`, for the log.
 """
 
 from __future__ import annotations

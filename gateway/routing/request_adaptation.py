@@ -1,4 +1,4 @@
-"""What happens to request fields that a target cannot honour (wire contract 1.1, field classes), on every endpoint.
+"""What happens to request fields that a target cannot honour (docs/providers/matrix.md), on every endpoint.
 
 `adapt(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
 refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch; the dropped names

@@ -1,4 +1,4 @@
-"""The conversation a caller sends: messages by role, parts by type, tools, tool choices (wire contract 1.1.1, 1.1.2).
+"""The conversation a caller sends: messages by role, parts by type, tools, tool choices (docs/fields.md, "Messages").
 
 Every union is tagged, so `match message: case UserMessage(): …` is all that a provider needs. Unknown keys are ignored
 here, but still travel in `ChatRequest.fields`. What nobody in the gateway reads is `Raw`: a JSON schema costs a slice,

@@ -1,4 +1,4 @@
-"""The nested objects of a chat request that are neither messages nor tools (wire contract 1.1).
+"""The nested objects of a chat request that are neither messages nor tools (docs/fields.md, "Chat").
 
 Every optional key also takes null, which equals absence. Unknown keys are ignored here, but still travel in
 `ChatRequest.fields`.

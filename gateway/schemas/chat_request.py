@@ -1,4 +1,4 @@
-"""What a caller asks of a chat model: the body of `POST /v1/chat/completions` (wire contract 1.1).
+"""What a caller asks of a chat model: the body of `POST /v1/chat/completions` (docs/fields.md, "Chat").
 
 `decode_chat_request(body)` is the only way in; it raises nothing but `BadRequest` errors. The request then has two
 faces: typed attributes, which the gateway and translating providers read, and `fields`, every top-level field as it was
@@ -52,7 +52,7 @@ TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,10}$(?!\n)")]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 
 
-#: How the gateway treats a field that the chosen upstream cannot honour (wire contract 1.1); unknown fields have none.
+#: What happens to a field that the chosen upstream cannot honour (docs/providers/matrix.md); unknown fields have none.
 FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
     {
         "model": "core",

@@ -137,7 +137,7 @@ def _check_assistant(message: AssistantMessage, index: int, called: set[str]) ->
     if message.tool_calls:
         called.update(call.id for call in message.tool_calls)
         return
-    # A refusal or a spoken answer comes with null content (wire contract 1.2.1), and callers send it back as it came.
+    # A refusal or a spoken answer comes with null content, and callers send it back as it came.
     if not (message.content or message.content == "" or message.function_call or message.refusal or message.audio):
         raise MissingParameter(
             f"Missing required parameter: 'messages[{index}].content', as there are no tool calls.",

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/embeddings`, and what a provider answers to it (wire contract 1.3).
+"""The body of `POST /v1/embeddings`, and what a provider answers to it (docs/fields.md, "Embeddings").
 
 `decode_embedding_request(body)` is the only way in; it raises nothing but `BadRequest` errors. Null equals absence.
 """

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/images/generations`, and what a provider answers to it (wire contract 1.4).
+"""The body of `POST /v1/images/generations`, and what a provider answers to it (docs/fields.md, "Images").
 
 `decode_image_request(body, default_model=…)` is the only way in; it raises nothing but `BadRequest` errors. Null equals
 absence.

@@ -2,7 +2,7 @@
 
 A request type extends `RequestFields`, names the class of each of its fields in `field_classes`, and is filled in by
 `take_fields` after its `BodyDecoder`. The class says what happens to a field that the chosen upstream cannot honour
-(wire contract 1.1); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is shared by all attempts
+(docs/providers/matrix.md); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is shared by all attempts
 of a call; whoever changes one copies the table first.
 """
 
@@ -39,7 +39,7 @@ class RequestFields(Struct, kw_only=True):
     #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
     dropped: Names = ()
 
-    #: The class of every field of the wire contract; unknown ones have none.
+    #: The class of every known field; unknown ones have none.
     field_classes: ClassVar[Mapping[str, FieldClass]] = MappingProxyType({})
 
     def take_fields(self, fields: dict[str, Raw], *, searched: Collection[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/audio/speech`, and what a provider answers to it (wire contract 1.5).
+"""The body of `POST /v1/audio/speech`, and what a provider answers to it (docs/fields.md, "Speech").
 
 `decode_speech_request(body)` is the only way in; it raises nothing but `BadRequest` errors.
 """

@@ -1,4 +1,4 @@
-"""The form of `POST /v1/audio/transcriptions`, and what a provider answers to it (wire contract 1.6).
+"""The form of `POST /v1/audio/transcriptions`, and what a provider answers to it (docs/fields.md, "Transcription").
 
 `decode_transcription_request(parts, file)` makes a typed request of the text fields of a form; it raises nothing but
 `BadRequest` errors. Names may carry `[]` or a number in brackets, lists may be repeated or written as a JSON array.

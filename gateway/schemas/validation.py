@@ -1,4 +1,4 @@
-"""From the bytes of a JSON body to a typed request, or to the exact 400 (wire contract 2.2).
+"""From the bytes of a JSON body to a typed request, or to the exact 400 (docs/errors.md, "The request").
 
 A `BodyDecoder` is made once per endpoint. Its fast path is two msgspec passes: the typed view, and a table of the raw
 top-level fields for forwarding. Only when one of them refuses is the body looked at again, by `fault.py`, for the path,

@@ -1,8 +1,8 @@
-"""`reasoning_effort` in the words of each vendor family (wire contract 4.0): a level's name, or a budget of tokens.
+"""`reasoning_effort` in the words of each vendor family: a level's name, or a budget of tokens.
 
-An effort that is None says nothing, and then nothing is sent: the model's own default holds. Sharp edge: a budget is
-spent out of the output limit, and the limit of a caller must not be raised, since it is what money was held for:
-`limit_with_budget(…, fixed=True)`.
+The table is in docs/fields.md, "Reasoning effort". An effort that is None says nothing, and then nothing is sent: the
+model's own default holds. Sharp edge: a budget is spent out of the output limit, and the limit of a caller must not be
+raised, since it is what money was held for: `limit_with_budget(…, fixed=True)`.
 """
 
 from __future__ import annotations

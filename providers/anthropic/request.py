@@ -1,9 +1,10 @@
-"""A chat request as the body of `POST /v1/messages` (wire contract 4.2): a pure function of request, model and traits.
+"""A chat request as the body of `POST /v1/messages`: a pure function of request, model and traits.
 
-Schemas and arguments stay `msgspec.Raw`. Fields that the gateway's field classes refuse or drop are gone before this is
-called; what is refused here depends on values or on the model. Sharp edge: Anthropic refuses thinking beside a forced
-tool call, a prefilled answer, a temperature, or tool results whose call came without its thinking. An effort is a wish,
-so the thinking gives way there, and the request is served.
+The translation is described in docs/providers/anthropic.md. Schemas and arguments stay `msgspec.Raw`. Fields that the
+gateway's field classes refuse or drop are gone before this is called; what is refused here depends on values or on the
+model. Sharp edge: Anthropic refuses thinking beside a forced tool call, a prefilled answer, a temperature, or tool
+results whose call came without its thinking. An effort is a wish, so the thinking gives way there, and the request is
+served.
 """
 
 from __future__ import annotations

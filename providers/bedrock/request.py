@@ -1,8 +1,9 @@
-"""A chat request as the body of Converse and ConverseStream (wire contract 4.4): a pure function of request and model.
+"""A chat request as the body of Converse and ConverseStream: a pure function of request and model.
 
-Schemas and arguments stay `msgspec.Raw`. Fields that the gateway's field classes refuse or drop are gone before this is
-called; what is refused here depends on values or on the model. Sharp edge: Bedrock wants a `toolConfig` wherever the
-history holds a call, so one is made up from the names in the history when the caller sends no tools any more.
+The translation is described in docs/providers/bedrock.md. Schemas and arguments stay `msgspec.Raw`. Fields that the
+gateway's field classes refuse or drop are gone before this is called; what is refused here depends on values or on the
+model. Sharp edge: Bedrock wants a `toolConfig` wherever the history holds a call, so one is made up from the names in
+the history when the caller sends no tools any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embeddings by Cohere's `POST /v2/embed`: the caller's texts as batches, and the vectors back (wire contract 4.5).
+"""Embeddings by Cohere's `POST /v2/embed`: the caller's texts in batches, and the vectors (docs/providers/cohere.md).
 
 Sharp edges: Cohere takes 96 texts in a call; and it wants to know what the vectors are for. The caller may say so in
 `input_type`, a field that only Cohere knows; otherwise the model's own flag does.

@@ -1,8 +1,9 @@
-"""A chat request as the body of Cohere's `POST /v2/chat` (wire contract 4.5): a pure function of request and model.
+"""A chat request as the body of Cohere's `POST /v2/chat`: a pure function of request and model.
 
-Roles and tools are close to OpenAI's, so messages keep their order and schemas stay `msgspec.Raw`. Fields that the
-gateway's field classes refuse or drop are gone before this is called. Sharp edge: Cohere's ranges are narrower than the
-wire's. Sampling fields are brought into them, since `top_p: 1`, which many clients always send, would be a 422.
+The translation is described in docs/providers/cohere.md. Roles and tools are close to OpenAI's, so messages keep their
+order and schemas stay `msgspec.Raw`. Fields that the gateway's field classes refuse or drop are gone before this is
+called. Sharp edge: Cohere's ranges are narrower than the wire's. Sampling fields are brought into them, since `top_p:
+1`, which many clients always send, would be a 422.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _add_sampling(body: Body, request: ChatRequest) -> None:
 
 
 def _k(raw: Raw) -> int:
-    """Cohere's own field for the number of tokens to choose among, which the wire contract does not know."""
+    """Cohere's own field for the number of tokens to choose among; no field of `ChatRequest`."""
     try:
         k = msgspec.json.decode(raw, type=int)
     except msgspec.ValidationError:

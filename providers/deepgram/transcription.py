@@ -1,6 +1,7 @@
-"""Transcription: what the address asks for, and segments, words and speakers out of the answer (wire contract 4.6).
+"""Transcription: what the address asks for, and segments, words and speakers out of the answer.
 
-Utterances become segments. Sharp edge: a sound of several channels is one transcript, of its first channel.
+What callers may send is in docs/providers/deepgram.md. Utterances become segments. Sharp edge: a sound of several
+channels is one transcript, of its first channel.
 """
 
 from __future__ import annotations

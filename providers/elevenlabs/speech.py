@@ -1,4 +1,4 @@
-"""Speech: which voice, in which format, and the body that asks for it (wire contract 4.6).
+"""Speech: which voice, in which format, and the body that asks for it (docs/providers/elevenlabs.md).
 
 Sharp edge: WAV cannot be streamed there, so it comes from the other path and only once it is whole.
 """

@@ -1,7 +1,8 @@
-"""Transcription: the form that asks for it, and words with times and speakers out of the answer (wire contract 4.6).
+"""Transcription: the form that asks for it, and words with times and speakers out of the answer.
 
-Times are asked for only where the caller's format has them. Sharp edge: an answer has no segments; those of one speaker
-after another are made here, any others by the gateway, out of the words.
+What callers may send is in docs/providers/elevenlabs.md. Times are asked for only where the caller's format has them.
+Sharp edge: an answer has no segments; those of one speaker after another are made here, any others by the gateway, out
+of the words.
 """
 
 from __future__ import annotations

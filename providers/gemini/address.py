@@ -1,4 +1,4 @@
-"""Where Gemini is: Google's developer API, or Vertex AI in a project and a location (wire contract 4.3)."""
+"""Where Gemini is: Google's developer API, or Vertex AI in a project and a location (docs/providers/gemini.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings: the caller's texts as batches, and the vectors back (wire contract 4.3).
+"""Embeddings: the caller's texts as batches, and the vectors back (docs/providers/gemini.md).
 
 Sharp edges: Gemini takes 100 texts in a batch; and a vector shortened on request comes with a length other than 1, so
 it is brought back to 1, as callers of cosine similarity expect.

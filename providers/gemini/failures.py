@@ -1,4 +1,4 @@
-"""What Google calls an error → the typed error that the gateway acts on (wire contract 4.3 and 2.5).
+"""What Google calls an error → the typed error that the gateway acts on (docs/providers/gemini.md, "Errors").
 
 The common reader of `upstream_errors` does most of it. Here is what only Google does: a bad key of the operator's is a
 400 whose details say so, the time to wait stands in the details too, and an ordinary rate limit speaks of billing.

@@ -1,4 +1,4 @@
-"""Gemini's finish reasons and block reasons in the wire's words (wire contract 4.3)."""
+"""Gemini's finish reasons and block reasons in the wire's words (docs/providers/gemini.md, "Finish reasons")."""
 
 from __future__ import annotations
 

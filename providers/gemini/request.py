@@ -1,4 +1,4 @@
-"""The body of a chat request in Gemini's words (wire contract 4.3).
+"""The body of a chat request in Gemini's words (docs/providers/gemini.md).
 
 `chat_body(request, flags, …)` is pure. JSON schemas and arguments stay the caller's own text. Sharp edge: the caller's
 `fields` are never forwarded here, so what has no row below is not sent.
@@ -72,7 +72,7 @@ def _limits(request: ChatRequest, flags: ModelFlags) -> dict[str, Any]:
     elif effort is not None and flags.thinking == "budget":
         budget = flags.budget(effort)
         if limit is not None:
-            # The caller's limit holds the thoughts too (wire contract 1.1), and money may have lowered it: it stays.
+            # The caller's limit holds the thoughts too, and money may have lowered it: it stays.
             limit, room = limit_with_budget(
                 limit, budget, most=flags.max_output_tokens, fixed=True, least=max(flags.least_thought, 1)
             )

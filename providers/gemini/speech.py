@@ -1,4 +1,4 @@
-"""Speech: a stream of PCM, raw or behind the header of a WAV (wire contract 4.3).
+"""Speech: a stream of PCM, raw or behind the header of a WAV (docs/providers/gemini.md).
 
 Sharp edge: an instruction is part of the text that Gemini is asked to speak, in the form its documentation shows.
 """

@@ -1,4 +1,4 @@
-"""Gemini's `usageMetadata` as the gateway's usage, for every endpoint (wire contract 4.3, 5.2).
+"""Gemini's `usageMetadata` as the gateway's usage, for every endpoint (docs/providers/gemini.md).
 
 Thoughts are counted beside the visible answer, and what tools added beside the prompt: both are added here. Counts of a
 stream are totals so far. Sharp edge: None means that there is nothing that could be right, and then the gateway

@@ -82,7 +82,7 @@ def _words(field: str, words: Mapping[str, str]) -> Mapping[str, Instead]:
     return {field: {ours: _said(field, theirs) for ours, theirs in words.items()}}
 
 
-# The efforts of the wire contract's 4.0; what is not named here is sent as it is.
+# docs/providers/openai.md, "Presets". An effort that is not named here is sent as it is.
 _THREE_LEVELS = _words("reasoning_effort", {"minimal": "low", "xhigh": "high", "max": "high"})
 _DEEPSEEK_LEVELS: Instead = {
     "none": _said("thinking", {"type": "disabled"}),

@@ -69,7 +69,7 @@ def nano(amount: str) -> int:
 
 
 def reference(document: dict[str, Any], usage: Usage, service_tier: str | None) -> int:
-    """The price record of wire contract 5.3, computed once more in fractions of a currency unit."""
+    """What docs/prices.md says of a price, computed once more in fractions of a currency unit."""
     tables = [document, *(t for t in document.get("tiers", ()) if usage.tokens_in > t["above_input_tokens"])]
     table = document if len(tables) == 1 else {**document, **tables[-1]}
     said = {name: Fraction(table[name]) for name in (*AMOUNTS, "minimum") if name in table}

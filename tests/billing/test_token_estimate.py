@@ -185,7 +185,7 @@ def test_images_of_a_prompt_are_counted_apart_from_its_text() -> None:
     assert (found.text, found.image, found.media) == (1 + PER_MESSAGE + AT_END, 765 + 85, 2)
 
 
-def test_image_of_unknown_size_costs_the_contracts_guess() -> None:
+def test_image_of_unknown_size_costs_the_documented_guess() -> None:
     url = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert estimate([url]).image == IMAGE
 

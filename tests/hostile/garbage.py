@@ -1,4 +1,4 @@
-"""Requests that HTTP or the wire contract forbids, made from a seed so that a failure can be replayed.
+"""Requests that HTTP or the API forbids, made from a seed so that a failure can be replayed.
 
 `garbage(3_000, key=…)` yields cases of every way in turn. A case says how it ends and which statuses answer it; 0 among
 them means that silence is an answer too, as it is for a client that has left.

@@ -1,4 +1,4 @@
-"""A client that writes bytes nobody should, and checks that each answer is the error the wire contract promises."""
+"""A client that writes bytes nobody should, and checks that each answer is the error that docs/errors.md names."""
 
 from __future__ import annotations
 

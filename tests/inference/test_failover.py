@@ -126,7 +126,7 @@ async def test_all_three_failing_tells_the_last_failure_and_charges_nothing(
 OVERFLOW = Reply.error(400, "This model's maximum context length is 10 tokens", code="context_length_exceeded")
 QUOTA = Reply.error(429, "You exceeded your current quota", code="insufficient_quota")
 
-# Wire contract 2.5: what the upstream says, what the caller is told, and whether another deployment is tried.
+# docs/routing.md, "Attempts": what the upstream says, what the caller is told, and whether another target is tried.
 ROWS: list[tuple[str, Reply, int, str, bool]] = [
     ("reset before the first byte", Reply.hang_up(), 502, "upstream_error", True),
     ("400 validation", Reply.error(400, "temperature is odd"), 400, "invalid_value", False),

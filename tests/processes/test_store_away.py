@@ -16,7 +16,7 @@ from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import Answer, Served, is_alive
 
-REFUSED_WITHIN = 0.3 + 0.2  # seconds; money.md says 0.3, the rest is for a test machine that does other things too
+REFUSED_WITHIN = 0.3 + 0.2  # seconds: `store.timeout` and a little; the rest is for a slow test machine
 
 
 def is_polite_refusal(answer: Answer) -> bool:

@@ -1,4 +1,4 @@
-"""What the `anthropic` provider sends, row by row of wire contract 4.2; the vendor's own types accept all of it."""
+"""What the `anthropic` provider sends, row by row of its page; the vendor's own types accept all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `bedrock` provider sends: each row of the wire contract, every body judged by botocore's model of it."""
+"""What the `bedrock` provider sends: each translation, every body judged by botocore's model of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `cohere` provider sends: each row of the wire contract, every body judged by the vendor's own models."""
+"""What the `cohere` provider sends: each translation, every body judged by the vendor's own models."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ ALL_REASONS = sorted({"STOP", "MAX_TOKENS", "NO_IMAGE"} | FILTERED | FAILED | VA
 
 
 def expected(reason: str, *, spoke: bool) -> str | None:
-    """The contract's table; None where the answer is an error."""
+    """As docs/providers/gemini.md, "Finish reasons", says; None where the answer is an error."""
     if reason in {"STOP", "NO_IMAGE"}:
         return "stop"
     if reason == "MAX_TOKENS":

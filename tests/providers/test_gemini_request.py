@@ -1,4 +1,4 @@
-"""What the `gemini` provider sends: every row of the wire contract's table, and what it refuses before sending."""
+"""What the `gemini` provider sends: each translation, and what it refuses before sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every refusal of a chat body: what is wrong, the wire's code, and the exact param (wire contract 1.1, 2.2)."""
+"""Every refusal of a chat body: what is wrong, the wire's code, and the exact param."""
 
 from __future__ import annotations
 

@@ -556,7 +556,7 @@ async def test_bad_input_gets_its_row_and_nothing_is_held_or_sent(
         {"size": "3840x2160", "quality": "max"},
     ],
 )
-async def test_what_the_contract_allows_is_sent(client: Client, upstream: FakeUpstream, fields: dict[str, Any]) -> None:
+async def test_fields_within_bounds_are_sent(client: Client, upstream: FakeUpstream, fields: dict[str, Any]) -> None:
     response, _ = await draw(client, **fields)
     assert response.status == 200
     assert fields.items() <= {"partial_images": 0, **upstream.seen[0].json}.items()

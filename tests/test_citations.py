@@ -1,0 +1,56 @@
+"""Sources and pages cite only documents of this repository, and only sections that the pages have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("benchmarks", "conf", "docs", "gateway", "plugins", "providers", "tests")
+KINDS = frozenset({".c", ".h", ".lua", ".md", ".py", ".toml"})
+DOCUMENT = re.compile(r"[\w./-]*\w\.md\b")
+#: A citation as comments and docstrings write it: docs/prices.md, "Estimates".
+SECTION = re.compile(r"(docs/[\w/-]+\.md),\s+(?:#:?\s+)?\"([^\"\n]+)\"")
+
+
+def sources() -> Iterator[Path]:
+    """Every text file that may cite a document."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in KINDS and not {"__pycache__", "build"} & set(path.parts):
+                yield path
+    yield from (path for path in ROOT.iterdir() if path.suffix in KINDS or path.name == "tox.ini")
+
+
+TEXTS = {path: path.read_text(encoding="utf-8") for path in sources()}
+NAMES = {path.name for path in TEXTS if path.suffix == ".md"}
+
+
+def exists(cited: str, path: Path) -> bool:
+    """Whether a document is there: by its name alone, or by its path from the root or from the file that cites it."""
+    if "/" not in cited:
+        return cited in NAMES
+    return (ROOT / cited).is_file() or (path.parent / cited).is_file()
+
+
+def test_every_cited_document_is_in_the_repository() -> None:
+    cited = [(path, name) for path, text in TEXTS.items() for name in DOCUMENT.findall(text)]
+    assert len(cited) > 100
+    assert [(str(path.relative_to(ROOT)), name) for path, name in cited if not exists(name, path)] == []
+
+
+def test_every_cited_section_is_on_its_page() -> None:
+    cited = [(path, *found) for path, text in TEXTS.items() if path.suffix != ".md" for found in SECTION.findall(text)]
+    assert len(cited) > 10
+    for path, page, heading in cited:
+        headings = re.findall(r"^#+ (.*)$", TEXTS[ROOT / page], re.MULTILINE)
+        assert heading in headings, (path, page)
+
+
+@pytest.mark.parametrize("phrase", [r"wire\s+(#:?\s+)?contract", r"contract's?\s+table"])
+def test_no_source_cites_a_contract_that_is_not_in_the_repository(phrase: str) -> None:
+    pattern = re.compile(phrase, re.IGNORECASE)
+    assert [str(path.relative_to(ROOT)) for path, text in TEXTS.items() if pattern.search(text)] == []
