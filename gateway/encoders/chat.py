@@ -1,4 +1,4 @@
-"""The wire's rules for a chat answer, whatever form the upstream gave it (wire contract 1.2).
+"""The wire's rules for a chat answer, whatever the upstream sent (docs/api.md, "POST /v1/chat/completions").
 
 `ChatStreamEncoder` takes a provider's chunks and yields the frames of an honest stream: one id, created and model, a
 role chunk per choice, tool calls numbered from 0 and named once, one finish per choice, usage last and only when asked

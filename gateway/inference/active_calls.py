@@ -51,11 +51,10 @@ class ActiveCalls:
 
     async def close(self) -> None:
         """Stop both."""
-        while pending := [task for task in self._tasks if not task.done()]:
-            for task in pending:
-                task.cancel()
-            # Once is not enough: in one test run this hung for minutes; a swallowed cancellation is the guess.
-            await asyncio.wait(pending, timeout=0.5)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def add(self, call: Call) -> None:
         """A call was admitted."""
@@ -147,8 +146,8 @@ class ActiveCalls:
     async def _listen(self) -> None:
         async with self._store.channel(CHANGED) as channel:
             while True:
-                message = await channel.get_message(ignore_subscribe_messages=True, timeout=5.0)
-                if message is not None:
+                message = await channel.message(within=5.0)
+                if message is not None and message["type"] == "message":
                     account, _, key = message["data"].decode().partition(":")
                     self.revoked(account, key)
 

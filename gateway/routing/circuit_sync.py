@@ -75,10 +75,11 @@ class CircuitSync:
     async def close(self) -> None:
         """Stop."""
         self._health.on_event = None
-        while pending := [task for task in self._tasks if not task.done()]:
-            for task in pending:
-                task.cancel()
-            await asyncio.wait(pending, timeout=0.5)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _tell(self, circuit: Circuit) -> None:
         place, cause = circuit.place, circuit.cause or ""
@@ -111,7 +112,7 @@ class CircuitSync:
     async def _listen(self) -> None:
         async with self._store.channel(CHANNEL) as channel:
             while True:
-                message = await channel.get_message(timeout=5.0)
+                message = await channel.message(within=5.0)
                 if message is None:
                     continue
                 if message["type"] == "subscribe":  # from here on nothing is missed

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import redis.asyncio
-from redis.asyncio.client import PubSub
 
 from gateway.errors import StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
-from gateway.store.admin_client import close_client, cold_client, server_client
+from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
 from gateway.store.durability import doubt_about
 from gateway.store.link import OnReconnect, RedisLink, ServerIdentity
 from gateway.store.sentinel import SentinelMaster
+from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer, Topology
 from gateway.store.url import address_of
 
@@ -78,16 +77,9 @@ class Store:
     def on_reconnect(self, call: OnReconnect | None) -> None:
         self._topology.on_reconnect = call
 
-    @asynccontextmanager
-    async def channel(self, name: str) -> AsyncIterator[PubSub]:
+    def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; what is published at any of them reaches it."""
-        client = server_client(self._topology.address)
-        try:
-            async with client.pubsub() as channel:
-                await channel.subscribe(name)
-                yield channel
-        finally:
-            await client.aclose()
+        return subscribed(self._topology.address, name)
 
     async def ping(self) -> float:
         """One round trip to every server, in seconds; StoreUnavailable when there is none."""

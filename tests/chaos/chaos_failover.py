@@ -100,9 +100,9 @@ async def test_a_revocation_is_heard_after_a_failover(trio):
         await asyncio.to_thread(trio.fail_over)
         key = await w.caller()
         async with w.store.channel(CHANGED) as channel:
-            assert (await channel.get_message(timeout=2.0))["type"] == "subscribe"
+            assert (await channel.message(within=2.0))["type"] == "subscribe"
             await w.keys.revoke(key.id)
-            heard = await until(lambda: channel.get_message(ignore_subscribe_messages=True, timeout=0.1))
+            heard = await until(lambda: channel.message(within=0.1))
             assert heard["data"].decode() == f"acme:{key.id}"
 
 

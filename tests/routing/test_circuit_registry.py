@@ -56,7 +56,7 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
 async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[Worker]) -> None:
     apply_remote: list[bytes] = []
     async with store.channel(CHANNEL) as channel:
-        assert await channel.get_message(timeout=5.0)  # that it listens
+        assert await channel.message(within=5.0)  # that it listens
         one, other = workers
         one.target.open("failures", time.monotonic(), 30.0)
         await until(lambda: other.target.cause == "failures")
@@ -64,7 +64,7 @@ async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[W
         one.target.succeeded(time.monotonic(), 0.1)
         await until(lambda: other.target.cause is None)
         for _ in range(6):
-            message = await channel.get_message(ignore_subscribe_messages=True, timeout=0.1)
+            message = await channel.message(within=0.1)
             apply_remote += [message["data"]] if message else []
     assert [msgspec.json.decode(text).get("cause", "") for text in apply_remote] == ["failures", ""]
     assert await read_news(store) == []

@@ -42,9 +42,9 @@ async def round_trip(world: World) -> None:
     key = await world.caller(balance=5000)
     hold = await world.admit(key, 1000)
     async with world.store.channel(CHANGED) as channel:
-        assert (await channel.get_message(timeout=2.0))["type"] == "subscribe"
+        assert (await channel.message(within=2.0))["type"] == "subscribe"
         await world.keys.revoke(key.id)
-        heard = await until(lambda: channel.get_message(ignore_subscribe_messages=True, timeout=0.1))
+        heard = await until(lambda: channel.message(within=0.1))
         assert heard["data"].decode() == f"acme:{key.id}"
     assert await world.ledger.renew_leases([hold]) == {hold.request_id: "revoked"}
     assert (await world.ledger.void(hold)).status == "void"
