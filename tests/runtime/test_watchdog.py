@@ -110,6 +110,7 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
 
 
 async def test_a_worker_under_pressure_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
+    gateway.overload.close()  # its next beat would find that nothing is late
     gateway.overload.high = True
     async with client.request("POST", "/v1/chat/completions", headers={"Authorization": "Bearer nonsense"}) as response:
         assert response.status == 503
