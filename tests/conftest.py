@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.gen_test)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Pause the collector while a failure is formatted, for pytest parses source then.
+
+    CPython before 3.11.8 raises SystemError from `ast.parse` when another parse runs within it (gh-106905). The
+    collector causes one by finalizing a failed task: asyncio logs its traceback, and `traceback` parses. Unless the
+    collector is paused, that error ends the whole run.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @pytest.fixture
