@@ -10,9 +10,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+LOOK_EVERY = 0.005  # seconds
+STILL = 20  # looks in a row
+
 
 async def until(probe: Callable[[], T | Awaitable[T | None] | None], *, within: float = 5.0) -> T:
-    """The first truthy value of `probe`, asked every few milliseconds."""
+    """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
         value = probe()
@@ -22,4 +25,34 @@ async def until(probe: Callable[[], T | Awaitable[T | None] | None], *, within: 
             return value  # type: ignore[return-value]
         if time.monotonic() > deadline:
             raise AssertionError(f"still {value!r} after {within} s")
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def until_blocking(probe: Callable[[], T | None], *, within: float = 5.0) -> T:
+    """`until` for code without an event loop."""
+    deadline = time.monotonic() + within
+    while not (value := probe()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still {value!r} after {within} s")
+        time.sleep(LOOK_EVERY)
+    return value
+
+
+async def until_still(read: Callable[[], T]) -> T:
+    """The value of `read` once it has not changed for several looks.
+
+    It shows that a party on this event loop is held back, which no event tells. Looks are counted and not seconds: a
+    loop that has no processor does not look.
+    """
+    same, value = 0, read()
+    while same < STILL:
+        await asyncio.sleep(LOOK_EVERY)
+        before, value = value, read()
+        same = same + 1 if value == before else 0
+    return value
+
+
+async def turns(count: int = 10) -> None:
+    """Let the event loop turn: everything that was ready before, on loopback sockets too, has run afterwards."""
+    for _ in range(count):
+        await asyncio.sleep(0)
