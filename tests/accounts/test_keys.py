@@ -7,6 +7,7 @@ import pytest
 
 from gateway import errors
 from gateway.accounts.accounts import CHANGED, Refused
+from tests.polling import until
 
 UNIT = 1_000_000_000
 
@@ -94,20 +95,21 @@ async def test_no_admission_that_starts_after_revocation_passes_under_load(world
     async with world() as w:
         key = await w.caller()
         revoked = False
-        late = 0
+        admitted = late = 0
 
         async def call() -> None:
-            nonlocal late
+            nonlocal admitted, late
             while True:
                 started_after = revoked
                 try:
                     await w.admit(key, 1)
                 except errors.InvalidApiKey:
                     return
+                admitted += 1
                 late += started_after
 
         callers = [asyncio.ensure_future(call()) for _ in range(20)]
-        await asyncio.sleep(0.05)
+        await until(lambda: admitted >= 100)
         await w.keys.revoke(key.id)
         revoked = True
         await asyncio.wait_for(asyncio.gather(*callers), 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -30,7 +30,8 @@ from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.retry_budget import BURST
 from gateway.routing.router import Candidate, Router
-from tests.polling import until
+from tests.delays import forever, provider_takes
+from tests.polling import turns, until
 
 
 class Silent(Provider, Chat):
@@ -268,16 +269,17 @@ async def test_least_latency_and_least_busy_only_order() -> None:
 
 
 class Answers:
-    """Streams whose first chunk takes its time; remembers which were closed."""
+    """Streams whose first chunk comes at once, or after what is waited for at that target; remembers which closed."""
 
-    def __init__(self, delays: dict[str, float]) -> None:
-        self.delays = delays
+    def __init__(self, **waits: Callable[[], Awaitable[object]]) -> None:
+        self.waits = waits
         self.closed: list[str] = []
 
     async def stream(self, option: Option) -> AsyncIterator[str]:
         at = place(option.candidate)[0]
         try:
-            await asyncio.sleep(self.delays[at])
+            if at in self.waits:
+                await self.waits[at]()
             yield f"first of {at}"
             yield "second"
         finally:
@@ -286,11 +288,10 @@ class Answers:
 
 async def test_a_silent_target_gets_a_rival_and_the_loser_is_cancelled() -> None:
     stage = Stage(hedge_after=0.05)
-    answers = Answers({"a": 30.0, "b": 0.01})
-    started = time.monotonic()
-    opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
+    answers = Answers(a=forever)
+    async with asyncio.timeout(5):
+        opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
     assert opened.first == "first of b"
-    assert time.monotonic() - started < 5
     await until(lambda: answers.closed == ["a"])
     assert [at[0] for at in stage.places] == ["a", "b"]
     await opened.close()
@@ -302,7 +303,7 @@ async def test_a_silent_target_gets_a_rival_and_the_loser_is_cancelled() -> None
 
 async def test_the_first_may_still_win_and_then_stands_last() -> None:
     stage = Stage(hedge_after=0.02)
-    answers = Answers({"a": 0.15, "b": 30.0})
+    answers = Answers(a=lambda: until(lambda: len(stage.tried) == 2), b=forever)
     opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
     assert opened.first == "first of a"
     assert [at[0] for at in stage.places] == ["b", "a"]
@@ -311,7 +312,7 @@ async def test_the_first_may_still_win_and_then_stands_last() -> None:
 
 async def test_a_quick_answer_is_never_hedged() -> None:
     stage = Stage(hedge_after=5.0)
-    answers = Answers({"a": 0.0, "b": 0.0})
+    answers = Answers()
     opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
     assert [at[0] for at in stage.places] == ["a"]
     await opened.close()
@@ -321,7 +322,7 @@ async def test_a_race_that_both_lose_goes_on_with_what_is_left() -> None:
     stage = Stage(hedge_after=0.02, fallbacks=["large"])
 
     async def late_failure(error: GatewayError) -> None:
-        await asyncio.sleep(0.06)
+        await until(lambda: len(stage.tried) == 2)
         raise error
 
     answer = await stage.call(lambda at: "answer of c" if at[0] == "c" else late_failure(UpstreamUnreachable()))
@@ -331,11 +332,9 @@ async def test_a_race_that_both_lose_goes_on_with_what_is_left() -> None:
 
 async def test_a_cancelled_race_leaves_nothing_running() -> None:
     stage = Stage(hedge_after=0.02)
-    answers = Answers({"a": 30.0, "b": 30.0})
+    answers = Answers(a=forever, b=forever)
     race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
-    async with asyncio.timeout(5):
-        while len(stage.tried) < 2:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(stage.tried) == 2)
     race.cancel()
     with pytest.raises(asyncio.CancelledError):
         await race
@@ -344,39 +343,46 @@ async def test_a_cancelled_race_leaves_nothing_running() -> None:
 
 
 class Stubborn(Answers):
-    """Answers whose first target swallows its cancellation and goes on."""
+    """Answers whose first target swallows its cancellation and goes on until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Event()
 
     async def stream(self, option: Option) -> AsyncIterator[str]:
         at = place(option.candidate)[0]
         if at == "a":
             try:
-                await asyncio.sleep(30)
+                await forever()
             except asyncio.CancelledError:
-                await asyncio.sleep(2.0)
+                await self.let_go.wait()
         yield f"first of {at}"
         self.closed.append(at)
 
 
 async def test_a_loser_that_swallows_its_cancellation_does_not_hold_up_the_winner() -> None:
     stage = Stage(hedge_after=0.02)
-    started = time.monotonic()
-    opened = await stage.dispatcher.open(stage.options(), Stubborn({}).stream, stage.tried)
+    answers = Stubborn()
+    async with asyncio.timeout(5):
+        opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
     assert opened.first == "first of b"
-    assert time.monotonic() - started < 1
     await opened.close()
+    assert [found.circuit.in_flight for found in stage.tried] == [1, 0], "the loser still runs"
+    answers.let_go.set()
     await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
 
 
 @pytest.mark.parametrize("moment", range(12))
 async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int) -> None:
     stage = Stage(hedge_after=0.001)
-    answers = Answers({"a": 0.0015, "b": 0.0})
+    both_run = asyncio.Event()
+    answers = Answers(a=both_run.wait)
     race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
     async with asyncio.timeout(5):
         while len(stage.tried) < 2 and not race.done():
             await asyncio.sleep(0)
-    for _ in range(moment):
-        await asyncio.sleep(0)
+    both_run.set()
+    await turns(moment)
     race.cancel()
     [opened] = await asyncio.gather(race, return_exceptions=True)
     if not isinstance(opened, BaseException):
@@ -398,7 +404,7 @@ async def test_one_call_probes_a_place_even_if_many_were_resolved_at_once() -> N
 
     async def attempt(option: Option) -> str:
         places.append(place(option.candidate))
-        await asyncio.sleep(0.02)
+        await until(lambda: len(places) == len(resolved))  # all of them run at once
         return "well"
 
     await asyncio.gather(*(stage.dispatcher.call(options, attempt, []) for options in resolved))
@@ -420,7 +426,7 @@ async def test_a_caller_that_leaves_during_a_probe_leaves_room_for_the_next() ->
     [option] = stage.options()[:1]
     circuit = option.candidate.circuit
     circuit.open("failures", time.monotonic(), 0.0)
-    probe = asyncio.create_task(stage.call(lambda at: asyncio.sleep(30), [option]))
+    probe = asyncio.create_task(stage.call(lambda at: forever(), [option]))
     await until(lambda: circuit.in_flight == 1)
     assert not circuit.ready(time.monotonic())
     probe.cancel()
@@ -429,16 +435,16 @@ async def test_a_caller_that_leaves_during_a_probe_leaves_room_for_the_next() ->
 
 
 async def test_all_attempts_share_the_time_of_one() -> None:
-    stage = Stage(total_timeout=1)
-    started = time.monotonic()
+    stage = Stage(total_timeout=0.3)
 
     async def slowly(at: str) -> str:
-        await asyncio.sleep(0.7)
-        raise UpstreamUnreachable
+        await provider_takes(0.2)
+        if at[0] == "a":
+            raise UpstreamUnreachable
+        return "an answer that is too late"
 
     with pytest.raises(UpstreamError):
         await stage.call(slowly)
-    assert time.monotonic() - started < 1.3
     assert all(found.circuit.in_flight == 0 for found in stage.tried)
 
 

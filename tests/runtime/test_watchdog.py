@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +16,15 @@ from gateway.runtime.overload import OverloadMonitor, resident_bytes
 from gateway.runtime.watchdog import STALLED, Stall, Watchdog
 from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
 from tests.api.conftest import client as client
+from tests.delays import loop_is_held_for, time_passes
 from tests.polling import until
 
 BLOCKER = """
 import time
+from tests.delays import loop_is_held_for
 
 def hold(seconds):
-    time.sleep(seconds)
+    loop_is_held_for(seconds)
 
 def spin(seconds):
     end = time.monotonic() + seconds
@@ -58,7 +59,8 @@ class Kennel:
     async def __aenter__(self) -> Kennel:
         self.overload.start()
         self.watchdog.start()
-        await asyncio.sleep(0.1)
+        started = self.overload.last_beat
+        await until(lambda: self.overload.last_beat > started)
         return self
 
     async def __aexit__(self, *details: object) -> None:
@@ -81,15 +83,16 @@ async def test_a_provider_that_holds_the_loop_is_named_with_file_and_line(blocke
 
 async def test_a_stall_of_nobodys_provider_has_no_name() -> None:
     async with Kennel() as kennel:
-        time.sleep(STALLED + 0.3)
+        loop_is_held_for(STALLED + 0.3)
         await until(lambda: kennel.stalls)
     assert kennel.stalls[0].package == ""
-    assert "test_watchdog.py" in kennel.stalls[0].place
+    assert kennel.stalls[0].place.endswith("in loop_is_held_for")
 
 
 async def test_a_loop_that_runs_is_left_in_peace() -> None:
     async with Kennel() as kennel:
-        await asyncio.sleep(2 * STALLED)
+        started = kennel.overload.last_beat
+        await until(lambda: kennel.overload.last_beat > started + 2 * STALLED)
     assert kennel.stalls == []
 
 
@@ -134,7 +137,7 @@ async def pressed(overload: OverloadMonitor, load: Callable[[], None]) -> None:
 
 async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
     overload = OverloadMonitor(max_lag=0.05, max_memory=0)
-    await pressed(overload, lambda: time.sleep(0.15))
+    await pressed(overload, lambda: loop_is_held_for(0.15))
     overload.start()
     await until(lambda: not overload.high)
     overload.close()
@@ -143,9 +146,8 @@ async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
 async def test_one_late_beat_is_no_pressure() -> None:
     overload = OverloadMonitor(max_lag=0.2, max_memory=0)
     overload.start()
-    time.sleep(0.5)
-    await asyncio.sleep(0.1)
-    assert overload.lag > 0.01
+    loop_is_held_for(overload.max_lag + 0.15)
+    await until(lambda: overload.lag > 0.01)
     assert not overload.high
     overload.close()
 
@@ -176,7 +178,7 @@ async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_ne
 
 
 PAUSED = """
-import asyncio, time, types
+import asyncio, select, sys, types
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 
@@ -184,19 +186,24 @@ theirs = types.ModuleType("blocker_package")
 exec("def work():\\n    for _ in range(2_000_000):\\n        pass", theirs.__dict__)
 
 async def main():
-    pressure, stalls = OverloadMonitor(max_lag=0.0, max_memory=0), []
+    pressure, stalls, looks = OverloadMonitor(max_lag=0.0, max_memory=0), [], []
     watchdog = Watchdog(pressure, stalls.append)
     watchdog.packages = {"blocker_package": ["theirs"]}
+    wait = watchdog._stop.wait
+    watchdog._stop.wait = lambda seconds: looks.append(seconds) or wait(seconds)
+
+    async def work_until(enough):
+        while not enough():
+            theirs.work()
+            await asyncio.sleep(0)
+
     pressure.start()
     watchdog.start()
+    await work_until(lambda: len(looks) > 2)
     print("ready", flush=True)
-    before, now = time.monotonic(), 0.0
-    while now - before < 0.8:  # the pause; the loop may notice it first, and then there is nothing to tell
-        before = time.monotonic()
-        theirs.work()
-        await asyncio.sleep(0)
-        now = time.monotonic()
-    await asyncio.sleep(0.3)
+    await work_until(lambda: select.select([sys.stdin], [], [], 0)[0])
+    before = len(looks)  # the loop may notice the pause first, and then there is nothing to tell
+    await work_until(lambda: len(looks) > before + 3)
     watchdog.close()
     print(stalls[0].package if stalls and stalls[0].package else "nobody", flush=True)
 
@@ -206,14 +213,17 @@ asyncio.run(main())
 
 async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
     """As of a machine that is moved, or a container that has used up its share of the processors."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PAUSED, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PAUSED, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
     assert process.stdout is not None
     try:
         assert await process.stdout.readline() == b"ready\n"
-        await asyncio.sleep(0.2)
         process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(STALLED + 0.8)
+        await time_passes(STALLED + 0.2)
         process.send_signal(signal.SIGCONT)
+        process.stdin.write(b"it is over\n")
         assert await process.stdout.readline() == b"nobody\n"
     finally:
         process.kill()

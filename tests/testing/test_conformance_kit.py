@@ -14,6 +14,8 @@ from gateway.errors import UpstreamRejected
 from gateway.testing import FakeUpstream, ask, check_provider, collect
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
+from tests.delays import forever
+from tests.polling import turns
 
 SECRET = "sk-canary-9f2c41"
 OPENAI: dict[str, Any] = {"base_url": "{upstream}/v1", "api_key": Secret("literal", SECRET)}
@@ -124,16 +126,16 @@ class ClosesSlowly(Good):
             yield ChatChunk.text("hello")
             yield ChatChunk.finish("stop")
         except GeneratorExit:
-            await asyncio.sleep(3)
+            await forever()
             raise
 
 
 class IgnoresCancel(Good):
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         try:
-            await asyncio.sleep(0.05)
+            await turns()
         except asyncio.CancelledError:
-            await asyncio.sleep(3)
+            await forever()
         yield ChatChunk.text("hello")
         yield ChatChunk.finish("stop")
 

@@ -26,6 +26,8 @@ from gateway.testing import FakeUpstream, Reply, check_provider
 from gateway.testing.openai_dialect import PIXEL
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
+from tests.delays import forever
+from tests.polling import turns
 
 CASES = {
     "vectors_keep_their_order",
@@ -120,9 +122,9 @@ class Meddler(Embedder):
 class Stubborn(Embedder):
     async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
         try:
-            await asyncio.sleep(0.01)
+            await turns()
         except asyncio.CancelledError:
-            await asyncio.sleep(5)
+            await forever()
         return await super().embed(request, target)
 
 
