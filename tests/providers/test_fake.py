@@ -16,6 +16,7 @@ from gateway import ChatChunk, Target, Upstream
 from gateway.errors import UpstreamOverloaded, UpstreamRateLimited, UpstreamTruncated
 from gateway.testing import ask, collect
 from gateway_providers.fake import FakeProvider
+from tests.polling import turns
 
 TARGET = Target("fake", "m")
 
@@ -152,8 +153,8 @@ async def test_endless_stream_leaves_room_for_others_and_can_be_left() -> None:
 
 async def test_silence_lasts_until_it_is_cancelled() -> None:
     task = asyncio.create_task(chunks_of({"text": "a b c", "silent_after": 1}))
-    done, _ = await asyncio.wait([task], timeout=0.1)
-    assert not done
+    await turns()
+    assert not task.done()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

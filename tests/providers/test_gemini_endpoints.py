@@ -32,6 +32,7 @@ from gateway.testing import FakeUpstream, Reply, Seen
 from gateway_providers.gemini.images import image_body
 from gateway_providers.gemini.sound import wav_header
 from gateway_providers.gemini.transcription import SoundBody
+from tests.polling import until, until_still
 from tests.providers.gemini_upstream import (
     BLOCKED,
     PNG,
@@ -168,7 +169,7 @@ async def test_image_is_asked_for_beside_text_and_comes_as_base64() -> None:
 
 
 async def test_several_images_are_as_many_calls_of_which_four_run_at_once() -> None:
-    running, most = 0, 0
+    running, most, gate = 0, 0, asyncio.Event()
 
     class Counting(FakeUpstream):
         async def _reply(self, request: Any, seen: Seen) -> Any:
@@ -176,13 +177,17 @@ async def test_several_images_are_as_many_calls_of_which_four_run_at_once() -> N
             running += 1
             most = max(most, running)
             try:
-                await asyncio.sleep(0.02)
+                await gate.wait()
                 return await super()._reply(request, seen)
             finally:
                 running -= 1
 
     async with Counting(gemini) as fake, provider(fake) as subject:
-        answer = await subject.generate_images(picture(n=10), PAINTER)
+        asking = asyncio.create_task(subject.generate_images(picture(n=10), PAINTER))
+        await until(lambda: running >= 4)
+        assert await until_still(lambda: running) == 4
+        gate.set()
+        answer = await asking
     assert len(answer.data) == len(fake.seen) == 10 and most == 4
     assert answer.usage is not None and answer.usage.output_tokens == 12_900
 

@@ -10,28 +10,43 @@ import pytest
 
 from gateway.errors import UpstreamError
 from gateway_providers.gemini.parallel import in_parallel
+from tests.delays import forever
 from tests.leftovers import garbage
+from tests.polling import until
 
 
-async def _after(seconds: float, number: int, ended: list[str]) -> int:
-    try:
-        await asyncio.sleep(seconds)
-        if number < 0:
-            raise UpstreamError(detail=str(number))
-        return number
-    except asyncio.CancelledError:
-        ended.append("cancelled")
-        raise
+class Unanswered:
+    """Calls that end when they are cancelled, counted."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.cancelled = 0
+
+    async def call(self) -> None:
+        self.begun += 1
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+async def _fails() -> None:
+    await asyncio.sleep(0)  # the other calls have begun
+    raise UpstreamError(detail="first")
 
 
 async def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_may() -> None:
     running = most = 0
+    others_ended = asyncio.Event()
 
     async def call(number: int) -> int:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.001 * (5 - number))
+        await (asyncio.sleep(0) if number else others_ended.wait())
+        if number == 4:
+            others_ended.set()
         running -= 1
         return number
 
@@ -40,37 +55,34 @@ async def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_may()
 
 
 async def test_first_failure_ends_the_others_and_leaves_nothing_to_the_collector(no_collector: None) -> None:
-    ended: list[str] = []
+    others = Unanswered()
     for _ in range(3):
         with pytest.raises(UpstreamError):
-            await in_parallel(
-                [partial(_after, 5.0, 1, ended), partial(_after, 0.001, -1, ended), partial(_after, 5.0, 2, ended)],
-                at_once=3,
-            )
-    assert ended == ["cancelled"] * 6
+            await in_parallel([others.call, _fails, others.call], at_once=3)
+    assert others.cancelled == others.begun == 6
     assert not garbage()
 
 
 async def test_call_that_fails_as_it_is_cancelled_is_not_reported_beside_the_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def stubborn() -> int:
+    async def stubborn() -> None:
         try:
-            return await _after(5.0, 1, [])
+            await forever()
         except asyncio.CancelledError:
             raise UpstreamError(detail="on the way out") from None
 
     with pytest.raises(UpstreamError):
-        await in_parallel([stubborn, partial(_after, 0.001, -1, [])], at_once=2)
+        await in_parallel([stubborn, _fails], at_once=2)
     gc.collect()
     assert not caplog.records
 
 
 async def test_caller_that_is_cancelled_ends_them_all() -> None:
-    ended: list[str] = []
-    walk = asyncio.create_task(in_parallel([partial(_after, 5.0, n, ended) for n in range(3)], at_once=2))
-    await asyncio.sleep(0.01)
+    calls = Unanswered()
+    walk = asyncio.create_task(in_parallel([calls.call] * 3, at_once=2))
+    await until(lambda: calls.begun == 2)
     walk.cancel()
     with pytest.raises(asyncio.CancelledError):
         await walk
-    assert ended == ["cancelled"] * 2  # the third had not begun
+    assert calls.cancelled == calls.begun == 2  # the third had not begun
