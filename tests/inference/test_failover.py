@@ -15,14 +15,13 @@ from tornado.ioloop import IOLoop
 
 import gateway.runtime.gateway as composition
 from gateway.config.settings import Settings, parse
-from gateway.inference.active_calls import OVERDUE
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.api.conftest import Client
-from tests.polling import until
+from tests.polling import turns, until
 
 PRICE = {"price": {"input": 1, "output": 2}}
 NAMES = ("a", "b", "c")
@@ -305,10 +304,10 @@ async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_n
 async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_settings_back(
     gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, delays = composition.build_providers, iter([0.1, 0.0])
+    build, waits = composition.build_providers, iter([100, 0])
 
     async def slowly(*args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(next(delays))
+        await turns(next(waits))
         return await build(*args, **kwargs)
 
     monkeypatch.setattr(composition, "build_providers", slowly)
@@ -349,17 +348,23 @@ async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
         await asyncio.Future()
 
     provider = type(gateway.providers["a"][0])
+    patience, overdue = 0.1, 0.2
+    monkeypatch.setattr("gateway.inference.active_calls.OVERDUE", overdue)
     monkeypatch.setattr(provider, "stream_chat", forget)
     monkeypatch.setattr(provider, "chat", forget_whole)
-    hasty = structs.replace(settings.models["alone"], total_timeout=0.1)
+    hasty = structs.replace(settings.models["alone"], total_timeout=patience)
     await gateway.reload(structs.replace(settings, models={**settings.models, "alone": hasty}))
     asking = asyncio.create_task(client.chat(model="alone", stream=stream))
     await until(lambda: gateway.active_calls._calls)
-    await gateway.active_calls.renew_leases()
-    await asyncio.sleep(OVERDUE + 0.2)
-    assert not asking.done()
-    await gateway.active_calls.renew_leases()
-    response, document = await asyncio.wait_for(asking, 5)
+    began = time.monotonic()
+
+    async def ended() -> bool:
+        await gateway.active_calls.renew_leases()
+        return asking.done()
+
+    await until(ended)
+    assert time.monotonic() - began > patience + overdue, "not before its time"
+    response, document = await asking
     assert (response.status, document["error"]["code"]) == (504, "upstream_timeout")
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 

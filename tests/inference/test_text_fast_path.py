@@ -23,7 +23,7 @@ from gateway.testing import FakeUpstream, Reply
 from gateway_providers.openai.chunks import MAX_CASTS
 from tests.api.conftest import Client
 from tests.api.endpoints.test_chat_stream import USAGE, chunk, documents, text_of
-from tests.polling import until
+from tests.polling import until, until_still
 
 PAUSE = 0.004  # seconds between frames, so that each is one piece and finds its reader waiting
 
@@ -229,11 +229,7 @@ async def test_client_that_does_not_read_holds_the_upstream_back(
         start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n" % (len(body), headers)
         await loop.sock_sendall(sock, start + body)
         await until(lambda: upstream.seen and upstream.seen[0].frames > 100)
-        before = -1
-        while upstream.seen[0].frames != before:  # until it is held up
-            before = upstream.seen[0].frames
-            await asyncio.sleep(0.3)
-        assert before < 450
+        assert await until_still(lambda: upstream.seen[0].frames) < 450
         received = bytearray()
         while not received.endswith(b"0\r\n\r\n"):
             piece = await loop.sock_recv(sock, 1 << 20)

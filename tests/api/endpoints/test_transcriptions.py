@@ -25,6 +25,7 @@ from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import read_form
 from gateway.uploads.form import MAX_TEXT
 from tests.api.conftest import Client, record_holds
+from tests.delays import forever
 from tests.polling import until
 
 PATH = "/v1/audio/transcriptions"
@@ -448,12 +449,9 @@ async def test_form_that_is_cut_anywhere_is_refused_and_leaves_nothing(
 
 
 async def test_fault_in_a_large_form_is_told_before_its_end(client: Client, tmp_path: Path) -> None:
-    begun = asyncio.Event()
-
     async def endless() -> AsyncIterator[bytes]:
         yield encode(("model", "t1"), ("prompt", b"x" * (MAX_TEXT + 1)), file=None)[: -len("--edge--\r\n")]
-        begun.set()
-        await asyncio.sleep(30)
+        await forever()
         yield b""
 
     response, text, _ = await asyncio.wait_for(send(client, endless()), 10)
