@@ -14,7 +14,7 @@ from tornado.ioloop import IOLoop
 
 from gateway.testing.running import free_ports
 from tests.polling import until
-from tests.processes.served import MODELS, Served, children, is_alive, port_is_free
+from tests.processes.served import MODELS, Served, children, has_taken, is_alive, port_is_free
 
 Serve = Callable[..., Coroutine[Any, Any, Served]]
 
@@ -51,7 +51,7 @@ class Yard:
             pids = [process.pid, *children(process.pid)]
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                await asyncio.sleep(0.05)
+                await until(lambda pid=process.pid: has_taken(pid, signal.SIGTERM))
                 process.send_signal(signal.SIGTERM)  # nothing to wait for any more
             try:
                 await gateway.ended()

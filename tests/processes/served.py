@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -124,12 +125,17 @@ class Served(RunningGateway):
     async def started(self, *, workers: int = 1) -> None:
         """Launch it and wait until so many workers serve."""
         self.launch()
-        assert self.process is not None
-        deadline = time.monotonic() + START_WITHIN
-        while not (await self.readiness() == 200 and (await self.metrics()).get("gateway_workers") == workers):
-            assert self.process.poll() is None, f"it ended:\n{self.text}"
-            assert time.monotonic() < deadline, f"it is not ready:\n{self.text}"
-            await asyncio.sleep(0.02)
+        process = self.process
+        assert process is not None
+
+        async def serving() -> bool:
+            assert process.poll() is None, "it ended"
+            return await self.readiness() == 200 and (await self.metrics()).get("gateway_workers") == workers
+
+        try:
+            await until(serving, within=START_WITHIN)
+        except AssertionError as error:
+            raise AssertionError(f"it is not ready: {error}\n{self.text}") from None
 
     async def ended(self, *, within: float = 20.0) -> int:
         """Its exit code, once it has ended."""
@@ -349,6 +355,16 @@ def command_of(pid: int) -> str:
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     return bool(command_of(pid))
+
+
+def has_taken(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal that was sent to a process has reached it, so that another one is not merged with it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    pending = next(line for line in status.splitlines() if line.startswith("ShdPnd:")).split()[1]
+    return not int(pending, 16) >> (number - 1) & 1
 
 
 def descriptors(pid: int) -> int:

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.ledger.storms import on_disk
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.slow_disk import slow_disk
@@ -28,7 +29,8 @@ async def test_call_of_a_restarted_worker_outlives_a_store_that_forgets_it(
             await session.store.client.incr("anything")
             return int((await session.store.client.info("persistence"))["aof_pending_bio_fsync"]) > 0
 
-    await asyncio.sleep(1.1)  # so that all there is was synced
+    async with gateway.session() as session:
+        await on_disk(session.store)
     slow.touch()
     try:
         await until(syncing)

@@ -120,15 +120,17 @@ async def test_supervisor_killed_leaves_no_process_and_the_next_start_has_everyt
 
 async def test_restart_at_once_after_the_supervisor_was_killed_under_load(serve: Serve) -> None:
     gateway = await serve()
-    running = True
+    running, answered = True, 0
 
     async def load() -> None:
+        nonlocal answered
         while running:
             with contextlib.suppress(Exception):
                 await gateway.chat(timeout=2.0)
+                answered += 1
 
     tasks = [asyncio.create_task(load()) for _ in range(4)]
-    await asyncio.sleep(0.2)
+    await until(lambda: answered >= 8)
     os.kill(gateway.pid, signal.SIGKILL)
     await gateway.ended()
     await gateway.started()
