@@ -148,12 +148,14 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
             await store.client.incr("anything")
             return (await store.client.info("persistence"))["aof_pending_bio_fsync"] > 0
 
+        async def someone_waits() -> bool:
+            return (await store.client.info("clients"))["blocked_clients"] > 0
+
         await until(syncing)
-        await asyncio.sleep(0.1)
         # The server now keeps what it is told in memory, and answers all the same.
         revoking = await gateway("keys", "revoke", key_id)
         await until(lambda: store_says(state, b"revoked"))
-        await asyncio.sleep(0.3)
+        await until(someone_waits)
         assert revoking.returncode is None
         slow.unlink()
         out, err = await revoking.communicate()

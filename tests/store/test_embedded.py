@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,15 +14,16 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreInUse, StoreSetupError
 from gateway.store.embedded.home import ask
+from tests.polling import until
 
 # A gateway of three lines, for tests that kill one.
 OWNER = """
-import sys, time
+import sys
 from gateway.store import EmbeddedServer
 server = EmbeddedServer(sys.argv[1])
 server.start_blocking()
 print(server.pid, flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -36,11 +37,10 @@ def alive(pid: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-async def poll(condition: Callable[[], object], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+async def killable_owner(folder: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(folder), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
 
 
 async def value_of(socket: Path, key: str) -> bytes | None:
@@ -119,8 +119,8 @@ async def test_a_killed_server_is_restarted_with_its_data(tmp_path):
             assert await store.link("").call("INCR", "n") == round + 1
             first, seen = server.pid, len(events)
             os.kill(first, signal.SIGKILL)
-            await poll(lambda seen=seen: len(events) == seen + 2)
-            await poll(lambda: store.link("").connected, within=2.0)
+            await until(lambda seen=seen: len(events) == seen + 2, within=10.0)
+            await until(lambda: store.link("").connected, within=2.0)
             assert server.pid not in {None, first}
         assert await store.link("").call("GET", "n") == b"3"
         assert [event.kind for event in events] == ["died", "restarted"] * 3
@@ -140,9 +140,9 @@ async def test_a_server_that_cannot_come_back_is_reported_and_tried_again(tmp_pa
         good = manifest.read_bytes()
         manifest.write_bytes(b"nonsense\n")
         os.kill(server.pid, signal.SIGKILL)
-        await poll(lambda: any(event.kind == "failed" for event in events))
+        await until(lambda: any(event.kind == "failed" for event in events), within=10.0)
         manifest.write_bytes(good)
-        await poll(lambda: events[-1].kind == "restarted")
+        await until(lambda: events[-1].kind == "restarted", within=10.0)
         assert await value_of(server.socket, "k") == b"v"
         await server.stop()
         await watching
@@ -200,9 +200,7 @@ async def test_a_short_folder_that_somebody_else_prepared_is_refused(tmp_path, m
 
 
 async def test_the_server_of_a_killed_gateway_is_taken_over_with_its_data(tmp_path):
-    gateway = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
+    gateway = await killable_owner(tmp_path)
     pid = int(await gateway.stdout.readline())
     socket = tmp_path / "store" / "valkey.sock"
     await put(socket, "k", "v")
@@ -216,13 +214,11 @@ async def test_the_server_of_a_killed_gateway_is_taken_over_with_its_data(tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bind a child's life to its parent's")
 async def test_a_killed_gateway_takes_its_server_with_it(tmp_path):
-    gateway = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
+    gateway = await killable_owner(tmp_path)
     pid = int(await gateway.stdout.readline())
     gateway.kill()
     await gateway.wait()
-    await poll(lambda: not alive(pid))
+    await until(lambda: not alive(pid), within=10.0)
 
 
 async def test_an_orphan_that_lives_on_is_ended_before_a_new_server_starts(tmp_path):
@@ -254,14 +250,37 @@ async def test_a_command_starts_a_server_for_the_moment(tmp_path):
         assert await value_of(socket, "k") == b"v"
 
 
-async def test_commands_at_the_same_time_share_the_momentary_server(tmp_path):
+async def test_commands_at_the_same_time_share_the_momentary_server_until_the_last_of_them_has_ended(
+    tmp_path, monkeypatch
+):
+    start, stop = EmbeddedServer.start, EmbeddedServer.stop
+    begun, events, starters = 0, [], []
+
+    async def noting_start(server: EmbeddedServer) -> None:
+        await start(server)
+        starters.append(asyncio.current_task())
+
+    async def noting_stop(server: EmbeddedServer) -> None:
+        events.append("stopped")
+        await stop(server)
+
     async def command(number: int) -> None:
+        nonlocal begun
         async with EmbeddedServer.attach_or_start(tmp_path) as socket:
             await put(socket, f"k{number}", "v")
-            await asyncio.sleep(0.05 * number)
+            begun += 1
+            await until(lambda: begun == 4)
+            if asyncio.current_task() not in starters:
+                await until(lambda: events)  # the one that started the server leaves first
             assert await value_of(socket, f"k{number}") == b"v"
+            events.append("left")
 
-    await asyncio.gather(*(command(number) for number in range(4)))
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedServer, "start", noting_start)
+        patch.setattr(EmbeddedServer, "stop", noting_stop)
+        await asyncio.gather(*(command(number) for number in range(4)))
+    assert len(starters) == 1
+    assert events == ["left"] * 4 + ["stopped"]
     async with EmbeddedServer.attach_or_start(tmp_path) as socket:
         assert [await value_of(socket, f"k{number}") for number in range(4)] == [b"v"] * 4
 

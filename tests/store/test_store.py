@@ -9,6 +9,7 @@ import redis.exceptions
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreSetupError
 from gateway.store.redis_address import RedisAddress
+from tests.polling import until
 
 
 async def test_link_and_client_lead_to_the_same_place(redis_server):
@@ -46,10 +47,7 @@ async def test_a_worker_may_open_before_the_store_is_there(tmp_path):
         with pytest.raises(StoreUnavailable):
             await store.ping()
         await server.start()
-        deadline = time.monotonic() + 2
-        while not store.link("").connected:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await until(lambda: store.link("").connected, within=2.0)
         assert await store.ping() > 0
     finally:
         await store.close()
