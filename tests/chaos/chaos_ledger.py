@@ -54,7 +54,7 @@ def test_store_killed_under_eight_writers_and_cut_at_random_bytes(tmp_path: Path
     async def storm() -> None:
         started = time.monotonic()
         writers = storms.Writers(tmp_path)
-        await writers.storm(kills=8, pause=1.0)
+        await writers.storm(kills=8, between=30, pause=1.0)
         assert writers.deaths == 8
         figure(f"kill -9 of the store 8 times under 8 writers: 0 of {writers.settled:,} settlements lost", started)
         started = time.monotonic()

@@ -24,6 +24,8 @@ from gateway.billing.usage import Usage
 from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
 from gateway.ledger.api_key import ApiKey
 from gateway.store import EmbeddedServer, Store, StoreEvent
+from tests.delays import caller_is_silent_for, time_passes
+from tests.polling import until
 from tests.world import EVERYONE, OpenWorld, World
 
 START = 10**15
@@ -168,7 +170,6 @@ class Writers:
     """Eight writers with a journal each, on a store that may die under them."""
 
     COUNT = 8
-    BETWEEN = 30  # settlements before each kill, at least
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -184,8 +185,11 @@ class Writers:
     def _saw(self, event: StoreEvent) -> None:
         self.deaths += event.kind == "died"
 
-    async def storm(self, *, kills: int, pause: float) -> None:
-        """Kill the store so many times under the writers; ends when every settlement has reached it."""
+    async def storm(self, *, kills: int, between: int, pause: float = 0.0) -> None:
+        """Kill the store so many times under the writers; ends when every settlement has reached it.
+
+        Before each kill there are at least `between` settlements and `pause` seconds.
+        """
         await self.server.start()
         watching = asyncio.create_task(self.server.watch(self._saw))
         try:
@@ -195,7 +199,7 @@ class Writers:
                 self.opened = append_only_file(self.folder / "data").stat().st_size
                 writers = [asyncio.create_task(self._write(keys, n)) for n in range(self.COUNT)]
                 for _ in range(kills):
-                    await self._kill_after(pause)
+                    await self._kill_after(between, pause)
                 self._stop = True
                 await asyncio.gather(*writers)
                 await self._compare(world)
@@ -204,17 +208,13 @@ class Writers:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def _kill_after(self, pause: float) -> None:
-        settled = self.settled
-        await asyncio.sleep(pause)
-        async with asyncio.timeout(30):
-            # A number of settlements and not a time, or a slow machine would make it a storm without writers.
-            while self.settled < settled + self.BETWEEN or self.server.pid is None:
-                await asyncio.sleep(0.01)
-        pid = self.server.pid
+    async def _kill_after(self, between: int, pause: float) -> None:
+        enough = self.settled + between
+        await time_passes(pause)
+        # A number of settlements and not only a time, or a slow machine would make it a storm without writers.
+        pid = await until(lambda: self.server.pid if self.settled >= enough else None, within=30.0)
         os.kill(pid, signal.SIGKILL)
-        while self.server.pid == pid:
-            await asyncio.sleep(0.001)
+        await until(lambda: self.server.pid != pid)
 
     async def _write(self, keys: list[ApiKey], number: int) -> None:
         dice = random.Random(number)
@@ -226,12 +226,10 @@ class Writers:
         store.on_reconnect = ledger.recovery.reconnected
         while not self._stop:
             await asyncio.gather(*(self._call(ledger, dice.choice(keys), dice.randrange(1, 5000)) for _ in range(8)))
-        async with asyncio.timeout(30):
-            # Nothing unconfirmed says little while the store is away: what a dead server confirmed in its last two
-            # seconds may be in no file, and one who leaves now leaves that to an heir, who does not come here.
-            await _answered(store)
-            while journal.unconfirmed:
-                await asyncio.sleep(0.01)
+        # Nothing unconfirmed says little while the store is away: what a dead server confirmed in its last two
+        # seconds may be in no file, and one who leaves now leaves that to an heir, who does not come here.
+        await _answered(store)
+        await until(lambda: not journal.unconfirmed, within=30.0)
         await ledger.recovery.close()
         journal.close()
         await store.close()
@@ -241,7 +239,7 @@ class Writers:
         try:
             hold = await ledger.admit(Ask(f"req_{self.asked}", key, "m", EVERYONE, 5000))
         except errors.StoreUnavailable:
-            await asyncio.sleep(0.02)
+            await caller_is_silent_for(0.02)
             return
         answer = await ledger.settle(hold, Outcome(cost))
         assert answer.status in ("settled", "journaled", "late"), answer
@@ -309,20 +307,24 @@ async def expire_all(world: World) -> None:
 
 async def _answered(store: Store) -> None:
     """Wait until the store is back."""
-    while True:
+
+    async def answers() -> bool:
         try:
             await store.ping()
         except errors.StoreUnavailable:
-            await asyncio.sleep(0.01)
-        else:
-            return
+            return False
+        return True
+
+    await until(answers, within=30.0)
 
 
 async def on_disk(store: Store) -> None:
     """Wait until the server's file has all that was answered: while a sync takes long it is written later."""
-    async with asyncio.timeout(10):
-        while (await store.client.info("persistence"))["aof_buffer_length"]:
-            await asyncio.sleep(0.01)
+
+    async def written() -> bool:
+        return not (await store.client.info("persistence"))["aof_buffer_length"]
+
+    await until(written, within=10.0)
 
 
 def append_only_file(folder: Path) -> Path:

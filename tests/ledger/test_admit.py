@@ -1,7 +1,7 @@
 """Who is admitted, who is refused, and that a refusal leaves no trace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +14,7 @@ from gateway.ledger.scripts import Scripts
 from gateway.store import Store
 from tests.ledger.moving import Moving
 from tests.ledger.shards import without
+from tests.polling import until
 
 UNIT = 1_000_000_000
 
@@ -254,7 +255,7 @@ async def test_caller_that_leaves_while_waiting_leaves_nothing_held(world):
         waiting = asyncio.ensure_future(w.admit(key))
         await asyncio.sleep(0)
         waiting.cancel()
-        await eventually(lambda: settled(w))
+        await until(lambda: settled(w))
         await w.proved()
 
 
@@ -320,12 +321,6 @@ async def test_error_inside_a_script_reaches_every_waiter(world):
 
 async def settled(world) -> bool:
     return (await world.accounts.show("acme")).held == 0 and not await world.store.client.exists("{a:acme}:rv")
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(5):
-        while not await condition():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

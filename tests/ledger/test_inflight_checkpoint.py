@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -32,6 +31,7 @@ from gateway.ledger.inflight_checkpoint import (
 )
 from gateway.ledger.journal import read_entries
 from gateway.ledger.recovery import TakenOver
+from tests.delays import process_runs_for
 
 PRICE = Price(version="v1", input=2_000_000, output=8_000_000, per_request=7, service_tier_multiplier={"fast": (3, 2)})
 PROMPT = Usage(in_text=10, estimated=True)
@@ -184,7 +184,6 @@ from gateway.ledger.checkpoint_record import CheckpointRecord
 from tests.ledger.test_inflight_checkpoint import BILL
 checkpoint = InflightCheckpoint(Path(sys.argv[1]))
 slot = checkpoint.put(CheckpointRecord("acme", "steady", "key_x", BILL))
-print("running", flush=True)
 for n in itertools.count(1):
     slot.delivered(n * 0x010101010100)
     request_id = "r" * (n % 300) + str(n)
@@ -192,6 +191,8 @@ for n in itertools.count(1):
     checkpoint.put(CheckpointRecord("acme", request_id, "key_x", BILL))
     if n > 50:
         checkpoint.clear("r" * ((n - 50) % 300) + str(n - 50))
+    if n == 60:
+        print("running", flush=True)
 """
 
 
@@ -203,7 +204,7 @@ def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path
         worker = subprocess.Popen([sys.executable, "-c", CHURN, str(path), root], stdout=subprocess.PIPE)
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"running\n"
-        time.sleep(random.uniform(0.005, 0.05))
+        process_runs_for(random.uniform(0.0, 0.05))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         worker.stdout.close()
@@ -281,7 +282,7 @@ async def test_refused_call_is_not_on_the_board(world, tmp_path):
 
 
 DYING = """
-import sys, time
+import sys
 from pathlib import Path
 import msgspec
 from gateway.ledger import Journal
@@ -293,7 +294,7 @@ journal.append([settled])
 for tab in tabs:
     journal.checkpoint.put(tab).delivered(40)
 print("written", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -315,7 +316,7 @@ async def test_board_of_a_killed_worker_is_adopted_once_and_its_journal_first(wo
         tabs.append(CheckpointRecord("acme", "never-admitted", key.id, None))
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((tabs, entry)).decode(),
-            stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert worker.stdout is not None
         assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"

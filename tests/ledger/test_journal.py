@@ -25,18 +25,13 @@ from gateway.ledger.recovery import TakenOver
 from gateway.store import EmbeddedServer, Store
 from gateway.store.link import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
+from tests.polling import until
 
 EVERYONE = frozenset({"default"})
 
 
 def entry(request_id: str) -> Entry:
     return Entry("acme", request_id, "key_x", "use", -5, 1, 0, "{}")
-
-
-async def until(condition, seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -368,14 +363,14 @@ async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, 
 
 
 DYING = """
-import sys, time
+import sys
 from pathlib import Path
 from gateway.ledger import Journal
 from gateway.ledger.entry import Entry
 journal = Journal(Path(sys.argv[1]))
 journal.append([Entry("acme", rid, "key_x", "use", -5, 1, int(sys.argv[2]), "{}") for rid in ("dead-1", "dead-2")])
 print("written", flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
@@ -384,7 +379,13 @@ async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
         await w.caller(balance=10_000)
         now = str((await w.store.client.time())[0] * 10**6)
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", DYING, str(tmp_path), now, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            "-c",
+            DYING,
+            str(tmp_path),
+            now,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
         )
         assert worker.stdout is not None
         assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
