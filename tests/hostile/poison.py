@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from types import ModuleType
 from typing import Any, ClassVar
 
 from gateway import Chat, ChatChunk, ChatRequest, ChunkChoice, CompletionUsage, Delta, Provider, Target, hookimpl
 from gateway.plugins.loader import PluginReport, Plugins
+from tests.delays import loop_is_held_for, provider_takes
 
 SECRET = "poisoned-canary-8c1f"  # in no shape that a pattern would know
 
@@ -210,7 +210,7 @@ class Endless(Poison):
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
         while True:
             yield ChatChunk.text("on ")
-            await asyncio.sleep(0.001)
+            await provider_takes(0.001)
 
 
 class EndlessRush(Poison):
@@ -237,7 +237,7 @@ class Deaf(Poison):
         while True:
             yield ChatChunk.text("on ")
             try:
-                await asyncio.sleep(0.01)
+                await provider_takes(0.01)
             except asyncio.CancelledError:
                 continue
 
@@ -246,7 +246,7 @@ class Blocks(Poison):
     """Holds the loop for half a second."""
 
     async def poison(self, request: ChatRequest) -> AsyncIterator[Any]:
-        time.sleep(0.5)
+        loop_is_held_for(0.5)
         yield ChatChunk.text("fine")
         yield ChatChunk.finish("stop")
 
