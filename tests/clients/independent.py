@@ -11,7 +11,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.testing.running import free_ports
+from tests.polling import until_blocking
 
 REQUIREMENT = "litellm[proxy]==1.106.2"
 INSTALL_WITHIN = 600.0  # seconds; measured 53
@@ -95,11 +95,15 @@ def proxy(program: Path, folder: Path) -> Iterator[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_WITHIN
-    while process.poll() is None and time.monotonic() < deadline:
+    def answers() -> bool:
+        assert process.poll() is None, "it ended"
         try:
             with urllib.request.urlopen(url, timeout=2.0):
-                return
+                return True
         except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise RuntimeError(f"LiteLLM did not start:\n{log.read_text()[-3000:]}")
+            return False
+
+    try:
+        until_blocking(answers, within=START_WITHIN)
+    except AssertionError as error:
+        raise RuntimeError(f"LiteLLM did not start: {error}\n{log.read_text()[-3000:]}") from None
