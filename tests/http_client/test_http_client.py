@@ -31,8 +31,9 @@ from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.pool import Origin, Pool
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
+from tests.delays import caller_is_silent_for, forever, upstream_is_silent_for
 from tests.leftovers import garbage
-from tests.polling import until
+from tests.polling import turns, until, until_still
 
 CERTIFICATES = Path(__file__).parents[1] / "certificates"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -108,7 +109,7 @@ class Peer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for line in self.lines:
             line.writer.transport.abort()
-        await asyncio.sleep(0.01)  # transports are closed in the next turns of the loop
+        await turns()  # transports are closed in the next turns of the loop
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = Line(reader, writer)
@@ -248,15 +249,19 @@ async def test_answer_of_any_framing_in_pieces_of_any_size(raw: bytes, body: byt
 
 
 async def test_body_that_ends_with_the_connection_is_whole() -> None:
+    first_was_read = asyncio.Event()
+
     async def behave(line: Line) -> None:
         await line.request()
         await line.send(b"HTTP/1.1 200 OK\r\n\r\nfirst ")
-        await asyncio.sleep(0.02)
+        await first_was_read.wait()
         await line.send(b"last")
         line.writer.close()
 
-    async with Peer(behave) as peer, client() as link:
-        assert await fetch(link, peer.url) == b"first last"
+    async with Peer(behave) as peer, client() as link, await link.send("POST", peer.url) as answer:
+        assert await answer.read_chunk() == b"first "
+        first_was_read.set()
+        assert await answer.read() == b"last"
 
 
 async def test_head_request_has_no_body_whatever_its_headers_say() -> None:
@@ -362,8 +367,9 @@ async def test_idle_connections_have_a_bound_and_busy_ones_none(monkeypatch: pyt
     async with Peer(always_ok) as peer, client() as link:
         await asyncio.gather(*(fetch(link, peer.url) for _ in range(150)))
         assert len(peer.lines) == 150
-        await asyncio.sleep(0.05)
-        assert sum(not line.ended.is_set() for line in peer.lines) == 2
+        await until(lambda: sum(line.ended.is_set() for line in peer.lines) >= 148)
+        await asyncio.gather(*(fetch(link, peer.url) for _ in range(2)))
+        assert len(peer.lines) == 150, "two connections were kept"
 
 
 async def test_connection_lost_before_it_was_used_is_unreachable_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,8 +453,7 @@ async def test_reader_that_pauses_stops_the_server_and_loses_nothing(rest: str) 
     async with Peer(behave) as peer, client() as link:
         answer = await link.send("POST", peer.url)
         received = len(await answer.read_chunk())
-        await asyncio.sleep(0.15)
-        assert sent < total // 2
+        assert await until_still(lambda: sent) < total // 2
         assert answer._content._size <= 192 * 1024
         if rest == "whole":
             received += len(await answer.read(limit=total))
@@ -485,19 +490,24 @@ async def test_silence_is_measured_by_one_timer_for_all(io_loop: IOLoop) -> None
 
 
 async def test_idle_time_begins_anew_with_every_piece_of_an_answer_read_whole() -> None:
+    idle, pause, sent = 0.3, 0.1, 0
+
     async def behave(line: Line) -> None:
+        nonlocal sent
         await line.request()
         await line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
         for _ in range(4):
-            await asyncio.sleep(0.12)
+            await upstream_is_silent_for(pause)
             await line.send(b"x")
+            sent += 1
 
     async with Peer(behave) as peer, client() as link:
         started = time.monotonic()
-        answer = await link.send("POST", peer.url, timeouts=Timeouts(first_byte=5, idle=0.25))
+        answer = await link.send("POST", peer.url, timeouts=Timeouts(first_byte=5, idle=idle))
         with pytest.raises(UpstreamTimeout):
             await answer.read()
-        assert 0.6 < time.monotonic() - started < 1.2
+        assert sent == 4, "the whole took longer than the idle time"
+        assert 4 * pause + 0.9 * idle < time.monotonic() - started < 4, "after the idle time, not the first byte's"
         assert await seconds_until_gone(peer.lines[0]) < 0.25
 
 
@@ -513,20 +523,22 @@ async def test_total_time_includes_the_wait_for_the_head() -> None:
 
 
 class Source:
-    """Pieces of a request body, counted."""
+    """Pieces of a request body, counted; after them it may be without end."""
 
-    def __init__(self, pieces: int, size: int = 65536, *, delay: float = 0.0) -> None:
+    def __init__(self, pieces: int, size: int = 65536, *, pause: float = 0.0, endless: bool = False) -> None:
         self.produced = 0
         self.closed = False
-        self.stream = self._generate(pieces, size, delay)
+        self.stream = self._generate(pieces, size, pause, endless)
 
-    async def _generate(self, pieces: int, size: int, delay: float) -> AsyncIterator[bytes]:
+    async def _generate(self, pieces: int, size: int, pause: float, endless: bool) -> AsyncIterator[bytes]:
         try:
             for _ in range(pieces):
-                if delay:
-                    await asyncio.sleep(delay)
+                if pause:
+                    await caller_is_silent_for(pause)
                 yield bytes(size)
                 self.produced += size
+            if endless:
+                await forever()
         finally:
             self.closed = True
 
@@ -552,12 +564,14 @@ async def test_upload_of_90_mib_takes_as_long_as_the_server_and_little_memory() 
         headers = {"Content-Length": str(90 << 20)}
         before = resident()
         task = asyncio.create_task(link.send("POST", peer.url, headers=headers, body=source.stream))
-        await asyncio.sleep(0.2)
-        assert source.produced < 16 << 20  # most of it in the kernel
+        assert 0 < await until_still(lambda: source.produced) < 16 << 20  # most of it in the kernel
         go.set()
-        while not task.done():
+
+        def done_in_little_memory() -> bool:
             assert resident() - before < 8 << 20
-            await asyncio.sleep(0.01)
+            return task.done()
+
+        await until(done_in_little_memory, within=25.0)
         assert await (await task).read() == b"ok"
     assert received == 90 << 20 and source.closed
 
@@ -578,7 +592,7 @@ async def test_answer_before_the_end_of_an_upload_ends_it() -> None:
         await line.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
 
     async with Peer(behave) as peer, client() as link:
-        source = Source(1 << 30, delay=0.01)
+        source = Source(1, endless=True)
         async with await link.send("POST", peer.url, body=source.stream) as answer:
             assert (answer.status, await answer.read()) == (413, b"big")
         await until(lambda: source.closed)
@@ -589,7 +603,7 @@ async def test_early_answer_to_a_large_body_does_not_go_back_to_the_pool() -> No
     async def behave(line: Line) -> None:
         await line.reader.readuntil(b"\r\n\r\n")
         await line.send(OK)
-        await asyncio.sleep(1)
+        await forever()
 
     async with Peer(behave) as peer, client() as link:
         for _ in range(2):
@@ -604,13 +618,13 @@ async def test_slow_source_is_no_silent_upstream() -> None:
         await line.send(OK)
 
     async with Peer(behave) as peer, client() as link:
-        body = Source(3, 10, delay=0.15).stream
+        body = Source(3, 10, pause=0.15).stream
         async with await link.send("POST", peer.url, body=body, timeouts=Timeouts(first_byte=0.1)) as answer:
             assert await answer.read() == b"ok"
 
 
 async def test_upstream_that_takes_no_more_of_an_upload_is_late() -> None:
-    async with Peer(lambda line: asyncio.sleep(3600)) as peer, client() as link:
+    async with Peer(lambda line: forever()) as peer, client() as link:
         source = Source(1 << 20)
         with pytest.raises(UpstreamTimeout):
             await link.send("POST", peer.url, body=source.stream, timeouts=Timeouts(first_byte=0.2))
@@ -619,7 +633,7 @@ async def test_upstream_that_takes_no_more_of_an_upload_is_late() -> None:
 
 async def test_cancelled_upload_closes_socket_and_source() -> None:
     async with Peer(each()) as peer, client() as link:
-        source = Source(1 << 30, 10, delay=0.01)
+        source = Source(1, 10, endless=True)
         task = asyncio.create_task(link.send("POST", peer.url, body=source.stream))
         await until(lambda: source.produced > 0)
         task.cancel()
@@ -749,8 +763,7 @@ async def test_next_address_is_tried_when_the_first_does_not_answer(first: str) 
         assert (waited >= 0.2) == (first == "deaf") and waited < 1
         origin.close()
         server.close()
-        await asyncio.sleep(0.02)
-        assert origin._open == set()  # the attempt that lost is gone as well
+        await until(lambda: origin._open == set())  # the attempt that lost is gone as well
 
 
 def nobody_there() -> Route:

@@ -24,6 +24,8 @@ from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Answer, Upstream
 from gateway.sse import Event
 from gateway.testing import FakeUpstream, Reply
+from tests.delays import caller_is_silent_for, forever, upstream_is_silent_for
+from tests.polling import turns, until, until_still
 
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -72,7 +74,7 @@ def answering(raw: bytes, *, then: str = "close") -> Peer:
         if then == "close":
             writer.close()
         else:
-            await asyncio.sleep(3600)
+            await forever()
 
     return behave
 
@@ -105,8 +107,13 @@ async def test_finished_answers_share_one_connection() -> None:
     assert opened == 1
 
 
+def idle_connections(link: Upstream) -> int:
+    assert link._pool is not None
+    return sum(len(origin._idle) for origin in link._pool._origins.values())
+
+
 async def test_connection_is_kept_after_an_event_stream_released_at_its_marker() -> None:
-    opened = 0
+    opened, released = 0, asyncio.Event()
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal opened
@@ -115,7 +122,8 @@ async def test_connection_is_kept_after_an_event_stream_released_at_its_marker()
             await read_request(reader)
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ne\r\ndata: [DONE]\n\n\r\n")
             await writer.drain()
-            await asyncio.sleep(0.02)  # the body's end comes late, as from a server that flushes per event
+            await released.wait()  # the body's end comes late, as from a server that flushes per event
+            released.clear()
             writer.write(b"0\r\n\r\n")
 
     async with raw_peer(behave) as url, upstream() as link:
@@ -123,7 +131,8 @@ async def test_connection_is_kept_after_an_event_stream_released_at_its_marker()
             answer = await link.send("POST", url, body=b"{}")
             assert [event.data for event in await answer.read_events()] == [b"[DONE]"]
             answer.release()
-            await asyncio.sleep(0.06)
+            released.set()
+            await until(lambda: idle_connections(link) == 1)
     assert opened == 1
 
 
@@ -158,7 +167,7 @@ async def test_hang_up_before_the_first_byte_is_unreachable_and_executed_once() 
 
 
 async def test_idle_connection_that_the_server_closed_is_not_used_again() -> None:
-    requests = 0
+    requests, answered = 0, asyncio.Event()
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal requests
@@ -166,14 +175,17 @@ async def test_idle_connection_that_the_server_closed_is_not_used_again() -> Non
         requests += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         await writer.drain()
-        await asyncio.sleep(0.02)
+        await answered.wait()
+        answered.clear()
         writer.close()
 
     async with raw_peer(behave) as url, upstream() as link:
         for _ in range(3):
             async with await link.send("POST", url, body=b"{}") as answer:
                 assert await answer.read() == b"ok"
-            await asyncio.sleep(0.06)
+            assert idle_connections(link) == 1
+            answered.set()
+            await until(lambda: idle_connections(link) == 0)
     assert requests == 3
 
 
@@ -226,9 +238,10 @@ async def test_idle_timeout_counts_from_the_last_byte() -> None:
 async def test_slow_reader_is_not_a_silent_upstream() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply(frames=[b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"], interval=0.05))
-        answer = await link.send("POST", fake.url, timeouts=Timeouts(first_byte=0.25, idle=0.25))
+        idle = 0.25
+        answer = await link.send("POST", fake.url, timeouts=Timeouts(first_byte=idle, idle=idle))
         assert [event.data for event in await answer.read_events()] == [b"1"]
-        await asyncio.sleep(0.5)  # twice the idle timeout, of the reader's own making
+        await caller_is_silent_for(idle + 0.1)
         assert [event.data async for event in answer.events()] == [b"2", b"3"]
 
 
@@ -315,8 +328,7 @@ async def test_cancelled_wait_for_headers_closes_the_socket_at_once() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply.silence())
         task = asyncio.ensure_future(link.send("POST", fake.url, body=b"{}"))
-        while not fake.seen:
-            await asyncio.sleep(0.005)
+        await fake.wait_started()
 
         async def cancel() -> None:
             task.cancel()
@@ -363,10 +375,10 @@ async def test_stalled_reader_holds_little_of_a_fast_upstream() -> None:
         fake.enqueue(Reply(frames=[b"x" * 65536] * 1000))
         answer: Answer = await link.send("GET", fake.url)
         await answer.read_chunk()
-        await asyncio.sleep(0.2)
-        held = answer._content._size
+        held = await until_still(lambda: answer._content._size)
         answer.close()
         assert held <= 256 * 1024
+        assert 0 < fake.seen[0].frames < 1000
 
 
 async def test_more_than_a_hundred_streams_at_once() -> None:
@@ -434,15 +446,15 @@ async def test_multipart_whose_files_have_a_size_says_how_long_it_is() -> None:
         assert Multipart().file("file", audio(), filename="a.wav").length is None
 
 
-def streamed(*pieces: bytes, pause: float = 0.02, whole: bool = True) -> Peer:
-    """An event stream that arrives in just these pieces, and then ends or is silent."""
+def streamed(*pieces: bytes, pause: Callable[[], Awaitable[None]] = turns, whole: bool = True) -> Peer:
+    """An event stream that arrives in just these pieces, each after a pause, and then ends or is silent."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         for piece in pieces:
             await writer.drain()
-            await asyncio.sleep(pause)
+            await pause()
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         if whole:
             writer.write(b"0\r\n\r\n")
@@ -493,7 +505,7 @@ async def test_nothing_overtakes_a_reader_that_is_busy() -> None:
     pieces = [b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"]
     async with raw_peer(streamed(*pieces)) as url, upstream() as link, await link.send("POST", url) as answer:
         assert await answer.read_events() == [Event(b"1")]
-        await asyncio.sleep(0.2)
+        await until(lambda: len(answer._content._pieces) == 2)
         assert await answer.read_events(past) == [Event(b"2"), Event(b"3")]
         assert await answer.read_events(past) == []
     assert taken == []
@@ -512,11 +524,12 @@ async def test_failure_past_a_reader_is_raised_where_it_reads() -> None:
 
 async def test_silence_counts_from_what_went_past_the_reader() -> None:
     pieces = [b"data: %d\n\n" % number for number in range(6)]
-    patience = Timeouts(connect=1, first_byte=1, idle=0.5, total=5)
-    peer = streamed(*pieces, pause=0.15, whole=False)
+    pause, idle = 0.1, 0.4
+    patience = Timeouts(connect=1, first_byte=1, idle=idle, total=5)
+    peer = streamed(*pieces, pause=lambda: upstream_is_silent_for(pause), whole=False)
     async with raw_peer(peer) as url, upstream() as link, await link.send("POST", url, timeouts=patience) as answer:
         assert await answer.read_events(lambda piece: True) == [Event(b"0")]
         began = time.monotonic()
         with pytest.raises(UpstreamTimeout):
             await answer.read_events(lambda piece: True)
-        assert time.monotonic() - began > 5 * 0.15 + 0.4
+        assert time.monotonic() - began > 5 * pause + 0.8 * idle

@@ -16,6 +16,7 @@ from tornado.ioloop import IOLoop
 from tornado.web import Application, RequestHandler
 
 from gateway.http_server.server import HTTPServer, ServerLimits
+from tests.polling import until
 
 
 class Answer(NamedTuple):
@@ -132,10 +133,5 @@ def serve(io_loop: IOLoop) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    async def poll(condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(3):
-            while not condition():
-                await asyncio.sleep(0.005)
-
-    return poll
+def eventually() -> Callable[..., Awaitable[object]]:
+    return until

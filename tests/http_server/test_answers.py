@@ -18,6 +18,8 @@ from tornado.httputil import (
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler
 
+from tests.polling import until_still
+
 pytestmark = pytest.mark.gen_test
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -72,11 +74,13 @@ async def test_headers_and_body_leave_in_one_write(serve: Any) -> None:
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_an_aborted_answer_is_never_mistaken_for_a_whole_one(serve: Any, version: bytes) -> None:
+    half_was_read = asyncio.Event()
+
     class Fails(RequestHandler):
         async def get(self) -> None:
             self.write("half")
             await self.flush()
-            await asyncio.sleep(0.01)
+            await half_was_read.wait()
             self.request.connection.abort()  # type: ignore[union-attr]
             self.write("never")
 
@@ -85,11 +89,14 @@ async def test_an_aborted_answer_is_never_mistaken_for_a_whole_one(serve: Any, v
         client.send(b"GET / HTTP/" + version + b"\r\nHost: x\r\n\r\n")
         await client.read_headers()
         if version == b"1.0":
+            assert await client.reader.readexactly(4) == b"half"
+            half_was_read.set()
             with pytest.raises(ConnectionResetError):
                 await client.closed()
         else:
             chunks = client.chunks()
             assert await anext(chunks) == b"half"
+            half_was_read.set()
             with pytest.raises(asyncio.IncompleteReadError):
                 await anext(chunks)
 
@@ -140,11 +147,7 @@ async def test_back_pressure_holds_the_handler_and_bounds_memory(serve: Any, eve
     loop = asyncio.get_running_loop()
     await loop.sock_connect(sock, served.address)
     await loop.sock_sendall(sock, GET)
-    before = -1
-    while written != before:
-        before = written
-        await asyncio.sleep(0.1)
-    assert 0 < written < 32_000_000
+    assert 0 < await until_still(lambda: written) < 32_000_000
     received = 0
     while received < 2_000 * 16_384:
         received += len(await loop.sock_recv(sock, 1_000_000))
@@ -190,11 +193,7 @@ async def test_answers_that_are_not_read_stop_the_pipeline(serve: Any) -> None:
     async with served.client() as client:
         client.writer.transport.pause_reading()
         client.send(GET * 100)
-        before = -1
-        while answered != before:
-            before = answered
-            await asyncio.sleep(0.1)
-        assert answered < 20
+        assert 0 < await until_still(lambda: answered) < 20
         client.writer.transport.resume_reading()
         for _ in range(100):
             assert len((await client.read()).body) == 1_000_000

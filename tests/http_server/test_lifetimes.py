@@ -17,6 +17,7 @@ from gateway.http_server.connection import Connection
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.parser import RequestParser
 from gateway.http_server.server import HTTPServer
+from tests.polling import turns, until_still
 
 pytestmark = pytest.mark.gen_test
 
@@ -63,7 +64,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(serve: Any, leave: Any, p
         client.send(GET)
         await Waits.started.wait()
         client.send(GET * pipelined)  # 4,000 are more than the server reads: FIN waits behind them
-        await asyncio.sleep(0.01)
+        await turns()
         assert not Waits.left.is_set()
         start = time.monotonic()
         leave(client)
@@ -121,13 +122,16 @@ async def test_a_client_that_leaves_in_its_body_ends_the_handler(serve: Any, eve
 @pytest.mark.parametrize("leave", [half_close, rst])
 async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any, eventually: Any, leave: Any) -> None:
     errors: list[StreamClosedError] = []
+    written = 0
 
     class Floods(RequestHandler):
         async def get(self) -> None:
+            nonlocal written
             try:
                 while True:
                     self.write(b"x" * 65_536)
                     await self.flush()
+                    written += 1
             except StreamClosedError as error:
                 errors.append(error)
 
@@ -135,7 +139,7 @@ async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any,
     async with served.client() as client:
         client.writer.transport.pause_reading()
         client.send(GET)
-        await asyncio.sleep(0.05)
+        assert await until_still(lambda: written) > 0
         leave(client)
         await eventually(lambda: errors)
 
@@ -176,9 +180,8 @@ async def test_nothing_is_left_of_finished_connections(serve: Any, eventually: A
                 if n % 3:
                     client.reset()
         await eventually(lambda: served.server.connections == 0 and len(asyncio.all_tasks()) == tasks)
-        await asyncio.sleep(0.01)
-        left = [thing for thing in gc.get_objects() if isinstance(thing, Connection | Exchange | RequestParser)]
-        assert not left
+        kinds = Connection | Exchange | RequestParser
+        await eventually(lambda: not any(isinstance(thing, kinds) for thing in gc.get_objects()))
     finally:
         gc.enable()
 
@@ -198,7 +201,7 @@ async def test_an_idle_stream_costs_little(serve: Any, eventually: Any) -> None:
         await loop.sock_sendall(sock, GET)
         socks.append(sock)
     await eventually(lambda: served.server.busy == 100)
-    await asyncio.sleep(0.05)
+    await turns()
     gc.collect()
     each = (tracemalloc.get_traced_memory()[0] - before) / 100
     tracemalloc.stop()
@@ -207,7 +210,7 @@ async def test_an_idle_stream_costs_little(serve: Any, eventually: Any) -> None:
     assert each < 24 * 1024  # RequestHandler, its task and the test's own socket included
 
 
-async def test_drain_finishes_answers_and_closes_idle_connections(serve: Any) -> None:
+async def test_drain_finishes_answers_and_closes_idle_connections(serve: Any, eventually: Any) -> None:
     gate = asyncio.Event()
 
     class Slow(RequestHandler):
@@ -226,8 +229,7 @@ async def test_drain_finishes_answers_and_closes_idle_connections(serve: Any) ->
         assert "Connection" not in (await idle.ask(post)).headers
         await late.ask(post)
         busy.send(GET)
-        await asyncio.sleep(0.01)
-        assert (server.connections, server.busy) == (3, 1)
+        await eventually(lambda: (server.connections, server.busy) == (3, 1))
         server.close_listener()
         draining = asyncio.ensure_future(server.drain(5))
         await asyncio.sleep(0)

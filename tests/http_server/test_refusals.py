@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tornado.web import RequestHandler, stream_request_body
 
+from tests.delays import caller_is_silent_for
+
 pytestmark = pytest.mark.gen_test
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -171,7 +173,7 @@ async def test_slow_heads_and_bodies_time_out_with_408(serve: Any) -> None:
         client.send(POST + b"Content-Length: 9999\r\n\r\n")
         for _ in range(100):  # never idle for long, and still too slow
             client.send(b"x")
-            await asyncio.sleep(0.02)
+            await caller_is_silent_for(0.02)
             if client.reader._buffer:  # type: ignore[attr-defined]
                 break
         else:

@@ -13,6 +13,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from gateway.errors import BadRequest
 from gateway.http_server.head import HeaderNames, RequestHeaders
 from gateway.http_server.parser import RequestParser
+from tests.polling import turns
 
 pytestmark = pytest.mark.gen_test
 
@@ -74,7 +75,7 @@ async def test_a_request_may_be_split_anywhere(serve: Any, cut: int) -> None:
     )
     async with served.client() as client:
         client.send(whole[:cut])
-        await asyncio.sleep(0.002)
+        await turns()
         client.send(whole[cut:])
         assert b'"body": "\\r\\n\\r\\nabcd"' in (await client.read()).body
         assert b'"method": "GET"' in (await client.read()).body
@@ -99,7 +100,7 @@ async def test_pipelined_requests_are_answered_in_order(serve: Any) -> None:
             nonlocal running
             running += 1
             assert running == 1
-            await asyncio.sleep(0.001 if self.request.path == "/0" else 0)
+            await turns(10 if self.request.path == "/0" else 1)
             running -= 1
             self.write(self.request.path + self.request.body.decode())
 
@@ -203,7 +204,7 @@ async def test_a_streamed_body_waits_for_the_handler(serve: Any) -> None:
         async def data_received(self, chunk: bytes) -> None:
             self.busy += 1
             assert self.busy == 1
-            await asyncio.sleep(0.001)
+            await turns()
             self.busy -= 1
             self.size += len(chunk)
 

@@ -165,7 +165,7 @@ async def test_what_waits_is_sent_before_the_connection_is_cut(serve: Any, asked
         assert await client.closed() == b"5\r\nfirst\r\n6\r\nsecond\r\n"
 
 
-async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow(serve: Any) -> None:
+async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow(serve: Any, eventually: Any) -> None:
     waits: list[int] = []
 
     def rest(connection: Any) -> None:
@@ -178,9 +178,7 @@ async def test_pieces_of_one_turn_hold_their_writer_back_once_the_client_is_slow
     async with served.client() as client:
         client.writer.transport.pause_reading()
         client.send(GET)
-        async with asyncio.timeout(10):
-            while not waits:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: waits, within=10.0)
     assert waits[0] < 32 * 1024 * 1024  # what two kernels' buffers take, and no more
 
 

@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import uvloop
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer
-from gateway.store.link import RedisAddress, RedisLink, RedisReplyError, Script
+from gateway.store.link import MAX_BACKOFF, MIN_BACKOFF, RedisAddress, RedisLink, RedisReplyError, Script
+from tests.delays import caller_is_silent_for, loop_is_held_for
 from tests.leftovers import garbage
+from tests.polling import turns, until
 
 CERTIFICATES = Path(__file__).parents[1] / "certificates"
 
@@ -35,6 +38,7 @@ class Proxy:
         self.black_hole = False
         self.lose_replies = False
         self.connections = 0
+        self.swallowed = 0  # bytes of commands
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
@@ -44,8 +48,7 @@ class Proxy:
     async def stop(self) -> None:
         self._server.close()
         self.cut()
-        while self._writers:
-            await asyncio.sleep(0.001)
+        await until(lambda: not self._writers)
 
     def cut(self) -> None:
         for writer in self._writers:
@@ -57,25 +60,31 @@ class Proxy:
         mine = {writer, to_upstream}
         self._writers |= mine
         replies = asyncio.create_task(self._pump(upstream, writer, lambda: self.lose_replies or self.black_hole))
-        await self._pump(reader, to_upstream, lambda: self.black_hole)
+        await self._pump(reader, to_upstream, lambda: self.black_hole, self._count_swallowed)
         await replies
         for each in mine:
             with contextlib.suppress(OSError):
                 await each.wait_closed()
         self._writers -= mine
 
+    def _count_swallowed(self, chunk: bytes) -> None:
+        self.swallowed += len(chunk)
+
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, swallow: Callable[[], bool]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        swallow: Callable[[], bool],
+        swallowed: Callable[[bytes], None] = lambda chunk: None,
     ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(65536):
-                if not swallow():
-                    writer.write(chunk)
+                (swallowed if swallow() else writer.write)(chunk)
         writer.close()
 
 
 @asynccontextmanager
-async def linked(address: RedisAddress, **options: float) -> AsyncIterator[RedisLink]:
+async def linked(address: RedisAddress, **options: object) -> AsyncIterator[RedisLink]:
     link = RedisLink(address, **options)  # type: ignore[arg-type]
     try:
         await link.connect()
@@ -128,8 +137,7 @@ async def fake_server(answers: dict[bytes, bytes]) -> AsyncIterator[RedisAddress
         yield RedisAddress(port=server.sockets[0].getsockname()[1])
     finally:
         server.close()
-        while serving:
-            await asyncio.sleep(0.001)
+        await until(lambda: not serving)
 
 
 def straight(server: EmbeddedServer, **fields: object) -> RedisAddress:
@@ -138,13 +146,16 @@ def straight(server: EmbeddedServer, **fields: object) -> RedisAddress:
 
 async def until_it_answers(link: RedisLink, within: float) -> float:
     started = time.monotonic()
-    while True:
+
+    async def answers() -> bool:
         try:
             await link.call("PING")
-            return time.monotonic() - started
         except StoreUnavailable:
-            assert time.monotonic() - started < within
-            await asyncio.sleep(0.01)
+            return False
+        return True
+
+    await until(answers, within=within)
+    return time.monotonic() - started
 
 
 # Calls ---------------------------------------------------------------------------------------------------------------
@@ -285,7 +296,7 @@ async def test_a_lost_connection_fails_what_was_sent_and_what_was_not_differentl
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
         sent = link.call("INCR", "n")
-        await asyncio.sleep(0.05)
+        await until(lambda: proxy.swallowed)
         unsent = link.call("INCR", "n")
         link._connection.abort("pulled")  # in the tick of the call, so that it is not written yet
         errors = await asyncio.gather(sent, unsent, return_exceptions=True)
@@ -297,12 +308,12 @@ async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
         call = link.call("PING")
-        await asyncio.sleep(0.05)
-        started = time.monotonic()
+        await until(lambda: proxy.swallowed)
         proxy.cut()
+        await turns()
+        assert call.done(), "it does not wait for its timeout"
         with pytest.raises(StoreUnavailable):
             await call
-        assert time.monotonic() - started < 0.1
         proxy.black_hole = False
         assert await link.call("PING") == b"PONG"  # waits for the reconnect instead of failing
         assert proxy.connections == 2
@@ -317,7 +328,7 @@ async def test_a_black_hole_fails_calls_within_300_ms_and_is_left_within_2_s(ser
                 await link.call("PING")
             assert time.monotonic() - started < 0.3
             assert caught.value.status == 503
-            await asyncio.sleep(0.2)
+            await caller_is_silent_for(0.2)
         proxy.black_hole = False
         assert await until_it_answers(link, within=2.0) < 2.0
 
@@ -335,15 +346,26 @@ async def test_a_command_whose_reply_was_lost_is_not_sent_again(server):
 
 
 async def test_after_an_outage_longer_than_the_timeout_calls_fail_at_once(server):
-    async with proxied(server) as (proxy, link):
+    proxy, attempts = Proxy(server.socket), 0
+
+    async def locate() -> RedisAddress:
+        nonlocal attempts
+        attempts += 1
+        return RedisAddress(port=proxy.port)
+
+    await proxy.start()
+    try:
+        async with linked(RedisAddress(port=proxy.port), locate=locate) as link:
+            await proxy.stop()
+            await until(lambda: attempts > log2(MAX_BACKOFF / MIN_BACKOFF) + 2, within=20.0)  # each doubles the backoff
+            calls = [link.call("PING") for _ in range(100)]
+            assert all(call.done() for call in calls)
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(error.fate is StoreFate.NEVER_SENT for error in errors)
+            await proxy.start(proxy.port)
+            assert await until_it_answers(link, within=2.0) < 2.0
+    finally:
         await proxy.stop()
-        await asyncio.sleep(3.0)  # long enough for the backoff to reach its bound
-        started = time.monotonic()
-        errors = await asyncio.gather(*(link.call("PING") for _ in range(100)), return_exceptions=True)
-        assert time.monotonic() - started < 0.05
-        assert all(error.fate is StoreFate.NEVER_SENT for error in errors)
-        await proxy.start(proxy.port)
-        assert await until_it_answers(link, within=2.0) < 2.0
 
 
 async def test_a_restarted_server_is_noticed_and_used_again(tmp_path):
@@ -399,11 +421,18 @@ async def test_a_server_that_is_loading_is_not_used(answers):
 
 @pytest.mark.parametrize("answer", [b"-NOAUTH no\r\n", b"HTTP/1.1\r\n\r\n", b""], ids=["refused", "foreign", "silent"])
 async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer, no_collector):
+    attempts = 0
+
+    async def locate() -> RedisAddress:
+        nonlocal attempts
+        attempts += 1
+        return address
+
     async with fake_server({b"HELLO": answer}) as address:
-        link = RedisLink(address, timeout=0.05)
+        link = RedisLink(address, timeout=0.05, locate=locate)
         with contextlib.suppress(StoreUnavailable):
             await link.connect()
-        await asyncio.sleep(0.2)
+        await until(lambda: attempts > 2)
         await link.close()
         del link
     assert not garbage()
@@ -454,7 +483,7 @@ def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop)
             call = link.call("ECHO", "here")
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            time.sleep(0.4)
+            loop_is_held_for(0.4)
             assert await call == b"here"
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -464,7 +493,7 @@ def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop)
 async def test_the_timeout_runs_from_the_write_not_from_a_busy_callers_call(server):
     async with linked(straight(server)) as link:
         call = link.call("BLPOP", "nothing", 0.1)
-        time.sleep(0.3)  # the caller computes on, and its command waits for the end of the tick
+        loop_is_held_for(0.3)  # the caller computes on, and its command waits for the end of the tick
         assert await call is None
 
 
