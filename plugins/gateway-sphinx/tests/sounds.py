@@ -22,7 +22,7 @@ TARGET = Target("sphinx", "sphinx")
 
 
 class File:
-    """An upload as the gateway would hand it over."""
+    """An upload as the gateway would hand it over; `sent` says that all of it has been taken."""
 
     filename = "sound"
     media_type = "application/octet-stream"
@@ -30,10 +30,12 @@ class File:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.size = data, len(data)
+        self.sent = asyncio.Event()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for at in range(0, self.size, 65_536):
             yield self.data[at : at + 65_536]
+        self.sent.set()
 
 
 class EndlessFile(File):

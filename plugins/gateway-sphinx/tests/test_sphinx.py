@@ -70,7 +70,7 @@ def test_call_that_is_cancelled_ends_its_process() -> None:
         rustle = File(written(noise(600), format="WAV"))
         stream = provider.stream_transcript(asked(rustle), TARGET)
         task = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0.5)
+        await rustle.sent.wait()
         task.cancel()
         await asyncio.wait([task])
         assert not before & children()
@@ -104,7 +104,7 @@ def test_engine_that_falls_on_a_file_is_an_upstream_out_of_reach() -> None:
     async def fall(provider: SphinxProvider) -> None:
         rustle = File(written(noise(600), format="WAV"))
         call = asyncio.ensure_future(provider.transcribe(asked(rustle), TARGET))
-        await asyncio.sleep(0.5)
+        await rustle.sent.wait()
         (child,) = children()
         os.kill(child, 9)
         with pytest.raises(UpstreamUnreachable):
