@@ -2,8 +2,8 @@
 
 A request type extends `RequestFields`, names the class of each of its fields in `field_classes`, and is filled in by
 `take_fields` after its `BodyDecoder`. The class says what happens to a field that the chosen upstream cannot honour
-(docs/providers/matrix.md); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is shared by all attempts
-of a call; whoever changes one copies the table first.
+(docs/providers/matrix.md); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is shared by all
+attempts of a call; whoever changes one copies the table first.
 """
 
 from __future__ import annotations

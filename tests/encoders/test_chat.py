@@ -30,9 +30,9 @@ from gateway.schemas.chat_response import (
 SHAPE = AnswerForm("chatcmpl-x", 7, "public")
 
 
-def play(chunks: list[ChatChunk], shape: Shape = SHAPE) -> list[dict[str, Any]]:
+def play(chunks: list[ChatChunk], form: AnswerForm = SHAPE) -> list[dict[str, Any]]:
     """The JSON frames of a whole stream."""
-    encoder = ChatStreamEncoder(shape)
+    encoder = ChatStreamEncoder(form)
     text = b"".join(encoder.feed(chunk) for chunk in chunks) + encoder.close()
     assert text.endswith(b"data: [DONE]\n\n")
     frames = text.decode().split("\n\n")[:-2]
