@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.plugins.upstream_errors import clean, error_of_answer, error_of_document, wait_asked
 
-PAGE = (Path(__file__).parent.parent / "docs" / "errors.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
 TABLE = re.findall(
     r"^\| ([^|]+) \| ([^|]*)\| `(\w+)` \|$", PAGE.split("| status | words | error |\n", 1)[1], re.MULTILINE
 )
