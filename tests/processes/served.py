@@ -35,12 +35,17 @@ from gateway.testing.running import START_WITHIN
 from tests.polling import until
 
 SLOW_WORDS = 20
+LASTING_WORDS = 80  # 4 s, for streams that all have to run at one moment, also on a busy machine
 MODELS = f"""
 [providers.fake]
 plugin = "fake"
 
 [providers.fake.models.slow]
 text = "{" ".join(["word"] * SLOW_WORDS)}"
+interval = 0.05
+
+[providers.fake.models.lasting]
+text = "{" ".join(["word"] * LASTING_WORDS)}"
 interval = 0.05
 
 [providers.fake.models.endless]
@@ -53,6 +58,10 @@ provider = "fake"
 price = {{ input = 1000, output = 2000 }}
 
 [models.slow]
+provider = "fake"
+price = {{ input = 1000, output = 2000 }}
+
+[models.lasting]
 provider = "fake"
 price = {{ input = 1000, output = 2000 }}
 
@@ -226,9 +235,9 @@ class Served(RunningGateway):
         """One streamed answer, read in the background."""
         return Stream(f"{self.base_url}/chat/completions", model, self._headers())
 
-    async def flowing(self, streams: int) -> list[Stream]:
-        """So many streams of "slow" at once: one after the other, the first would end before the last begins."""
-        started = [self.stream("slow") for _ in range(streams)]
+    async def flowing(self, streams: int, model: str = "slow") -> list[Stream]:
+        """So many streams at once: one after the other, the first would end before the last begins."""
+        started = [self.stream(model) for _ in range(streams)]
         return [await stream.flowing() for stream in started]
 
     async def side(self, path: str, *, accept: str = "") -> tuple[int, dict[str, str], str]:

@@ -41,7 +41,7 @@ async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Ser
     assert samples["gateway_in_flight{endpoint=chat}"] == 0
     assert samples["gateway_workers"] == 2
 
-    streams = await gateway.flowing(24)
+    streams = await gateway.flowing(24, "lasting")
     assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 24
     open_sockets = [sockets_of(pid) for pid in gateway.workers]
     assert min(open_sockets) > 8, f"one worker got none of 24 connections: {open_sockets}"
@@ -67,7 +67,7 @@ async def test_killed_worker_cuts_its_streams_and_nothing_else(serve: Serve) -> 
     for _ in range(20):
         assert (await gateway.chat()).status == 200
     before = await gateway.metrics()
-    streams = await gateway.flowing(20)
+    streams = await gateway.flowing(20, "lasting")
     victim = gateway.workers[0]
     os.kill(victim, signal.SIGKILL)
 
