@@ -60,6 +60,7 @@ class Running(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     path: str = "/v1/chat/completions"
     store_pid: int | None = None  # a database it keeps on the load's cores; counted apart
+    store_socket: str = ""  # the database's Unix socket
 
 
 class Contender(ABC):

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.checkout import Checkout
+from benchmarks.compiler import cache_folder
 from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
 from benchmarks.cores import pinned
 from benchmarks.fault import BenchFault
@@ -22,11 +24,13 @@ from benchmarks.processes import running
 
 COMMAND = (sys.executable, "-m", "gateway")
 COMMAND_WITHIN = 30.0
+LOG = "gateway.log"  # in the contender's folder
 
 CONFIG = """\
 [server]
 port = {port}
 workers = {workers}
+{server}
 
 [metrics]
 port = {metrics_port}
@@ -62,9 +66,21 @@ class Gateway(Contender):
     scales = True
     stored = True
 
+    def command(self) -> Sequence[str]:
+        """How its program is called."""
+        return COMMAND
+
     def environment(self, place: Place) -> dict[str, str]:
         """What its processes find in their environment."""
         return {"BENCH_UPSTREAM_KEY": "sk-mock"}
+
+    def serving(self, env: Mapping[str, str]) -> tuple[Sequence[str], dict[str, str]]:
+        """The command that serves, and its environment."""
+        return (*self.command(), "serve"), dict(env)
+
+    def server_settings(self) -> str:
+        """Further lines of the configuration's [server] table."""
+        return ""
 
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
@@ -77,14 +93,22 @@ class Gateway(Contender):
             store.start_blocking()
         try:
             port = free_port()
-            config = write_config(place, port=port, socket=store.socket)
+            config = write_config(place, port=port, socket=store.socket, server=self.server_settings())
             env = self.environment(place)
-            command(config, env, "accounts", "create", "bench", "--balance", "1000000")
-            key = command(config, env, "keys", "create", "bench").strip()
-            serve = [*COMMAND, "serve", "--config", str(config)]
-            with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=env) as process:
+            program = self.command()
+            command(program, config, env, "accounts", "create", "bench", "--balance", "1000000")
+            key = command(program, config, env, "keys", "create", "bench").strip()
+            serve, env = self.serving(env)
+            serve = [*serve, "--config", str(config)]
+            with running(serve, log=place.folder / LOG, cores=place.cores.contender, env=env) as process:
                 headers = {"Authorization": f"Bearer {key}"}
-                server = Running(port=port, pids=(process.pid,), headers=headers, store_pid=store.pid)
+                server = Running(
+                    port=port,
+                    pids=(process.pid,),
+                    headers=headers,
+                    store_pid=store.pid,
+                    store_socket=str(store.socket),
+                )
                 await_ready(self.name, server, process)
                 yield server
         finally:
@@ -92,42 +116,50 @@ class Gateway(Contender):
 
 
 class GatewayAt(Gateway):
-    """The gateway of another checkout, in this Python and beside this one's store."""
+    """The gateway of another checkout, run by the interpreter of its own environment, beside this one's store."""
 
     name = "gateway-at"
 
     def __init__(self, checkout: str) -> None:
-        self._checkout = Path(checkout).resolve() if checkout else None
+        self._checkout = Checkout(Path(checkout).resolve()) if checkout else None
 
     def absent(self) -> str:
         if self._checkout is None:
             return "--at names no checkout"
-        return "" if (self._checkout / "gateway" / "__main__.py").exists() else f"no gateway in {self._checkout}"
+        main = self._checkout.root / "gateway" / "__main__.py"
+        return "" if main.exists() else f"no gateway in {self._checkout.root}"
+
+    def command(self) -> Sequence[str]:
+        assert self._checkout is not None
+        return (self._checkout.python, "-m", "gateway")
 
     def environment(self, place: Place) -> dict[str, str]:
         assert self._checkout is not None
-        packages = place.folder / "packages"  # as installed: providers/ under its other name
-        packages.mkdir(exist_ok=True)
-        for name, folder in (("gateway", "gateway"), ("gateway_providers", "providers")):
-            if not (packages / name).is_symlink():
-                (packages / name).symlink_to(self._checkout / folder)
-        return super().environment(place) | {"PYTHONPATH": str(packages)}
+        return super().environment(place) | {
+            "PYTHONPATH": str(self._checkout.path_entry(place.folder)),
+            "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode"),  # nothing is written into the checkout
+        }
 
 
-def write_config(place: Place, *, port: int, socket: Path) -> Path:
-    """The configuration file, with every model of the scenario."""
+def write_config(place: Place, *, port: int, socket: Path, server: str = "") -> Path:
+    """The configuration file, with every model of the scenario; `server` is further lines of its [server] table."""
     head = CONFIG.format(
-        port=port, workers=place.workers, metrics_port=free_port(), socket=socket, upstream=place.upstream_url
+        port=port,
+        workers=place.workers,
+        metrics_port=free_port(),
+        socket=socket,
+        upstream=place.upstream_url,
+        server=server,
     )
     config = place.folder / "gateway.toml"
     config.write_text(head + "".join(MODEL.format(name=name) for name in place.models), encoding="utf-8")
     return config
 
 
-def command(config: Path, env: dict[str, str], *arguments: str) -> str:
+def command(program: Sequence[str], config: Path, env: dict[str, str], *arguments: str) -> str:
     """What a `gateway` command prints; BenchFault with its message when it refuses."""
     run = subprocess.run(
-        [*COMMAND, *arguments, "--config", str(config)],
+        [*program, *arguments, "--config", str(config)],
         capture_output=True,
         text=True,
         check=False,
