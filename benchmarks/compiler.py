@@ -14,10 +14,10 @@ from benchmarks.fault import BenchFault
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 
-def build(source: Path) -> Path:
-    """The program made of one C file; rebuilt only when its text, the compiler or the flags change."""
+def build(source: Path, *options: str) -> Path:
+    """The program made of one C file; rebuilt only when its text, the compiler, the flags or the options change."""
     compiler = find_compiler()
-    recipe = "\0".join((source.read_text(encoding="utf-8"), compiler, *FLAGS))
+    recipe = "\0".join((source.read_text(encoding="utf-8"), compiler, *FLAGS, *options))
     program = cache_folder() / f"{source.stem}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if program.exists():
         return program
@@ -25,7 +25,7 @@ def build(source: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         fresh = Path(folder) / program.name
         run = subprocess.run(
-            [compiler, *FLAGS, "-o", str(fresh), str(source)], capture_output=True, text=True, check=False
+            [compiler, *FLAGS, *options, "-o", str(fresh), str(source)], capture_output=True, text=True, check=False
         )
         if run.returncode != 0:
             raise BenchFault(f"{compiler} could not build {source.name}:\n{run.stderr.strip()}")
