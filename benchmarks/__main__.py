@@ -1,7 +1,8 @@
 """`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE.
 
-Beside it `growth` measures cost as work grows, `targets` judges and `plot` draws what was measured, `costs` and `scale`
-reckon for larger sites; each tells of itself with --help.
+Beside it `growth` measures cost as work grows, `pairs` compares two contenders closely, `instructions`, `idle-cpu` and
+`structure` look at one tree, `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for
+larger sites. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
 from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
+from benchmarks.idle_cpu import idle_cpu
+from benchmarks.instructions.command import instructions
+from benchmarks.pairs import pairs
 from benchmarks.plot import plot
 from benchmarks.report import Report, lines_of, machine, sharing_note, show
 from benchmarks.rounds import Plan, Sample, run_scenario
 from benchmarks.scale import scale
 from benchmarks.scenarios import Scenario, all_scenarios
 from benchmarks.start import prepare
+from benchmarks.structure.command import structure
 from benchmarks.targets import targets
 
 
@@ -55,7 +60,7 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, targets, plot, costs, scale.
+    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -137,7 +142,18 @@ class Bench(click.Group):
         return super().parse_args(ctx, args if args and args[0] in self.commands else ["compare", *args])
 
 
-COMMANDS = {"compare": main, "growth": growth, "targets": targets, "plot": plot, "costs": costs, "scale": scale}
+COMMANDS = {
+    "compare": main,
+    "growth": growth,
+    "targets": targets,
+    "plot": plot,
+    "costs": costs,
+    "scale": scale,
+    "structure": structure,
+    "instructions": instructions,
+    "idle-cpu": idle_cpu,
+    "pairs": pairs,
+}
 bench = Bench("benchmarks", commands=COMMANDS)
 
 

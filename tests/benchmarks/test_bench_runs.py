@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,3 +76,34 @@ def test_unknown_scenarios_and_contenders_are_refused_with_those_that_exist() ->
         done = run(*arguments)
         assert done.returncode == 2
         assert known in done.stderr
+
+
+def test_pairs_compare_two_contenders_and_print_the_ratio(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.json"
+    printed = bench("pairs", "json", "--against", "stock", "--pairs", "2", *HURRY[2:], "--json", str(file))
+    assert "gateway ÷ stock" in printed
+    assert "too few pairs" in printed
+    document = measured(file)
+    assert document["contenders"] == ["gateway", "stock"]
+    line = next(line for line in document["lines"] if line["figure"] == "cpu_us")
+    assert len(line["ratios"]) == 2
+    assert 0 < line["ratio"] < 1
+
+
+def test_pairs_with_an_unknown_contender_or_load_are_refused() -> None:
+    for arguments, known in (("json", "--against", "nobody"), "gateway-at, stock"), (("idle",), "json, open, streams"):
+        done = run("pairs", *arguments)
+        assert done.returncode == 2
+        assert known in done.stderr
+
+
+def test_idle_cpu_is_told_for_the_supervisor_its_worker_and_the_store() -> None:
+    printed = bench("idle-cpu", "--seconds", "1")
+    for name in ("supervisor", "gateway.runtime.worker", "store", "all"):
+        assert re.search(rf"{name} .*\d+\.\d\d", printed), printed
+
+
+def test_structure_of_this_tree_is_told_with_definitions() -> None:
+    printed = bench("structure", "--static")
+    assert re.search(r"lines of code .*\d,\d\d\d", printed), printed
+    assert "lines of code: lines of gateway/ and providers/ that hold code" in printed

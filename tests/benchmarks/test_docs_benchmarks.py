@@ -40,10 +40,21 @@ def test_each_option_of_the_bench_has_its_place_in_the_first_table() -> None:
     assert set(re.findall(r"--[a-z]+", " ".join(rows(table)))) == options("compare")
 
 
-@pytest.mark.parametrize("command", ["growth", "targets", "plot"])
+@pytest.mark.parametrize("command", ["growth", "targets", "plot", "pairs", "instructions", "idle-cpu", "structure"])
 def test_options_of_the_other_commands_are_told(command: str) -> None:
     missing = {option for option in options(command) if f"`{option}" not in PAGE and f" {option}" not in PAGE}
     assert not missing
+
+
+def test_each_command_is_shown_in_a_line_that_runs_it() -> None:
+    names = told("from benchmarks.__main__ import COMMANDS\nprint(*COMMANDS, sep='\\n')")
+    pages = PAGE + SCALING
+    assert [name for name in names if name != "compare" and f"python -m benchmarks {name}" not in pages] == []
+
+
+def test_each_stage_of_a_request_has_a_row() -> None:
+    names = told("from benchmarks.instructions.stages import MEANINGS\nprint(*MEANINGS, sep='\\n')")
+    assert re.findall(r"^\| `(.*?)` \|", section("One tree from the inside"), re.MULTILINE) == names
 
 
 def test_each_scenario_has_a_row_and_is_named_among_the_options() -> None:
