@@ -69,11 +69,12 @@ def measure_idle(checkout: str, *, seconds: float) -> dict[str, float]:
 
 
 def _name(stat: Stat, supervisor: int, store: int) -> str:
-    """What a process is; a child of the supervisor by the module that it runs."""
+    """What a process is; a child of the supervisor by the name of the module that it runs."""
     if stat.pid in (supervisor, store):
         return "supervisor" if stat.pid == supervisor else "store"
     words = Path(f"/proc/{stat.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    return words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
+    return module.rpartition(".")[2]  # the same in trees that keep it in different packages
 
 
 def table_of(columns: list[dict[str, float]]) -> Table:

@@ -175,10 +175,10 @@ def lines_of(scenario: Scenario, taken: Sequence[tuple[Sample, Sample]]) -> list
 
 
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
-    """The narrowest interval between two sorted values, as far from both ends, that holds the median surely enough.
+    """The narrowest interval between two sorted values, as far from both ends, that holds the median with `confidence`.
 
     The number of values below the true median is binomial with one half, so nothing is assumed of the distribution.
-    None where even the least and the most are not sure enough: fewer than five values for 90 %.
+    None where the least and the most do not reach `confidence`: fewer than five values for 90 %.
     """
     ordered, count = sorted(values), len(values)
     best = None
@@ -200,13 +200,13 @@ def table_of(lines: Sequence[PairLine], both: tuple[Contender, Contender]) -> Ta
         table.add_column(title, justify="left" if title in ("load", "of") else "right")
     names = {"cpu_us": "gateway, request", "chunk_us": "gateway, chunk", "store_us": "store"}
     for line in lines:
-        told = f"{line.interval.low:.3f}–{line.interval.high:.3f}" if line.interval else "too few pairs"
+        interval = f"{line.interval.low:.3f}–{line.interval.high:.3f}" if line.interval else "too few pairs"
         table.add_row(
             f"{line.scenario}, {line.point}",
             names[line.figure],
             *(f"{value:,.1f}" for value in line.medians),
             f"{line.ratio:.3f}",
-            told,
+            interval,
             str(len(line.ratios)),
         )
     return table

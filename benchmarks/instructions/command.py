@@ -74,7 +74,7 @@ def totals_of(columns: list[Column], *, repeats: int) -> Table:
 
 
 def stages_of(columns: list[Column]) -> Table:
-    """The same by stage; counted with a C function entered at each stage, which makes each call dearer."""
+    """The same by stage; counted with a C function entered at each stage, which makes each call cost more."""
     table = Table(title="by stage, counted in runs of their own", title_justify="left")
     table.add_column("stage")
     for title in (WORK["request"], WORK["chunk"]):

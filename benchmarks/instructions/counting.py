@@ -1,7 +1,8 @@
-"""Counts instructions in a worker: windows of work between two orders, and differences between windows.
+"""Counts instructions in a worker: windows of work, and differences between windows.
 
-A window of 51 requests less a window of one is 50 warm requests: what a window itself costs falls out. What the worker
-does anyhow (timers, the watchdog's thread) is counted in windows without work and taken off by the second.
+A window of 51 requests less a window of one is 50 warm requests; the cost of a window itself cancels out. What the
+worker does beside requests (timers, the watchdog's thread) is counted in windows without work and subtracted by the
+second.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ class Counter:
     def window(self, work: Callable[[], None]) -> Window:
         """Instructions of the worker while `work` runs."""
         self._windows += 1
-        self._worker.orders.give("zero")
+        self._worker.commands.send("zero")
         began = time.monotonic()
         work()
         seconds = time.monotonic() - began
-        self._worker.orders.give("dump", f"window-{self._windows}")
+        self._worker.commands.send("dump", f"window-{self._windows}")
         return Window(read_count(self._written()), seconds)
 
     def asked(self, request: bytes, times: int = 1) -> Window:
@@ -108,7 +109,7 @@ class Counter:
 
 
 def difference(more: Window, less: Window, units: int, *, idle: Window) -> dict[int, float]:
-    """Instructions of each unit by stage, without what would have run anyhow."""
+    """Instructions of each unit by stage, without what runs beside requests."""
     share = (more.seconds - less.seconds) / idle.seconds
 
     def of(number: int) -> float:
@@ -147,8 +148,8 @@ def _warm_up(worker: Probed, requests: Sequence[bytes], folder: Path, *, by_stag
     if by_stage:
         table = folder / "stages.json"
         table.write_bytes(msgspec.json.encode(numbered_table()))
-        worker.orders.give("stages", str(table))
-    worker.orders.give("begin")
+        worker.commands.send("stages", str(table))
+    worker.commands.send("begin")
     for request in requests:
         for _ in range(WARM_UP_COUNTED if request is requests[0] else 2):
             worker.call(request)

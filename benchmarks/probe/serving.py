@@ -19,7 +19,7 @@ from benchmarks.cores import available_cores, share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load, http_request
 from benchmarks.probe.caller import Caller
-from benchmarks.probe.orders import Orders, serving_pid
+from benchmarks.probe.commands import Commands, serving_pid
 from benchmarks.upstream import mock_upstream
 
 INSIDE = Path(__file__).parent / "inside"
@@ -32,7 +32,7 @@ class Probed(Struct, frozen=True):
     server: Running
     folder: Path
     caller: Caller
-    orders: Orders
+    commands: Commands
     pid: int
 
     def request(self, *, model: str, stream: bool) -> bytes:
@@ -86,5 +86,5 @@ def probed(
         with contender.running(place) as server, Caller(server.port) as caller:
             caller.ask(http_request(Load(mode="json", connections=1), path=server.path, headers=server.headers))
             pid = serving_pid(caller.socket)
-            with Orders(folder, pid) as orders:
-                yield Probed(server, folder, caller, orders, pid)
+            with Commands(folder, pid) as commands:
+                yield Probed(server, folder, caller, commands, pid)

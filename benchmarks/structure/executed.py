@@ -3,7 +3,7 @@
 A real gateway serves the checkout, with the built-in `openai` provider before a local upstream. After warm-up calls one
 client makes streamed chats one after the other on a kept-alive connection. A Python file is executed by a chat when one
 of its functions runs in the worker between the request's first byte and the call's access line; a Lua file when it is
-part of a script that the store runs meanwhile. What runs in some of the chats only (timers, reports) is told apart.
+part of a script that the store runs meanwhile. What runs in some of the chats only (timers, reports) is listed apart.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _files(windows: list[set[str]]) -> Files:
 
 
 def _python(worker: Probed, request: bytes, checkout: Checkout) -> set[str]:
-    worker.orders.give("on")
+    worker.commands.send("on")
     worker.call(request)
-    ran = worker.orders.give("off")
+    ran = worker.commands.send("off")
     inside = {file: _inside(Path(file), checkout) for file, function in ran if function != "<module>"}
     return {path for path in inside.values() if path}
 
@@ -91,12 +91,12 @@ def _scripts_of(path: str, work: Callable[[], None]) -> list[bytes]:
         monitor.recv(len(b"+OK\r\n"))
         work()
         client.echo(END.decode())
-        told = b""
-        while END not in told:
+        log = b""
+        while END not in log:
             if not (data := monitor.recv(65536)):
                 raise BenchFault("the store ended MONITOR")
-            told += data
-        digests = {line.split(b'"')[3] for line in told.splitlines() if b'] "evalsha" "' in line.lower()}
+            log += data
+        digests = {line.split(b'"')[3] for line in log.splitlines() if b'] "evalsha" "' in line.lower()}
         return [_text_of(client, digest) for digest in sorted(digests)]
 
 

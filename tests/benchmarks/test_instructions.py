@@ -55,7 +55,7 @@ def test_stage_has_what_was_spent_inside_it_less_what_the_stages_that_it_called_
     assert read_count(file) == Count(1000, {0: 400, 1: 600 - 150 + 40, 2: 150 - 40})
 
 
-def test_file_without_totals_is_told(tmp_path: Path) -> None:
+def test_file_without_totals_is_a_fault(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text(FILE.partition("totals")[0])
     with pytest.raises(BenchFault, match="no totals"):
@@ -120,6 +120,16 @@ def test_there_are_no_more_stages_than_the_extension_has_functions_for() -> None
         ("gateway/inference/event_stream.py", "EventStream.send", "encode"),
         ("gateway/inference/pipeline.py", "run", "pipeline"),
         ("gateway/api/inference_handler.py", "InferenceHandler.access_line", "log"),
+        ("gateway/api/handler.py", "BaseHandler.ended", "log"),
+        ("gateway/api/handler.py", "BaseHandler.log_access", "log"),
+        ("gateway/api/inference_handler.py", "InferenceHandler.settle", "settle"),
+        ("gateway/api/inference_handler.py", "InferenceHandler.admit", "admit"),
+        ("gateway/plugins/text_fast_path.py", "LanedStream.__anext__", "dispatch"),
+        ("gateway/plugins/text_fast_path.py", "LanedStream.__anext__", "dispatch"),
+        ("gateway/inference/text_fast_path.py", "TextRelay._take", "encode"),
+        ("gateway/inference/text_fast_path.py", "TextRelay._take", "encode"),
+        ("gateway/inference/call.py", "Call.cost", ""),
+        ("gateway/inference/call.py", "Call.cost", ""),
         ("gateway/billing/price.py", "Price.cost", ""),
         ("asyncio/locks.py", "Event.set", ""),
     ],

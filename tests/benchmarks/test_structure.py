@@ -164,7 +164,7 @@ def test_relative_imports_close_a_circle(tmp_path: Path) -> None:
     assert circles(Sources(checkout)) == [["gateway_providers.openai", "gateway_providers.openai.chat"]]
 
 
-def test_two_circles_are_told_apart_and_added_up(tmp_path: Path) -> None:
+def test_two_circles_are_separate_and_added_up(tmp_path: Path) -> None:
     checkout = tree(
         tmp_path,
         gateway__a="import gateway.b",

@@ -1,10 +1,10 @@
-"""Loaded by every Python that has this folder on PYTHONPATH: it counts in the process, and takes orders on a socket.
+"""Loaded by every Python that has this folder on PYTHONPATH: it counts in the process, and obeys commands on a socket.
 
-BENCH_PROBE names a folder; a process with the id PID listens there on the Unix socket `PID`. An order is one line, an
+BENCH_PROBE names a folder; a process with the id PID listens there on the Unix socket `PID`. A command is one line, an
 answer one line of JSON. BENCH_PROBE_EXTENSION, where it is set, is the library built from callgrind.c; without it the
 process notes which functions run.
 
-| order | does |
+| command | does |
 |---|---|
 | `on` | begins to note the functions that run |
 | `off` | ends that; answers with their files and names |
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-Orders = dict[str, Callable[[str], Any]]
+Commands = dict[str, Callable[[str], Any]]
 
 
 class Functions:
@@ -70,7 +70,7 @@ def use_stages(counter: ModuleType, file: str) -> None:
     counter.stages(Stages(table).of)
 
 
-def listen(orders: Orders, path: str) -> None:
+def listen(commands: Commands, path: str) -> None:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(path)
     server.listen(1)
@@ -79,17 +79,17 @@ def listen(orders: Orders, path: str) -> None:
         with connection, connection.makefile("rw", encoding="utf-8") as file:
             for line in file:
                 name, _, argument = line.strip().partition(" ")
-                file.write(json.dumps(orders[name](argument)) + "\n")
+                file.write(json.dumps(commands[name](argument)) + "\n")
                 file.flush()
 
 
-def _noting() -> Orders:
+def _noting() -> Commands:
     functions = Functions()
     functions.install()
     return {"on": functions.on, "off": functions.off}
 
 
-def _counting(library: str) -> Orders:
+def _counting(library: str) -> Commands:
     # Here, not at the top: they are only needed for this, and every process of the gateway loads this file.
     from importlib.machinery import ExtensionFileLoader, ModuleSpec
     from importlib.util import module_from_spec
@@ -106,12 +106,12 @@ def _counting(library: str) -> Orders:
 
 def main() -> None:
     library = os.environ.get("BENCH_PROBE_EXTENSION")
-    orders = _counting(library) if library else _noting()
+    commands = _counting(library) if library else _noting()
     path = f"{os.environ['BENCH_PROBE']}/{os.getpid()}"
-    # Not through threading.Thread, whose profile function would note the orders themselves.
+    # Not through threading.Thread, whose profile function would note the commands themselves.
     import _thread
 
-    _thread.start_new_thread(listen, (orders, path))
+    _thread.start_new_thread(listen, (commands, path))
 
 
 if "BENCH_PROBE" in os.environ:

@@ -1,4 +1,4 @@
-"""The bench's end of a probe: finds the process that serves a connection, and sends it orders."""
+"""The bench's end of a probe: finds the process that serves a connection, and sends it commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.fault import BenchFault
 ANSWERS_WITHIN = 300.0  # seconds; a process under valgrind is slow
 
 
-class Orders:
+class Commands:
     """A connection to the probe inside one process."""
 
     def __init__(self, folder: Path, pid: int) -> None:
@@ -34,8 +34,8 @@ class Orders:
         self._file.close()
         self._socket.close()
 
-    def give(self, name: str, argument: str = "") -> Any:
-        """One order's answer; it has been carried out when this returns."""
+    def send(self, name: str, argument: str = "") -> Any:
+        """The answer to one command; it has been carried out when this returns."""
         self._file.write(f"{name} {argument}\n")
         self._file.flush()
         line = self._file.readline()
