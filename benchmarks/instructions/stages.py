@@ -2,8 +2,9 @@
 
 A line is a pattern for the file, a pattern for the function's qualified name, and a stage; the first line whose two
 patterns are found counts. A function without a line belongs to the stage that called it, so what several stages use
-(prices, usage, events) is counted where it is used. The patterns hold for the flat layout (`gateway/accounts/authenticator.py`) and for
-the one in packages (`gateway/accounts/authenticator.py`). Where a tree has further names, add them here.
+(prices, usage, events) is counted where it is used. The patterns hold for the flat layout
+(`gateway/accounts/authenticator.py`) and for the one in packages (`gateway/accounts/authenticator.py`). Where a tree
+has further names, add them here.
 """
 
 from __future__ import annotations
