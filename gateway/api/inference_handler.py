@@ -36,10 +36,12 @@ class InferenceHandler(KeyedHandler):
         exchange: Exchange,
         *,
         path: str,
+        pipeline: Pipeline,
         endpoint: Endpoint[Any],
         body: JsonBody | MultipartBody,
     ) -> None:
         super().__init__(services, exchange, path=path)
+        self.pipeline = pipeline
         self.endpoint = endpoint
         self.endpoint_name = endpoint.name
         self.body = body
@@ -57,10 +59,10 @@ class InferenceHandler(KeyedHandler):
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
         await self.body.complete()
-        call = self.call = Call(self.request_id, self.endpoint, self.key, reply=self.reply)
-        call.task, call.client_gone = self.task, self.client_gone
+        call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
+        call.client_gone = self.client_gone
         try:
-            await Pipeline(self.services).run(
+            await self.pipeline.run(
                 call, self.endpoint, self.body, path=self.path, idempotency_key=self.metadata.idempotency_key
             )
         finally:

@@ -21,6 +21,7 @@ from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
 from gateway.inference.endpoint import Endpoint
+from gateway.inference.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from gateway.http_server.exchange import Exchange
@@ -86,6 +87,7 @@ class Application(HTTPServerConnectionDelegate):
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self._pipeline = Pipeline(services)
 
     def start_request(  # type: ignore[override]  # narrower than Tornado's: our own transport calls it
         self, server_conn: object, exchange: Exchange
@@ -98,7 +100,9 @@ class Application(HTTPServerConnectionDelegate):
         endpoint = route.endpoint
         if endpoint is None:
             return route.handler(self.services, exchange, path=path, argument=argument)
-        return InferenceHandler(self.services, exchange, path=path, endpoint=endpoint, body=self._body(route))
+        return InferenceHandler(
+            self.services, exchange, path=path, pipeline=self._pipeline, endpoint=endpoint, body=self._body(route)
+        )
 
     def _body(self, route: Route) -> JsonBody | MultipartBody:
         server = self.services.settings.server

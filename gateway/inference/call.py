@@ -10,6 +10,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from gateway.billing.usage import Usage
 
 if TYPE_CHECKING:
@@ -41,74 +43,43 @@ class Counting(Protocol):
         """What a stream used so far; None while nothing is owed."""
 
 
-class Call:
+class Call(Struct, eq=False):
     """What is set from the start, by the quote, by admission, while the answer comes, and at the end."""
 
-    __slots__ = (
-        "adapted",
-        "attempts",
-        "body_size",
-        "chunks",
-        "claim",
-        "client_gone",
-        "cut_by",
-        "detail",
-        "encoder",
-        "endpoint",
-        "first_token",
-        "hold",
-        "key",
-        "model",
-        "outcome",
-        "public_model",
-        "quote",
-        "record",
-        "reply",
-        "request",
-        "request_id",
-        "running",
-        "service_tier",
-        "settled",
-        "sink",
-        "status",
-        "stream",
-        "task",
-        "upstream_waited",
-        "used",
-    )
-
-    model: Model
-    quote: Quote
-    request: Any  # decoded, as the endpoint knows it
-    adapted: Sequence[Adapted[Any]]  # the request as each candidate sees it
-    hold: Hold
-    body_size: int  # bytes of the request's body, decompressed
-    public_model: str  # the name that the answer bears
-
-    def __init__(self, request_id: str, endpoint: Counting, key: ApiKey, *, reply: Reply) -> None:
-        self.request_id = request_id
-        self.endpoint = endpoint
-        self.key = key
-        self.reply = reply
-        self.task: asyncio.Task[Any] | None = None
-        self.claim: Claim | None = None  # on the caller's Idempotency-Key
-        self.running = False  # admitted and not settled yet
-        self.attempts: list[Candidate] = []
-        self.service_tier: str | None = None  # what is charged: as asked until the upstream has said what it used
-        self.stream = False
-        self.sink: EventSink | None = None  # of a streamed answer
-        self.encoder: Any = None  # of a streamed answer
-        self.used: Usage | None = None  # of an answer that is whole
-        self.first_token: float | None = None  # seconds after the start
-        self.chunks = 0
-        self.upstream_waited = 0.0  # seconds spent on upstreams
-        self.client_gone = False
-        self.cut_by: GatewayError | None = None  # why the gateway itself ended it
-        self.status = 200
-        self.outcome = "ok"
-        self.detail = ""
-        self.settled = False
-        self.record: CallRecord | None = None
+    request_id: str
+    endpoint: Counting
+    key: ApiKey
+    reply: Reply
+    task: asyncio.Task[Any] | None = None
+    claim: Claim | None = None  # on the caller's Idempotency-Key
+    # Set by the quote; nothing reads them before.
+    model: Model = None  # type: ignore[assignment]
+    quote: Quote = None  # type: ignore[assignment]
+    request: Any = None  # decoded, as the endpoint knows it
+    body_size: int = 0  # bytes of the request's body, decompressed
+    adapted: Sequence[Adapted[Any]] = ()  # the request as each candidate sees it
+    stream: bool = False
+    service_tier: str | None = None  # what is charged: as asked until the upstream has said what it used
+    # Set by admission.
+    hold: Hold = None  # type: ignore[assignment]
+    running: bool = False  # admitted and not settled yet
+    # Set while the answer comes.
+    attempts: list[Candidate] = []
+    public_model: str = ""  # the name that the answer bears
+    sink: EventSink | None = None  # of a streamed answer
+    encoder: Any = None  # of a streamed answer
+    used: Usage | None = None  # of an answer that is whole
+    first_token: float | None = None  # seconds after the start
+    chunks: int = 0
+    upstream_waited: float = 0.0  # seconds spent on upstreams
+    # Set at the end.
+    client_gone: bool = False
+    cut_by: GatewayError | None = None  # why the gateway itself ended it
+    status: int = 200
+    outcome: str = "ok"
+    detail: str = ""
+    settled: bool = False
+    record: CallRecord | None = None
 
     @property
     def started(self) -> float:
