@@ -14,6 +14,30 @@ EMBEDDED_STORE = (
     " or sys_platform == 'darwin'"
 )
 
+TEST = [
+    "pytest>=8,<10",
+    "pytest-tornado==0.8.1",
+    "setuptools<82",  # pytest-tornado imports pkg_resources
+    "pytest-xdist>=3.8,<4",
+    "pytest-cov>=7,<8",
+    "hypothesis>=6.100",
+    "trustme>=1.1",
+    # Unmodified clients that are driven against the gateway.
+    "openai>=3,<4",
+    "langchain-openai>=1,<2",
+    "llm>=0.30",
+    # Vendors' own SDKs, which must read the fixtures of the tests and write what the providers write.
+    "google-genai==3.4.0",
+    "anthropic>=2.11,<3",
+    "botocore==1.44.5",
+    "cohere==7.3.1",
+    "groq==1.7.0",
+    "deepgram-sdk==7.17.0",
+]
+LINT = ["ruff==0.17.6"]
+TYPE = ["mypy==2.4.1"]
+DEV = [*TEST, *LINT, *TYPE, "pre-commit>=4,<5", "tox>=4.20"]
+
 setup(
     name="model-gateway",
     version="0.1.0",
@@ -56,6 +80,11 @@ setup(
     extras_require={
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
+        # For work on the gateway itself: tox.ini installs "test", "lint" and "type", and "dev" is all of them.
+        "test": TEST,
+        "lint": LINT,
+        "type": TYPE,
+        "dev": DEV,
     },
     entry_points={"console_scripts": ["gateway = gateway.cli:main"]},
     classifiers=[

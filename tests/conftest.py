@@ -29,11 +29,16 @@ from gateway.store import EmbeddedServer, Store
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
+TESTS = Path(__file__).parent
+# Each of these tests starts processes, installs packages or loads vendors' SDKs; tox -e quick leaves them out.
+SLOW_FOLDERS = frozenset({"benchmarks", "clients", "plugin_template", "processes"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run every coroutine test on the Tornado loop."""
+    """Mark the tests of the slow folders, and run every coroutine test on the Tornado loop."""
     for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.gen_test)
 

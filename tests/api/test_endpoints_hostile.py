@@ -465,6 +465,7 @@ async def test_answer_that_is_cut_is_tried_elsewhere_with_the_whole_file(
     assert await after.charged() > 0
 
 
+@pytest.mark.slow
 async def test_image_of_sixty_megabytes_passes(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After
 ) -> None:

@@ -134,6 +134,7 @@ USAGES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(PRICES, USAGES, st.sampled_from([None, "flex", "priority", "default"]))
 def test_cost_is_the_fraction_rounded_up_once(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
@@ -143,6 +144,7 @@ def test_cost_is_the_fraction_rounded_up_once(document: dict[str, Any], usage: U
 SPARSE = st.fixed_dictionaries({}, optional=dict.fromkeys(TOKENS, COUNTS)).map(lambda counts: Usage(**counts))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(PRICES, SPARSE, st.sampled_from([None, "flex", "priority", "default"]))
 def test_cost_of_a_few_kinds_is_the_same_sum(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
@@ -156,6 +158,7 @@ def test_usage_of_anything_beside_plain_text_is_not_plain(field: structs.FieldIn
     assert not Usage(**{field.name: counted}).is_plain  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(PRICES, st.integers(0, 1_000_000), st.integers(0, 100_000), st.integers(0, 8))
 def test_what_is_held_covers_the_same_tokens_of_whatever_kind(

@@ -240,6 +240,7 @@ BODIES: dict[str, Callable[[], list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_worst_bodies_are_estimated_within_their_decoding_time(name: str) -> None:
     messages = [{"role": "user", "content": content} for content in BODIES[name]()]

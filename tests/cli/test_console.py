@@ -14,6 +14,8 @@ import pytest
 from gateway.cli import COMMANDS
 from gateway.store import EmbeddedServer
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [providers.fake]
 plugin = "fake"

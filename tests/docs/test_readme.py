@@ -38,6 +38,7 @@ def environment(demo: RunningGateway) -> dict[str, str]:
     return {**os.environ, "OPENAI_API_KEY": demo.api_key, "OPENAI_BASE_URL": demo.base_url}
 
 
+@pytest.mark.slow
 def test_curl_block_answers_a_streamed_chat(environment: dict[str, str]) -> None:
     (block,) = [block for block in blocks("sh") if block.startswith("curl")]
     done = subprocess.run(["bash", "-c", block], env=environment, capture_output=True, text=True, timeout=30)
@@ -45,6 +46,7 @@ def test_curl_block_answers_a_streamed_chat(environment: dict[str, str]) -> None
     assert done.stdout.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.slow
 def test_sdk_block_answers_streams_and_lists(environment: dict[str, str]) -> None:
     (block,) = [block for block in blocks("python") if "OpenAI" in block]
     done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=60)
@@ -70,6 +72,7 @@ def test_provider_block_is_a_provider_of_thirty_lines() -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
 
 
+@pytest.mark.slow
 def test_operators_block_runs_as_written(tmp_path: Path) -> None:
     (config,) = blocks("toml")
     (tmp_path / "gateway.toml").write_text(config, encoding="utf-8")

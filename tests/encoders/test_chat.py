@@ -178,6 +178,7 @@ def test_delivered_quarter_tokens_count_text_reasoning_and_arguments() -> None:
     assert encoder.content_started
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

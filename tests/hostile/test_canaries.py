@@ -27,6 +27,8 @@ from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.running import RunningGateway, running_gateway
 
+pytestmark = pytest.mark.slow
+
 UPSTREAM_KEY = "canary-upstream-key-5d0e"  # in no shape that a pattern would know
 PEPPER = "canary-pepper-of-the-store-9a1b"
 MESSAGE = "canary-message-71c2"

@@ -25,6 +25,8 @@ from tests.schemas.malformed import malformed_bodies
 from .garbage import Case, Forge, garbage
 from .raw import RawClient, assert_refusal, connection
 
+pytestmark = pytest.mark.slow
+
 BODIES, REQUESTS = 7_000, 3_000
 LANES = 8  # connections at a time
 GROWTH = 48 * 2**20  # bytes a worker may keep: buffers, arenas and caches of eight busy connections

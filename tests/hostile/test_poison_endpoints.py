@@ -200,6 +200,7 @@ CASES: dict[str, tuple[str, Any, list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 async def test_anything_is_an_answer_or_a_bad_gateway_settled_once(
     client: Client,

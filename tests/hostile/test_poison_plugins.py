@@ -283,6 +283,7 @@ def test_garbage_that_is_registered_is_reported_and_left_out(garbage: Any) -> No
     assert (report.providers, plugins.providers) == ([], before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [None, 5, "text", object()])
 def test_entry_point_that_is_no_module_does_no_harm(module: Any) -> None:
     plugins = load_plugins(PluginSettings())

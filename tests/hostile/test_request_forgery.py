@@ -69,6 +69,7 @@ def everywhere(field: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FORBIDDEN_FIELDS - {"headers"}))
 async def test_forbidden_field_never_reaches_the_upstream_from_any_depth(
     client: Client, upstream: FakeUpstream, name: str

@@ -413,6 +413,7 @@ async def test_closing_the_client_closes_busy_and_idle_connections() -> None:
             await answer.read()
 
 
+@pytest.mark.slow
 async def test_released_stream_whose_end_does_not_come_is_closed_after_a_second() -> None:
     async with Peer(each(CHUNKED + b"e\r\ndata: [DONE]\n\n\r\n")) as peer, client() as link:
         async with await link.send("POST", peer.url) as answer:
@@ -781,6 +782,7 @@ async def test_no_address_that_answers_is_an_os_error() -> None:
         await route.open(asyncio.Protocol)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_collector: None) -> None:
     async with client() as link:
         with contextlib.suppress(UpstreamUnreachable):
@@ -788,6 +790,7 @@ async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_c
         assert not garbage()
 
 
+@pytest.mark.slow
 async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
     route = nobody_there()
     with contextlib.suppress(ConnectionRefusedError):

@@ -130,6 +130,7 @@ start = st.sampled_from(
 request = st.tuples(start, st.lists(line, max_size=4), st.sampled_from([b"", b"abc", b"0\r\n\r\n", b"abcdefghijkl"]))
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.tuples(request, st.integers(1, 4)), min_size=1, max_size=4))
 def test_a_connection_with_a_memory_reads_as_one_without(

@@ -162,6 +162,7 @@ async def test_a_cancelled_waiter_does_not_cancel_another(serve: Any, eventually
         assert results == [False]
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_of_finished_connections(serve: Any, eventually: Any) -> None:
     class Hello(RequestHandler):
         async def get(self) -> None:
@@ -186,6 +187,7 @@ async def test_nothing_is_left_of_finished_connections(serve: Any, eventually: A
         gc.enable()
 
 
+@pytest.mark.slow
 async def test_an_idle_stream_costs_little(serve: Any, eventually: Any) -> None:
     Waits.started, Waits.left = asyncio.Event(), asyncio.Event()
     served = await serve(Waits)

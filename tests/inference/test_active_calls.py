@@ -146,6 +146,7 @@ async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(wor
         assert await w.ledger.reclaim() == 1
 
 
+@pytest.mark.slow
 async def test_a_shard_that_is_away_leaves_nothing_to_the_garbage_collector(world, no_collector):
     async with world() as w:
         key = await w.caller("beta")

@@ -198,6 +198,7 @@ async def test_a_refused_credential_is_replaced_by_the_next_and_then_left_alone(
     assert used[0] not in used[1:]
 
 
+@pytest.mark.slow
 async def test_a_rotated_file_is_used_without_a_restart(
     client: Client, upstreams: dict[str, FakeUpstream], tmp_path: Path, gateway: Gateway
 ) -> None:
@@ -212,6 +213,7 @@ async def test_a_rotated_file_is_used_without_a_restart(
     assert used == ["Bearer sk-upstream-old-0123456789", "Bearer sk-upstream-new-0123456789"]
 
 
+@pytest.mark.slow
 async def test_a_refused_credential_is_tried_again_as_soon_as_its_file_has_changed(
     client: Client, upstreams: dict[str, FakeUpstream], tmp_path: Path, gateway: Gateway
 ) -> None:
@@ -336,6 +338,7 @@ async def test_a_plugin_that_answers_with_something_else_is_a_failed_attempt(
     assert (response.status, document["error"]["code"]) == (502, "upstream_error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
     client: Client, gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool

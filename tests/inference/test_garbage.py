@@ -17,6 +17,8 @@ from tests.api.endpoints.test_chat_stream import HELLO
 from tests.leftovers import garbage, handlers
 from tests.polling import until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_answers_whole_and_streamed_leave_no_cycle(client: Client, no_collector: None) -> None:
     for _ in range(3):

@@ -29,7 +29,7 @@ from tests.api.endpoints.test_transcriptions import encode, wav
 from tests.leftovers import garbage, handlers
 from tests.polling import until
 
-pytestmark = pytest.mark.usefixtures("no_collector")
+pytestmark = [pytest.mark.usefixtures("no_collector"), pytest.mark.slow]
 
 Fail = Callable[[Reply], Reply]
 

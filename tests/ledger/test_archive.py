@@ -146,6 +146,7 @@ class Crashed(Exception):
     """Stands for a power cut."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 1, 100, 400, None])
 async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_goes_on(
     world, tmp_path, monkeypatch, cut

@@ -99,6 +99,7 @@ async def compare(world, state: dict[str, Any]) -> int:
         return found[0] if found else 0
 
 
+@pytest.mark.slow
 def test_explanation_agrees_with_the_admission_that_follows(world):
     seen: set[int] = set()
 

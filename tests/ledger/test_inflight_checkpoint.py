@@ -196,6 +196,7 @@ for n in itertools.count(1):
 """
 
 
+@pytest.mark.slow
 def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(Bill, "usage", lambda _, units: Usage(in_text=units))
     root = str(Path(__file__).parents[2])

@@ -132,6 +132,7 @@ async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
         await server.stop()
 
 
+@pytest.mark.slow
 async def test_tries_while_the_store_is_away_leave_no_file_open_and_nothing_to_the_collector(tmp_path):
     server = EmbeddedServer(tmp_path / "store")
     await server.start()
@@ -268,6 +269,7 @@ async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back
 STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypatch, step):
     """And the store forgets in the end, so everything has to be in some journal still."""

@@ -8,6 +8,7 @@ import asyncio
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -17,6 +18,8 @@ from gateway.accounts.accounts import Refused
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold, Outcome
 from gateway.ledger.api_key import ApiKey
+
+pytestmark = pytest.mark.slow
 
 STEPS = int(os.environ.get("LEDGER_STEPS", "2000"))
 PER_RUN = 50

@@ -3,7 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.ledger import storms
+
+pytestmark = pytest.mark.slow
 
 
 async def test_balance_for_twenty_admits_twenty_of_two_hundred_at_once(world):

@@ -53,6 +53,7 @@ price = {{ input = 0.1 }}
 ASKED: Any = [{"role": "user", "content": "Repeat these words"}]
 
 
+@pytest.mark.slow
 async def test_openai_client_reaches_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_AWS_KEY_ID", AWS_KEY_ID)
     monkeypatch.setenv("TEST_AWS_SECRET", SECRET)

@@ -54,6 +54,7 @@ async def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_may()
     assert most == 2
 
 
+@pytest.mark.slow
 async def test_first_failure_ends_the_others_and_leaves_nothing_to_the_collector(no_collector: None) -> None:
     others = Unanswered()
     for _ in range(3):

@@ -360,6 +360,7 @@ class Stubborn(Answers):
         self.closed.append(at)
 
 
+@pytest.mark.slow
 async def test_a_loser_that_swallows_its_cancellation_does_not_hold_up_the_winner() -> None:
     stage = Stage(hedge_after=0.02)
     answers = Stubborn()

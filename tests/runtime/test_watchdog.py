@@ -211,6 +211,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
     """As of a machine that is moved, or a container that has used up its share of the processors."""
     process = await asyncio.create_subprocess_exec(

@@ -109,6 +109,7 @@ async def salvaging(worker: Forgetful) -> AsyncIterator[WorkerRecovery]:
         await store.close()
 
 
+@pytest.mark.slow
 async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothing(tmp_path: Path) -> None:
     """A small storm: in each round a worker settles some calls, dies in others, is adopted; then the store dies."""
     async with Forgetful(tmp_path) as worker, salvaging(worker) as recovery:

@@ -120,6 +120,7 @@ def test_doubt_is_a_note_and_no_failure(terminal: Terminal, monkeypatch: pytest.
 CONFIG = '[store]\ndata_dir = "{folder}"\n'
 
 
+@pytest.mark.slow
 async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(tmp_path, monkeypatch):
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(folder=tmp_path / "var"))

@@ -110,6 +110,7 @@ async def test_it_runs_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(tmp_p
         assert os.getsid(server.pid) == server.pid != os.getsid(0)
 
 
+@pytest.mark.slow
 async def test_a_killed_server_is_restarted_with_its_data(tmp_path):
     async with started(tmp_path) as server:
         events: list[StoreEvent] = []

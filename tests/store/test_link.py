@@ -319,6 +319,7 @@ async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
         assert proxy.connections == 2
 
 
+@pytest.mark.slow
 async def test_a_black_hole_fails_calls_within_300_ms_and_is_left_within_2_s(server):
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
@@ -345,6 +346,7 @@ async def test_a_command_whose_reply_was_lost_is_not_sent_again(server):
         assert await link.call("GET", "n") == b"1"
 
 
+@pytest.mark.slow
 async def test_after_an_outage_longer_than_the_timeout_calls_fail_at_once(server):
     proxy, attempts = Proxy(server.socket), 0
 
@@ -419,6 +421,7 @@ async def test_a_server_that_is_loading_is_not_used(answers):
         assert not link.connected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [b"-NOAUTH no\r\n", b"HTTP/1.1\r\n\r\n", b""], ids=["refused", "foreign", "silent"])
 async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer, no_collector):
     attempts = 0

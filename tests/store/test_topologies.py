@@ -20,6 +20,8 @@ from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, 
 from tests.polling import until
 from tests.world import World, open_world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SixNodes]:

@@ -209,6 +209,7 @@ class HoldsOn(OpenAIProvider):
             self.task.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("provider", "complaint"),
     [

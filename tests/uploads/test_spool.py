@@ -77,6 +77,7 @@ async def test_file_has_no_name_and_goes_with_the_spool(tmp_path: Path) -> None:
         await read(spool)
 
 
+@pytest.mark.slow
 async def test_memory_holds_no_more_than_waits_for_the_disk(tmp_path: Path) -> None:
     spool, _ = await filled(tmp_path, 20 * IN_MEMORY)
     assert len(spool._buffer) == 0
@@ -106,6 +107,7 @@ async def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> No
         await spool.drain()
 
 
+@pytest.mark.slow
 async def test_spool_that_is_closed_while_a_thread_writes_closes_no_file_under_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

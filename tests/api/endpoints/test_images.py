@@ -461,6 +461,7 @@ def delivered(gateway: Gateway) -> int:
     return sum(call.chunks for call in gateway.active_calls._calls.values())
 
 
+@pytest.mark.slow
 async def test_waiting_for_a_slow_image_is_bridged_by_comments(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:

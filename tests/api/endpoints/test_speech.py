@@ -179,6 +179,7 @@ async def test_events_are_refused_for_models_that_know_none(
     assert (await speak(client, model=model))[0].status == 200
 
 
+@pytest.mark.slow
 async def test_comments_keep_the_caller_waiting(client: Client) -> None:
     _, text, whole = await speak(client, model="late", stream_format="sse")
     assert text.startswith(b": keep-alive\n\n")
