@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -14,7 +14,11 @@ LOOK_EVERY = 0.005  # seconds
 STILL = 20  # looks in a row
 
 
-async def until(probe: Callable[[], T | Awaitable[T | None] | None], *, within: float = 5.0) -> T:
+@overload
+async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 5.0) -> T: ...
+@overload
+async def until(probe: Callable[[], T | None], *, within: float = 5.0) -> T: ...
+async def until(probe: Callable[[], Any], *, within: float = 5.0) -> Any:
     """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
@@ -22,7 +26,7 @@ async def until(probe: Callable[[], T | Awaitable[T | None] | None], *, within: 
         if inspect.isawaitable(value):
             value = await value
         if value:
-            return value  # type: ignore[return-value]
+            return value
         if time.monotonic() > deadline:
             raise AssertionError(f"still {value!r} after {within} s")
         await asyncio.sleep(LOOK_EVERY)
