@@ -28,6 +28,7 @@ from benchmarks.processes import running
 from gateway.accounts.keys import Keys, NewKey
 from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
+from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
 from gateway.ledger.call import LineMeta
 from gateway.ledger.scripts import slot
@@ -197,7 +198,7 @@ def meta_of(key_id: str) -> bytes:
             "mock00000",
             provider="mock",
             upstream="mock00000",
-            usage={"in_text": 812, "out_text": 204},
+            usage=Usage(in_text=812, out_text=204),
             attempts=1,
             outcome="ok",
             price="0123456789ab",

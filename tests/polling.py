@@ -15,10 +15,10 @@ STILL = 20  # looks in a row
 
 
 @overload
-async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 5.0) -> T: ...
+async def until(probe: Callable[..., Awaitable[T | None]], *, within: float = 5.0) -> T: ...
 @overload
-async def until(probe: Callable[[], T | None], *, within: float = 5.0) -> T: ...
-async def until(probe: Callable[[], Any], *, within: float = 5.0) -> Any:
+async def until(probe: Callable[..., T | None], *, within: float = 5.0) -> T: ...
+async def until(probe: Callable[..., Any], *, within: float = 5.0) -> Any:
     """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds."""
     deadline = time.monotonic() + within
     while True:

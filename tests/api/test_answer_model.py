@@ -13,11 +13,12 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import ApiKey, KeyView
+from gateway.accounts.authenticator import KeyView
 from gateway.accounts.keys import Keys
 from gateway.config.settings import Settings, parse
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Ledger, LedgerLine
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint, read_inflight_checkpoint
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream

@@ -112,8 +112,9 @@ async def one_disconnect(traffic: Traffic, upstream: FakeUpstream, way: str) -> 
         else:
             async with asyncio.timeout(20.0):
                 await client.read(random.randint(1, 6))
-            seen = found(upstream, client.call)
-            assert seen is not None
+            found_now = found(upstream, client.call)
+            assert found_now is not None
+            seen = found_now
         left = await client.leave(way)
         await until(lambda: seen.outcome != "open", within=20.0)
         assert seen.outcome == "left", seen.outcome

@@ -27,7 +27,7 @@ from tests.inference.test_active_calls import *  # noqa: F403
 from tests.ledger.test_admit import *  # noqa: F403
 from tests.ledger.test_archive import *  # noqa: F403
 from tests.ledger.test_archive import aged
-from tests.ledger.test_audit import *  # noqa: F403
+from tests.ledger.test_audit import *  # type: ignore[assignment]  # noqa: F403
 from tests.ledger.test_dry_run import *  # noqa: F403
 from tests.ledger.test_journal import *  # noqa: F403
 from tests.ledger.test_limits import *  # noqa: F403

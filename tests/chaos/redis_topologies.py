@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -74,7 +75,7 @@ class Node:
 
     @property
     def client(self) -> redis.Redis:
-        login = {} if self.sentinel else {"password": PASSWORD}
+        login: dict[str, Any] = {} if self.sentinel else {"password": PASSWORD}
         return redis.Redis(
             port=self.port,
             socket_timeout=2,
@@ -84,7 +85,7 @@ class Node:
             **login,
         )
 
-    def ask(self, *command: object) -> object:
+    def ask(self, *command: object) -> Any:
         with self.client as client:
             return client.execute_command(*command)
 
@@ -334,7 +335,7 @@ def free_ports(count: int) -> list[int]:
             sock.close()
 
 
-def until(condition: Callable[[], object], *, within: float = 10.0) -> None:
+def until(condition: Callable[..., object], *, within: float = 10.0) -> None:
     """Wait for it; a node that is not there yet is no reason to give up."""
     deadline = time.monotonic() + within
     while True:

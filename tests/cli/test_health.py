@@ -32,7 +32,7 @@ def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
         async def told() -> bool:
             return len(await read_news(store)) == len(opened)
 
-        await until(told)  # type: ignore[arg-type]
+        await until(told)
         await sharing.close()
         await store.close()
 

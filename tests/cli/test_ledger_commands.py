@@ -117,7 +117,7 @@ def old(acme: Terminal, valkey: Path) -> Terminal:
 
     async def age(store: Store) -> None:
         name = "{a:acme}:lg"
-        entries = await store.client.xrange(name)
+        entries: Any = await store.client.xrange(name)
         await store.client.delete(name)
         for id_, fields in entries:
             ms, _, step = id_.decode().partition("-")

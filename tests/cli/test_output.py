@@ -8,7 +8,7 @@ import pytest
 
 from gateway.cli.output import cell, print_json, print_record, print_table
 
-ROWS = [{"name": "a", "n": 1}, {"name": "[red]long[/red]", "n": None}]
+ROWS: list[dict[str, object]] = [{"name": "a", "n": 1}, {"name": "[red]long[/red]", "n": None}]
 
 
 def test_table_in_a_pipe_has_plain_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def models() -> str:
 @pytest.fixture(scope="session")
 def independent(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of LiteLLM's proxy."""
-    program = installed(pytestconfig.cache.mkdir("litellm"))  # type: ignore[union-attr]
+    program = installed(pytestconfig.cache.mkdir("litellm"))
     with proxy(program, tmp_path_factory.mktemp("litellm")) as address:
         yield address
 

@@ -66,7 +66,7 @@ def installed(cache: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
-            pip = [environment / "bin/python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+            pip = [str(environment / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
             subprocess.run([*pip, REQUIREMENT], check=True, timeout=INSTALL_WITHIN)
             done.touch()
     return environment / "bin/litellm"

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from gateway.testing import Reply, RunningGateway
 
@@ -34,7 +34,9 @@ def tide(port: str) -> str:
 
 def chat(served: RunningGateway, model: str, **options: Any) -> ChatOpenAI:
     """A model as an application makes it."""
-    return ChatOpenAI(model=model, base_url=served.base_url, api_key=served.api_key, max_retries=0, **options)
+    return ChatOpenAI(
+        model=model, base_url=served.base_url, api_key=SecretStr(served.api_key), max_retries=0, **options
+    )
 
 
 def test_invoke_answers_with_usage(served: RunningGateway) -> None:
@@ -84,7 +86,7 @@ def test_bound_tools_are_called_and_their_results_sent_back(served: RunningGatew
 
 def test_streamed_tool_calls_add_up(served: RunningGateway, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(TIDE_STREAM)
-    whole = AIMessageChunk(content="")
+    whole: Any = AIMessageChunk(content="")
     for chunk in chat(served, "scripted").bind_tools([tide]).stream("What tides?"):
         whole += chunk
     assert [(call["id"], call["args"]) for call in whole.tool_calls] == [

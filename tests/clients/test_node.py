@@ -50,7 +50,7 @@ def node_folder(pytestconfig: pytest.Config) -> Path:
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("Node.js and npm are not installed")
     version = hashlib.sha256((SOURCES / "package.json").read_bytes()).hexdigest()[:12]
-    cache = pytestconfig.cache.mkdir("node")  # type: ignore[union-attr]
+    cache = pytestconfig.cache.mkdir("node")
     folder = cache / version
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -123,9 +123,8 @@ def test_tools_round_trip_from_call_to_answer(client: OpenAI, scripted: Scripted
 
     scripted.enqueue(Reply.json(completion({"content": "Six metres."})))
     result: Any = {"role": "tool", "tool_call_id": call.id, "content": "6"}
-    answer = client.chat.completions.create(
-        model="scripted", messages=[*HELLO, asked.choices[0].message, result], tools=[TOOL]
-    )
+    messages: list[Any] = [*HELLO, asked.choices[0].message, result]
+    answer = client.chat.completions.create(model="scripted", messages=messages, tools=[TOOL])
     assert answer.choices[0].message.content == "Six metres."
     sent = scripted.seen[0].json
     assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == "call_tide"

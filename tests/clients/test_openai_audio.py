@@ -96,7 +96,7 @@ def test_transcript_streams(client: OpenAI) -> None:
     stream = client.audio.transcriptions.create(model="scribe", file=recording(), stream=True)
     *deltas, done = list(stream)
     assert {event.type for event in deltas} == {"transcript.text.delta"}
-    assert "".join(event.delta for event in deltas).strip() == done.text == "I heard 64044 bytes"  # type: ignore[union-attr]
+    assert "".join(event.delta for event in deltas).strip() == done.text == "I heard 64044 bytes"
 
 
 def test_every_option_that_the_sdk_knows_arrives(client: OpenAI, scripted: ScriptedUpstream) -> None:

@@ -140,7 +140,7 @@ def test_stream_that_breaks_raises_after_what_was_said(
     said = []
     with pytest.raises(openai.APIError) as caught:
         for chunk in client.chat.completions.create(model="scripted", messages=HELLO, stream=True):
-            said.append(chunk.choices[0].delta.content)
+            said.append(chunk.choices[0].delta.content or "")
     assert "".join(said) == "Hello"
     assert not isinstance(caught.value, openai.APIStatusError)
     assert (caught.value.code, caught.value.type) == ("upstream_error", "server_error")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -35,8 +35,16 @@ def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "item", [None, "image", ImageEvent(""), ImageEvent("%%%%"), ImageEvent(7), ImageEvent(PIXEL, "1")]
-)  # type: ignore[arg-type]
+    "item",
+    [
+        None,
+        "image",
+        ImageEvent(""),
+        ImageEvent("%%%%"),
+        ImageEvent(cast("Any", 7)),
+        ImageEvent(PIXEL, cast("Any", "1")),
+    ],
+)
 def test_event_that_is_none_is_refused(item: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         ImageStreamEncoder(request()).feed(item)

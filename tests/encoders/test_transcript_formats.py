@@ -15,11 +15,11 @@ from gateway.schemas.transcription import Segment, Transcript, TranscriptEvent, 
 from gateway.testing.transcription_cases import RecordedSilence, transcription_question
 
 
-def write(transcript: Transcript, format: str, **fields: str) -> str:
+def write(transcript: Transcript, format: str, **fields: Any) -> str:
     return write_transcript(transcript, transcription_question(response_format=format, **fields))[1].decode()
 
 
-def document(transcript: Transcript, format: str, **fields: str) -> Any:
+def document(transcript: Transcript, format: str, **fields: Any) -> Any:
     return json.loads(write(transcript, format, **fields))
 
 

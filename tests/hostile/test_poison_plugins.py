@@ -83,7 +83,7 @@ async def assert_settled(accounts: Accounts, ledger: Ledger, *, at_most: int = B
     async def released() -> bool:
         return (await accounts.show("acme")).held == 0
 
-    await until(released)  # type: ignore[arg-type]
+    await until(released)
     assert (await ledger.audit()).mismatches == []
     charged = BALANCE - (await accounts.show("acme")).balance
     assert 0 <= charged <= at_most
@@ -189,7 +189,7 @@ async def test_endless_stream_ends_with_the_money_at_the_latest(
     async def released() -> bool:
         return (await accounts.show("poor")).held == 0
 
-    await until(released)  # type: ignore[arg-type]
+    await until(released)
     assert 0 <= (await accounts.show("poor")).balance < 300_000
 
 

@@ -113,7 +113,7 @@ async def test_a_wrong_content_length_closes_the_connection(serve: Any, promised
             self.write("aa")
             try:
                 await self.flush()
-                self.request.connection.finish()  # type: ignore[union-attr]
+                self.request.connection.finish()
             except HTTPOutputError as error:
                 errors.append(error)
             self._auto_finish = False
@@ -279,10 +279,10 @@ async def test_answers_without_a_body_have_no_framing(serve: Any) -> None:
 async def test_handlers_find_what_tornado_code_asks_of_the_stream(serve: Any) -> None:
     class Looks(RequestHandler):
         def get(self) -> None:
-            stream = self.request.connection.stream  # type: ignore[union-attr]
+            stream = self.request.connection.stream
             stream.set_nodelay(True)
             with pytest.raises(RuntimeError):
-                self.request.connection.detach()  # type: ignore[union-attr]
+                self.request.connection.detach()
             nodelay = stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             self.write({"closed": stream.closed(), "nodelay": bool(nodelay)})
 

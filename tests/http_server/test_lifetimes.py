@@ -151,7 +151,7 @@ async def test_a_cancelled_waiter_does_not_cancel_another(serve: Any, eventually
         async def get(self) -> None:
             self.write(b"x" * 9_000_000)
             waiting = asyncio.ensure_future(self.flush())
-            other = asyncio.ensure_future(self.request.connection.write(b"y"))  # type: ignore[union-attr]
+            other = asyncio.ensure_future(self.request.connection.write(b"y"))
             waiting.cancel()
             await other
             results.append(other.cancelled())

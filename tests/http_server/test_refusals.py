@@ -139,7 +139,7 @@ async def test_a_handler_sets_its_own_body_limit(serve: Any) -> None:
     class Large(RequestHandler):
         async def prepare(self) -> None:
             await asyncio.sleep(0)
-            self.request.connection.set_max_body_size(3_000)  # type: ignore[union-attr]
+            self.request.connection.set_max_body_size(3_000)
 
         def data_received(self, chunk: bytes) -> None:
             pass
@@ -193,7 +193,7 @@ async def test_a_body_timeout_of_the_request_replaces_the_rate(serve: Any) -> No
     @stream_request_body
     class Hurried(RequestHandler):
         def prepare(self) -> None:
-            self.request.connection.set_body_timeout(0.2)  # type: ignore[union-attr]
+            self.request.connection.set_body_timeout(0.2)
 
         def data_received(self, chunk: bytes) -> None:
             pass

@@ -16,6 +16,7 @@ from tornado.ioloop import IOLoop
 import gateway.runtime.gateway as composition
 from gateway.config.settings import Settings, parse
 from gateway.ledger import Ledger
+from gateway.plugins import instances
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from gateway.testing import FakeUpstream
@@ -291,7 +292,7 @@ async def test_a_secret_that_is_broken_for_a_while_leaves_the_old_one_in_use(
 async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_next_look(
     gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = composition.build_providers
+    build = instances.build_providers
 
     async def slowly(*args: Any, **kwargs: Any) -> Any:
         made = await build(*args, **kwargs)
@@ -325,7 +326,7 @@ async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_sett
 async def test_a_plugin_that_answers_with_something_else_is_a_failed_attempt(
     client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
-    provider = type(gateway.providers["a"][0])
+    provider: Any = type(gateway.providers["a"][0])
     chat = provider.chat
 
     async def odd(self: Any, request: Any, target: Any) -> Any:

@@ -386,7 +386,7 @@ async def test_price_of_admission_holds_to_the_end_of_the_call(
     second, _ = await client.chat(model="strict", max_tokens=10)
     for response, model, amount in ((first, old, 10), (second, new, 50)):
         request_id = response.headers["x-request-id"]
-        line = await until(lambda request_id=request_id: ledger.line_of("payer", request_id))  # type: ignore[misc]
+        line = await until(lambda request_id=request_id: ledger.line_of("payer", request_id))
         assert line.amount == -amount * TOKEN - 8000
         assert line.meta["price"] == model.price.version
 

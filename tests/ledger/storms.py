@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from gateway import errors
 from gateway.billing.price import Price
@@ -299,7 +300,7 @@ async def expire_all(world: World) -> None:
     """Let a minute have passed: holds whose admission was never answered run out and cost nothing."""
     for account in await world.ledger.accounts():
         client, name = world.store.client, f"{{a:{account}}}"
-        stale = await client.zrange(f"{name}:rx", 0, -1)
+        stale: list[Any] = await client.zrange(f"{name}:rx", 0, -1)
         if stale:
             await client.zadd(f"{name}:rx", dict.fromkeys(stale, 1))
     await world.ledger.reclaim()

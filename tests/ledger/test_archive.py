@@ -4,6 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +42,7 @@ async def busy(world, calls: int = 9, *, account: str = "acme"):
     return key
 
 
-async def lines(world, **rest) -> list:
+async def lines(world, **rest) -> list[Any]:
     return [line async for line in world.ledger.lines("acme", **rest)]
 
 

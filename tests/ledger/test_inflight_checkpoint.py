@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -83,17 +84,17 @@ def test_ended_call_is_gone_and_what_still_writes_for_it_harms_no_other(tmp_path
 
 
 def test_state_of_a_slot_is_written_last_and_taken_back_first():
-    block, order = bytearray(SLOT), []
+    block, order = bytearray(SLOT), list[Any]()
 
     class Words(dict[int, int]):
         def __setitem__(self, word: int, value: int) -> None:
             order.append((word, bool(value), bytes(block[16:20])))
 
-    place = Slot(block, Words(), state=0)
+    place = Slot(block, cast("Any", Words()), state=0)
     place.write(b"body")
     assert order == [(1, False, b"body"), (0, True, b"body")]
     order.clear()
-    place.vacate(Slot(block, Words(), state=0))
+    place.vacate(Slot(block, cast("Any", Words()), state=0))
     assert order == [(0, False, b"body")]
 
 

@@ -50,7 +50,7 @@ async def test_wait_is_exact_to_the_microsecond(world):
         with pytest.raises(errors.RequestRateLimited) as refused:
             await w.admit(key, 0)
         wait = refused.value.retry_after
-        assert 8.0 < wait <= 60 / 7 + 1e-6
+        assert wait is not None and 8.0 < wait <= 60 / 7 + 1e-6
         name = f"{{a:acme}}:rpm:{key.id}"
         level = (await w.store.client.get(name)).split()[0]
         assert float(level) == 7.0  # the refused ask took nothing
@@ -117,7 +117,7 @@ async def test_long_wait_tells_sdks_not_to_retry(world):
         await w.ledger.settle(hold, Outcome(0, tokens=300))
         with pytest.raises(errors.TokenRateLimited) as refused:
             await w.admit(key, 0, 10)
-        assert refused.value.retry_after > 100
+        assert (refused.value.retry_after or 0) > 100
         assert refused.value.headers()["x-should-retry"] == "false"
         assert refused.value.headers()["x-ratelimit-remaining-tokens"] == "0"
 

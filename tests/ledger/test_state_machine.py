@@ -61,7 +61,7 @@ class Agreement(RuleBasedStateMachine):
         self.world = self.loop.run_until_complete(self.context.__aenter__())
         self.run(self.world.accounts.create("acme", balance=10_000))
         self.balance, self.state, self.group = 10_000, "active", "default"
-        self.rules: dict[str, str] = {}
+        self.rules: dict[str, str] = {}  # type: ignore[assignment]
         self.keys: list[Key] = []
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
@@ -206,7 +206,8 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     def extend(self, pick: int, more: int) -> None:
         call = self.running()[pick % len(self.running())]
-        owner, expected = call.owner, None
+        owner = call.owner
+        expected: type[errors.GatewayError] | None = None
         if not self.live(call):
             expected = errors.InvalidApiKey
         elif owner.budget is not None and owner.spent + self.held(owner) + more > owner.budget:

@@ -211,6 +211,7 @@ class Served(RunningGateway):
         """Let every hold's lease have run out, as a minute would, and do what workers do once a minute then."""
         async with self.session() as session:
             client = session.store.client
+            request_id: Any
             for request_id in await client.zrange("{a:test}:rx", 0, -1):
                 await client.zadd("{a:test}:rx", {request_id: 1})
             return await session.ledger.reclaim("test")

@@ -265,7 +265,7 @@ async def test_call_whose_input_comes_with_its_start_is_read() -> None:
             stop,
         )
     )
-    (call,) = answer.choices[0].message.tool_calls or ()
+    (call,) = answer.choices[0].message.tool_calls or []
     assert call.function and call.function.arguments == '{"port":"Brest"}'
 
 

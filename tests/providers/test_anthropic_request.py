@@ -307,7 +307,7 @@ def test_model_that_decides_itself_refuses_a_forced_call() -> None:
         ({}, {"default_max_tokens": 9000, "max_output_tokens": 8000}, 8000),
     ],
 )
-def test_output_limit_is_always_sent(fields: dict[str, int], flags: dict[str, int], sent: int) -> None:
+def test_output_limit_is_always_sent(fields: dict[str, Any], flags: dict[str, int], sent: int) -> None:
     assert body_of(flags=flags, **fields)["max_tokens"] == sent
 
 

@@ -36,7 +36,7 @@ def call(id: str, name: str = "tide", arguments: str = '{"port": "Brest"}') -> d
 
 
 USER = {"role": "user", "content": "hi"}
-CALLED = [
+CALLED: list[dict[str, Any]] = [
     {"role": "user", "content": "When is high water?"},
     {"role": "assistant", "content": None, "tool_calls": [call("call_1")]},
     {"role": "tool", "tool_call_id": "call_1", "content": "6:40"},
@@ -266,7 +266,8 @@ def test_no_tools_are_sent_where_none_may_be_called() -> None:
 
 def test_tools_stay_where_the_history_shows_calls() -> None:
     """Bedrock refuses a history with calls and no tools; there is no choice `none`, so the model chooses."""
-    for fields in ({"tools": [function()], "tool_choice": "none"}, {}):
+    cases: list[dict[str, Any]] = [{"tools": [function()], "tool_choice": "none"}, {}]
+    for fields in cases:
         config = sent(messages=CALLED, **fields)["toolConfig"]
         assert [tool["toolSpec"]["name"] for tool in config["tools"]] == ["tide"] and "toolChoice" not in config
     legacy = [

@@ -193,7 +193,7 @@ def test_no_tools_send_no_choice() -> None:
 
 
 def test_sampling_is_spelled_as_cohere_does_and_kept_in_its_ranges() -> None:
-    fields = {"max_tokens": 50, "temperature": 1.7, "top_p": 0.9, "stop": "END", "seed": 7}
+    fields: dict[str, Any] = {"max_tokens": 50, "temperature": 1.7, "top_p": 0.9, "stop": "END", "seed": 7}
     body = sent(**fields, frequency_penalty=0.5, presence_penalty=0.25, k=40, logprobs=True)
     body.pop("messages")
     assert body == {

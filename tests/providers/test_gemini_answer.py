@@ -96,7 +96,7 @@ async def test_parallel_calls_have_ids_arguments_as_text_and_the_signature_they_
         "{}",
     ]
     assert calls[1].id == "fc-7" and calls[0].id.startswith("call_") and calls[0].id != calls[2].id
-    assert msgspec.json.decode(calls[0].extra_content) == {"google": {"thought_signature": SIGNATURE}}
+    assert msgspec.json.decode(cast("Any", calls[0].extra_content)) == {"google": {"thought_signature": SIGNATURE}}
     assert calls[1].extra_content is UNSET
 
 
@@ -117,14 +117,16 @@ async def test_image_of_a_chat_answer_is_an_extension_of_the_message() -> None:
     message = (await answer_to(PICTURE)).choices[0].message
     assert message.content == "Here it is."
     url = f"data:image/png;base64,{PNG}"
-    assert msgspec.json.decode(message.images) == [{"type": "image_url", "image_url": {"url": url}, "index": 0}]
+    assert msgspec.json.decode(cast("Any", message.images)) == [
+        {"type": "image_url", "image_url": {"url": url}, "index": 0}
+    ]
 
 
 @pytest.mark.parametrize(("format", "head"), [("pcm16", b""), ("wav", b"RIFF")])
 async def test_spoken_answer_is_the_messages_audio(format: str, head: bytes) -> None:
     asked = chat_request(modalities=["text", "audio"], audio={"voice": "alloy", "format": format})
     answer = await answer_to(SOUND, asked)
-    audio = msgspec.json.decode(answer.choices[0].message.audio)
+    audio = msgspec.json.decode(cast("Any", answer.choices[0].message.audio))
     data = base64.b64decode(audio["data"])
     assert data.startswith(head) and data.endswith(b"\0\0\1\0\2\0\3\0") and len(data) == 8 + (44 if head else 0)
     assert audio["id"] and audio["expires_at"] and audio["transcript"] == ""
@@ -197,7 +199,7 @@ async def test_streamed_calls_are_numbered_whole_and_signed() -> None:
         (1, "function", "wind"),
     ]
     assert calls[0].id and calls[1].id and calls[0].id != calls[1].id
-    assert msgspec.json.decode(calls[0].extra_content) == {"google": {"thought_signature": SIGNATURE}}
+    assert msgspec.json.decode(cast("Any", calls[0].extra_content)) == {"google": {"thought_signature": SIGNATURE}}
     assert [one.finish_reason for chunk in chunks for one in chunk.choices if one.finish_reason] == ["tool_calls"]
 
 

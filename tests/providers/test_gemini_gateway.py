@@ -101,6 +101,7 @@ async def test_thought_signature_survives_a_tool_loop_of_an_openai_client(
     parts = [one["candidates"][0]["content"]["parts"][0] for one in documents]
     whole = {**CALL_STREAM[2], "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
     upstream.enqueue(sse(*CALL_STREAM) if stream else Reply.json(whole))
+    first: Any
     async with caller(base_url, api_key) as client:
         if stream:
             async with client.chat.completions.stream(model="three", messages=HI, tools=[TIDE, WIND]) as events:

@@ -309,6 +309,7 @@ async def test_signature_that_cannot_be_one_counts_as_missing(signature: Any) ->
 
 
 async def test_extra_content_of_another_kind_is_ignored() -> None:
+    extra: Any
     for extra in ("text", [], {"google": "x"}, {"openai": {}}, None):
         assert await signatures(call("a", "f", extra_content=extra), target=TARGET) == [None]
 
@@ -322,7 +323,7 @@ async def config(target: Target = TARGET, **fields: Any) -> dict[str, Any]:
 
 
 async def test_sampling_fields_have_gemini_names() -> None:
-    asked = {"temperature": 0.5, "top_p": 0.9, "stop": "END", "seed": 7, "n": 3}
+    asked: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "stop": "END", "seed": 7, "n": 3}
     asked |= {"presence_penalty": 0.1, "frequency_penalty": -0.2, "logprobs": True, "top_logprobs": 4}
     assert await config(**asked, max_completion_tokens=50) == {
         "temperature": 0.5,

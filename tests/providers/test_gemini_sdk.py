@@ -155,8 +155,7 @@ async def test_stream_says_the_same_to_both() -> None:
         message = ours.choices[0].message
         assert "".join(part.text for part in parts if part.text and not part.thought) == (message.content or "")
         assert [part.function_call.name for part in parts if part.function_call] == [
-            call.function.name  # type: ignore[union-attr]
-            for call in message.tool_calls or ()
+            call.function.name for call in message.tool_calls or ()
         ]
         assert ours.usage is not None and ours.usage.total_tokens == theirs[-1].usage_metadata.total_token_count
 

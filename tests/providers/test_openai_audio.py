@@ -56,11 +56,11 @@ async def spoken(provider: OpenAIProvider, **fields: Any) -> list[SpeechChunk]:
         return [chunk async for chunk in chunks]
 
 
-async def heard(provider: OpenAIProvider, **fields: str) -> Transcript:
+async def heard(provider: OpenAIProvider, **fields: Any) -> Transcript:
     return await provider.transcribe(transcription_question(**fields), TARGET)
 
 
-async def streamed(provider: OpenAIProvider, **fields: str) -> list[TranscriptEvent]:
+async def streamed(provider: OpenAIProvider, **fields: Any) -> list[TranscriptEvent]:
     events: AsyncIterator[TranscriptEvent] = provider.stream_transcript(
         transcription_question(stream="true", **fields), TARGET
     )

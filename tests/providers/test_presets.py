@@ -136,7 +136,7 @@ async def test_openrouter_is_told_who_asks_by_headers_of_the_configuration() -> 
 
 # What is sent --------------------------------------------------------------------------------------------------------
 
-LEVELS = {
+LEVELS: dict[str, list[Any]] = {
     "deepseek": [None, "low", "low", "high", "high", "max", "max"],
     "groq": ["none", "low", "low", "medium", "high", "high", "high"],
     "xai": ["none", "low", "low", "medium", "high", "high", "high"],
@@ -263,7 +263,14 @@ async def test_mistral_gets_call_ids_of_nine_letters_that_still_match() -> None:
 
 @pytest.mark.parametrize("preset", ["mistral", "groq"])
 async def test_strict_vendor_gets_no_more_of_an_answer_than_it_knows(preset: str) -> None:
-    answer = {"role": "assistant", "content": "6:40", "refusal": None, "annotations": [], "audio": None, "note": 1}
+    answer: dict[str, Any] = {
+        "role": "assistant",
+        "content": "6:40",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "note": 1,
+    }
     seen = await sent(preset, request({"role": "user", "content": "tide?"}, answer, {"role": "user", "content": "?"}))
     assert seen["messages"][1] == {"role": "assistant", "content": "6:40"}
 

@@ -48,10 +48,11 @@ def _faults_of_object(value: Any, kind: Any, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{path}: {value!r} is no object"
         return
-    hints = typing_extensions.get_type_hints(kind, include_extras=True)
+    hints: dict[str, Any] = typing_extensions.get_type_hints(kind, include_extras=True)
     for name, hint in hints.items():
         # `__required_keys__` misses those that are written as text, which is what `annotations` makes of all.
-        if typing.get_origin(hint) is typing_extensions.Required and name not in value:
+        origin: Any = typing.get_origin(hint)
+        if origin is typing_extensions.Required and name not in value:
             yield f"{path}.{name}: missing"
     for name, item in value.items():
         if name in hints:

@@ -85,7 +85,7 @@ def test_times_and_subtitles_are_told(client: OpenAI) -> None:
     )
     assert transcript.language == "english"
     assert [word.word for word in transcript.words or ()] == HEARD.split()
-    (segment,) = transcript.segments or ()
+    (segment,) = transcript.segments or []
     assert segment.text == HEARD
     assert 0 <= segment.start < 0.5 < 1.5 < segment.end <= transcript.duration
     subtitles = client.audio.transcriptions.create(model="local-stt", file=sound, response_format="srt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -116,7 +117,7 @@ async def test_a_call_that_outlives_its_target_leaves_nothing_open(workers: list
 
 
 async def test_a_reload_that_drops_an_open_target_takes_it_off_the_gauge(workers: list[Worker]) -> None:
-    worker = workers[0]
+    worker: Any = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
     assert not worker.health.all_closed
     worker.health.keep([worker.health.circuit("p", 0, "other")])

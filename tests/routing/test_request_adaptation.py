@@ -58,8 +58,8 @@ def talk(**fields: Any) -> ChatRequest:
 
 
 def adapted(request: Any, *places: Any, unknown: str = "forward", check: Any = None) -> list[Adapted[Any]]:
-    kind = {EmbeddingRequest: Embeddings, ImageRequest: Images, ChatRequest: Chat}[type(request)]
-    return adapt(request, list(places), kind, unknown_params=unknown, check=check)
+    kinds: dict[type, type] = {EmbeddingRequest: Embeddings, ImageRequest: Images, ChatRequest: Chat}
+    return adapt(request, list(places), kinds[type(request)], unknown_params=unknown, check=check)
 
 
 def test_every_capability_says_which_fields_it_honours() -> None:

@@ -60,7 +60,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def router(tmp_path: Path) -> Router:
-    providers = {
+    providers: dict[str, dict[int, Provider]] = {
         "a": {0: Named(None, None)},  # type: ignore[arg-type]
         "b": {0: Named(None, None)},  # type: ignore[arg-type]
         "mute": {0: Mute(None, None)},  # type: ignore[arg-type]

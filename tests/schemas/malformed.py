@@ -34,7 +34,7 @@ GOOD: dict[str, Any] = {
     "user": "u-1",
 }
 
-WRONG = [None, True, -1, 10**400, 1.5, -1e308, "", "x" * 70_000, [], [[]], {}, {"a": 1}, [None]]
+WRONG: list[Any] = [None, True, -1, 10**400, 1.5, -1e308, "", "x" * 70_000, [], [[]], {}, {"a": 1}, [None]]
 
 
 def good_body(*, ascii_only: bool = False) -> bytes:

@@ -52,6 +52,7 @@ async def test_server_that_died_after_the_write_is_in_doubt_even_if_it_is_back(t
     store = await Store.open(server.socket, timeout=5.0)
     try:
         await store.link("").call("SET", "here", 1)
+        assert server.pid
         os.kill(server.pid, signal.SIGKILL)
         await until(lambda: not store.whole())
         await server.stop()
@@ -69,9 +70,12 @@ async def test_file_of_the_embedded_server_is_synced_whatever_the_server_says(tm
     synced: list[str] = []
     sync = os.fsync
     try:
-        monkeypatch.setattr(
-            os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), sync(fd))
-        )
+
+        def recorded(fd: int) -> None:
+            synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+            sync(fd)
+
+        monkeypatch.setattr(os, "fsync", recorded)
         server.home.sync()
         assert synced == [str(path) for path in tmp_path.rglob("*.incr.aof")]
     finally:
@@ -143,7 +147,9 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
         slow.touch()
 
         async def state() -> bytes:
-            return await store.client.hget(f"{{a:acme}}:k:{key_id}", "state")
+            found: Any = await store.client.hget(f"{{a:acme}}:k:{key_id}", "state")
+            assert isinstance(found, bytes)
+            return found
 
         async def syncing() -> bool:
             await store.client.incr("anything")
@@ -160,6 +166,7 @@ async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_di
         assert revoking.returncode is None
         slow.unlink()
         out, err = await revoking.communicate()
+        assert server.pid
         os.kill(server.pid, signal.SIGKILL)
         assert (revoking.returncode, err) == (0, b"")
         assert b"revoked" in out

@@ -46,7 +46,8 @@ async def killable_owner(folder: Path) -> asyncio.subprocess.Process:
 async def value_of(socket: Path, key: str) -> bytes | None:
     store = await Store.open(socket)
     try:
-        return await store.client.get(key)
+        value: bytes | None = await store.client.get(key)  # type: ignore[assignment]
+        return value
     finally:
         await store.close()
 
@@ -119,6 +120,7 @@ async def test_a_killed_server_is_restarted_with_its_data(tmp_path):
         for round in range(3):
             assert await store.link("").call("INCR", "n") == round + 1
             first, seen = server.pid, len(events)
+            assert first is not None
             os.kill(first, signal.SIGKILL)
             await until(lambda seen=seen: len(events) == seen + 2, within=10.0)
             await until(lambda: store.link("").connected, within=2.0)
@@ -140,6 +142,7 @@ async def test_a_server_that_cannot_come_back_is_reported_and_tried_again(tmp_pa
         manifest = tmp_path / "store/appendonlydir/appendonly.aof.manifest"
         good = manifest.read_bytes()
         manifest.write_bytes(b"nonsense\n")
+        assert server.pid
         os.kill(server.pid, signal.SIGKILL)
         await until(lambda: any(event.kind == "failed" for event in events), within=10.0)
         manifest.write_bytes(good)
@@ -314,6 +317,7 @@ async def test_a_stuck_server_is_killed_within_bounds(tmp_path, monkeypatch):
     server = EmbeddedServer(tmp_path)
     await server.start()
     await put(server.socket, "k", "v")
+    assert server.pid
     os.kill(server.pid, signal.SIGSTOP)
     started_at = time.monotonic()
     await server.stop()

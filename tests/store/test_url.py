@@ -1,5 +1,7 @@
 """store.url as operators write it."""
 
+from typing import Any
+
 import pytest
 
 from gateway.store import StoreSetupError, parse_address
@@ -100,7 +102,7 @@ def test_sentinels_have_a_login_of_their_own():
 def test_a_cluster_is_its_nodes_with_one_login():
     address = parse_address("redis+cluster://me:secret@one,two:7001/0?ssl_cert_reqs=none&tls=true")
     assert isinstance(address, ClusterAddress)
-    login = {"username": "me", "password": "secret", "tls": True, "tls_verify": False}
+    login: dict[str, Any] = {"username": "me", "password": "secret", "tls": True, "tls_verify": False}
     assert address.nodes == (RedisAddress(host="one", **login), RedisAddress(host="two", port=7001, **login))
     assert repr(address) == "ClusterAddress(redis+cluster://one:6379,two:7001)"
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, json
 
 from gateway import Chat, ChatChunk, ChatRequest, CompletionUsage, Provider, Secret, Target
 from gateway.errors import UpstreamRejected
-from gateway.testing import FakeUpstream, ask, check_provider, collect
+from gateway.testing import FakeUpstream, Reply, ask, check_provider, collect
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
 from tests.delays import forever
@@ -164,7 +164,7 @@ def test_kit_catches(provider: type[Provider], complaint: str) -> None:
     assert provider.__name__ in str(caught.value)
 
 
-class Leaky(OpenAIProvider):
+class Leaky(OpenAIProvider):  # type: ignore[misc,unused-ignore]
     """Shows its key in errors."""
 
     async def chat(self, request: ChatRequest, target: Target) -> Any:
@@ -174,7 +174,7 @@ class Leaky(OpenAIProvider):
             raise UpstreamRejected(f"refused with key {SECRET}") from error
 
 
-class Swallowing(OpenAIProvider):
+class Swallowing(OpenAIProvider):  # type: ignore[misc,unused-ignore]
     """Turns every failure into a short answer."""
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
@@ -186,7 +186,7 @@ class Swallowing(OpenAIProvider):
             yield ChatChunk.finish("stop")
 
 
-class HoldsOn(OpenAIProvider):
+class HoldsOn(OpenAIProvider):  # type: ignore[misc,unused-ignore]
     """Reads the upstream to its end, whether anybody still wants it or not."""
 
     task: asyncio.Task[None] | None = None
@@ -252,7 +252,12 @@ async def test_truth_log_knows_what_was_delivered_and_when_the_client_left() -> 
     async with FakeUpstream() as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(fake.url.rsplit(":", 1)[1]))
         body = json.encode({"model": "m", "messages": [{"role": "user", "content": "a b c"}], "stream": True})
-        fake.tamper = lambda reply: (setattr(reply, "interval", 0.02), reply)[1]
+
+        def slowed(reply: Reply) -> Reply:
+            reply.interval = 0.02
+            return reply
+
+        fake.tamper = slowed
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         writer.write(head + body)
         await reader.readuntil(b'"content":"b "')

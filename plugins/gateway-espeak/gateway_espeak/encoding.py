@@ -75,7 +75,7 @@ class _Plain:
 
     def feed(self, samples: np.ndarray) -> bytes:
         header, self._header = self._header, b""
-        return header + samples.astype("<i2", copy=False).tobytes()
+        return header + bytes(samples.astype("<i2", copy=False).data)
 
     def close(self) -> bytes:
         return b""

@@ -84,7 +84,8 @@ def test_many_inputs_are_the_same_as_one_by_one(run: Run) -> None:
     texts = [f"{number} herons " * (1 + number % 9) for number in range(70)]
     together = vectors(run(lambda provider: provider.embed(asked(texts), TARGET)))
     for number in (0, 31, 32, 69):
-        alone = vectors(run(lambda provider, text=texts[number]: provider.embed(asked(text), TARGET)))[0]
+        request = asked(texts[number])
+        alone = vectors(run(lambda provider, request=request: provider.embed(request, TARGET)))[0]  # type: ignore[misc]
         assert together[number] == pytest.approx(alone, abs=1e-5)
 
 

@@ -77,7 +77,7 @@ def test_words_and_their_times_are_heard(heard: Heard) -> None:
     ],
     ids=lambda container: container["format"],
 )
-def test_every_readable_file_is_heard(heard: Heard, container: dict[str, str]) -> None:
+def test_every_readable_file_is_heard(heard: Heard, container: dict[str, Any]) -> None:
     assert "president" in heard(written(spoken(), **container)).text
 
 
