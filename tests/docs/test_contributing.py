@@ -1,0 +1,96 @@
+"""CONTRIBUTING.md, RELEASING.md, SECURITY.md and the pre-commit hooks agree with the tree."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SLOW_FOLDERS
+from tests.test_layers import RANKS
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+HOOKS = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+
+
+def section(heading: str) -> str:
+    """The text of one section."""
+    return CONTRIBUTING.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def tox() -> configparser.ConfigParser:
+    """The parsed tox.ini."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini", encoding="utf-8")
+    return parser
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_named_file_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\.?\w[\w.-]*/)+[\w.-]*|[A-Z]+\.md|setup\.py|tox\.ini)[ `]", text))
+    named |= {target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target}
+    folders = {path.name for path in (ROOT / "tests").iterdir()}
+    assert len(named) >= 2 or page == "SECURITY.md"
+    for name in named:
+        if "NAME" in name or name.startswith("dist/"):
+            continue
+        assert (ROOT / name).exists() or name.rstrip("/") in folders, name
+
+
+def test_ranks_are_those_of_the_import_test() -> None:
+    (block,) = re.findall(r"^```text\n(.*?)^```", section("Where things go"), re.MULTILINE | re.DOTALL)
+    documented = [set(line.split(", ")) for line in block.splitlines()]
+    assert documented == RANKS
+
+
+def test_slow_folders_are_named_and_exist() -> None:
+    (named,) = re.findall(r"The tests of (.*?) are\s+slow by their folder", section("Run the tests"), re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) == SLOW_FOLDERS
+    for folder in SLOW_FOLDERS:
+        assert list((ROOT / "tests" / folder).glob("test_*.py")), folder
+
+
+def test_every_tox_environment_that_is_named_exists() -> None:
+    environments = {name.removeprefix("testenv:") for name in tox().sections()} | {"py311", "py312", "py313"}
+    for page in (*PAGES, "README.md", ".ci/run"):
+        for name in re.findall(r"tox -e (\w+)", (ROOT / page).read_text(encoding="utf-8")):
+            assert name in environments, (page, name)
+
+
+def test_requirements_of_the_tests_are_extras_of_the_package() -> None:
+    for name in tox().sections():
+        assert "requirements.txt" not in tox().get(name, "deps", fallback=""), name
+    extras = {name: set(tox().get(f"testenv:{name}", "extras").split()) for name in ("quick", "lint", "type")}
+    assert extras == {"quick": {"test"}, "lint": {"lint"}, "type": {"test", "type"}}
+
+
+def test_pre_commit_runs_local_tools_that_dev_installs() -> None:
+    assert set(re.findall(r"- repo: (\S+)", HOOKS)) == {"local"}
+    languages, entries = re.findall(r"language: (\S+)", HOOKS), re.findall(r"entry: (\S+)", HOOKS)
+    assert languages == ["system"] * len(entries)
+    assert entries == ["ruff", "ruff", "mypy", "python"]
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    for tool in ("ruff", "mypy", "pytest", "pre-commit", "tox", "pytest-xdist", "pytest-cov"):
+        assert re.search(rf'"{tool}[=><~]', setup), tool
+
+
+def test_checklist_of_a_release_is_short() -> None:
+    assert len((ROOT / "RELEASING.md").read_text(encoding="utf-8").splitlines()) < 30
+
+
+def test_slow_tests_run_in_full_and_not_in_quick() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert "not slow" not in options["addopts"] + tox().get("testenv", "commands")
+    assert '-m "not slow"' in tox().get("testenv:quick", "commands")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    paths = ["tests/processes/test_reload.py", "tests/test_ids.py"]
+    done = subprocess.run([*command, *paths], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "test_ids.py::" in done.stdout and "test_reload.py::" not in done.stdout, done.stdout
