@@ -100,7 +100,7 @@ def converse(seen: Seen) -> Reply:
     )
 
 
-def keys(*, token: bool = False) -> dict[str, Secret]:
+def keys(*, token: bool = False) -> dict[str, Any]:
     """Options that hold static credentials."""
     found = {"access_key_id": Secret("literal", KEY_ID), "secret_access_key": Secret("literal", SECRET)}
     return {**found, "session_token": Secret("literal", TOKEN)} if token else found
