@@ -80,5 +80,7 @@ def test_messages_have_the_roles_and_keys_of_the_code() -> None:
         role: set(re.findall(r"`(\w+)`", keys))
         for role, keys in re.findall(r"^\| `(\w+)` \| .* \| (.*?) \|$", section, re.MULTILINE)
     }
-    messages = [kind for kind in vars(chat_messages).values() if isinstance(kind, type) and hasattr(kind, "role")]
+    messages: list[Any] = [
+        kind for kind in vars(chat_messages).values() if isinstance(kind, type) and hasattr(kind, "role")
+    ]
     assert told == {kind.role: set(kind.__struct_fields__) - {"content"} for kind in messages}

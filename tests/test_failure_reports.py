@@ -77,6 +77,7 @@ def test_collector_stays_off_after_a_report_where_it_was_off(
     assert not gc.isenabled()
 
 
+@pytest.mark.slow
 def test_failure_is_reported_although_finalizers_that_parse_are_due(request: pytest.FixtureRequest) -> None:
     with finalizers_that_parse():
         report = report_of(request.node, ValueError("reported"))

@@ -139,6 +139,7 @@ def test_what_is_no_object_is_no_usage(raw: bytes) -> None:
     assert completion_usage(raw) is None
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner)))
 def test_any_value_of_any_detail_is_read_or_refused_but_never_raises(value: Any) -> None:
     for name in ("prompt_tokens", "prompt_tokens_details", "completion_tokens_details", "prompt_cache_hit_tokens"):

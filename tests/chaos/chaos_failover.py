@@ -100,7 +100,8 @@ async def test_a_revocation_is_heard_after_a_failover(trio):
         await asyncio.to_thread(trio.fail_over)
         key = await w.caller()
         async with w.store.channel(CHANGED) as channel:
-            assert (await channel.message(within=2.0))["type"] == "subscribe"
+            greeting = await channel.message(within=2.0)
+            assert greeting is not None and greeting["type"] == "subscribe"
             await w.keys.revoke(key.id)
             heard = await until(lambda: channel.message(within=0.1))
             assert heard["data"].decode() == f"acme:{key.id}"

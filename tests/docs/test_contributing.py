@@ -86,6 +86,7 @@ def test_checklist_of_a_release_is_short() -> None:
     assert len((ROOT / "RELEASING.md").read_text(encoding="utf-8").splitlines()) < 30
 
 
+@pytest.mark.slow
 def test_slow_tests_run_in_full_and_not_in_quick() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     assert "not slow" not in options["addopts"] + tox().get("testenv", "commands")

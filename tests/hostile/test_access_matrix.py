@@ -53,6 +53,7 @@ async def credentials(accounts: Accounts, keys: Keys, store: Store) -> dict[str,
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 async def test_no_route_answers_a_bad_key_by_any_method(
     client: Client, accounts: Accounts, keys: Keys, store: Store, upstream: FakeUpstream, known: bool

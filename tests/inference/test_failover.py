@@ -307,7 +307,7 @@ async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_n
 async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_settings_back(
     gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, waits = composition.build_providers, iter([100, 0])
+    build, waits = instances.build_providers, iter([100, 0])
 
     async def slowly(*args: Any, **kwargs: Any) -> Any:
         await turns(next(waits))

@@ -111,7 +111,7 @@ async def test_same_request_is_run_once_and_answered_twice_with_the_same_bytes(
 async def test_replay_of_a_stream_is_equal_byte_for_byte_and_without_its_comments(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
-    gateway.keep_alive.commit_after = gateway.keep_alive.keep_alive = 0.1
+    gateway.keep_alive.commit_after = gateway.keep_alive.comment_after = 0.1
     upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO), delay=1.2))
     first = await post(client, STREAM)
     await kept(gateway)

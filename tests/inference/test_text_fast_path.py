@@ -14,7 +14,7 @@ from gateway.api.inference_handler import InferenceHandler
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.http_client.response import Response
 from gateway.http_server.write_batch import WriteBatch
-from gateway.inference import event_stream
+from gateway.inference import event_stream, text_fast_path
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
@@ -302,7 +302,7 @@ async def test_lane_is_closed_with_its_stream(
     client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lanes = []
-    opened = event_stream.open_fast_path
+    opened = text_fast_path.open_fast_path
 
     def noted(rest: Any, *args: Any, **others: Any) -> Any:
         lanes.append(rest.lane)

@@ -333,7 +333,7 @@ async def test_a_race_that_both_lose_goes_on_with_what_is_left() -> None:
 async def test_a_cancelled_race_leaves_nothing_running() -> None:
     stage = Stage(hedge_after=0.02)
     answers = Answers(a=forever, b=forever)
-    race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
+    race = asyncio.ensure_future(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
     await until(lambda: len(stage.tried) == 2)
     race.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -378,7 +378,7 @@ async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int
     stage = Stage(hedge_after=0.001)
     both_run = asyncio.Event()
     answers = Answers(a=both_run.wait)
-    race = asyncio.create_task(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
+    race = asyncio.ensure_future(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
     async with asyncio.timeout(5):
         while len(stage.tried) < 2 and not race.done():
             await asyncio.sleep(0)

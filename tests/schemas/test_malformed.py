@@ -18,6 +18,8 @@ from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 
 from .malformed import GOOD, TYPED_PATHS, WAYS, good_body, malformed_bodies
 
+pytestmark = pytest.mark.slow
+
 CODES = {
     "invalid_json", "missing_required_parameter", "invalid_type", "invalid_value", "decimal_above_max_value",
     "decimal_below_min_value", "integer_above_max_value", "integer_below_min_value", "empty_array",

@@ -66,6 +66,7 @@ def test_content_that_looks_like_a_boundary_is_content() -> None:
         assert read(encode([("file", tricky, "a.wav")]), step=step)[1] == tricky
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [7, 1 << 20])
 def test_form_without_its_end_is_refused_at_every_byte(step: int) -> None:
     body = encode(PLAIN)
@@ -164,6 +165,7 @@ def test_malformed_bodies_are_refused(body: bytes) -> None:
         read(body)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     pieces=st.lists(

@@ -157,7 +157,7 @@ async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
 async def test_silence_is_filled_with_comments_once_headers_are_committed(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
-    gateway.keep_alive.commit_after = gateway.keep_alive.keep_alive = 0.1
+    gateway.keep_alive.commit_after = gateway.keep_alive.comment_after = 0.1
     late = Reply.stream(HELLO)
     late.delay = 1.5
     upstream.enqueue(late)

@@ -465,7 +465,7 @@ def delivered(gateway: Gateway) -> int:
 async def test_waiting_for_a_slow_image_is_bridged_by_comments(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
-    gateway.keep_alive.commit_after = gateway.keep_alive.keep_alive = 0.1
+    gateway.keep_alive.commit_after = gateway.keep_alive.comment_after = 0.1
 
     def slow(reply: Reply) -> Reply:
         return msgspec.structs.replace(reply, delay=2.5)
