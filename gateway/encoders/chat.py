@@ -251,7 +251,7 @@ class ChatStreamEncoder:
 class _ChoiceEncoder:
     """One choice of a stream: its role, its tool numbering, its one finish."""
 
-    __slots__ = ("finish_reason", "index", "opened", "form", "spoke", "tools")
+    __slots__ = ("finish_reason", "form", "index", "opened", "spoke", "tools")
 
     def __init__(self, index: int, form: AnswerForm) -> None:
         self.index = index
