@@ -116,3 +116,8 @@ def test_front_door_opens_without_the_house() -> None:
     """`import gateway` is on the way of every command: it must not bring Tornado or aiohttp along."""
     code = "import sys, gateway; print(sorted({'aiohttp', 'tornado', 'redis', 'msgspec'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_worker_without_a_proxy_never_loads_aiohttp() -> None:
+    code = "import sys, gateway.runtime.worker; print('aiohttp' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -14,6 +14,7 @@ from gateway.cli.configuration import config_option, config_path, demo_option, j
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
+from gateway.config.proxy import ProxyError
 from gateway.config.secret import Secret, SecretError
 from gateway.config.toml_reader import Fault, SettingsError, dotted, suggestion
 from gateway.plugins.instances import check_options
@@ -75,6 +76,7 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
             findings.fault(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
     for name in settings.providers:
         _check_provider(settings, name, plugins, findings)
+        _check_proxy(settings, name, findings)
     _check_endpoints(settings, plugins, findings)
 
 
@@ -88,6 +90,20 @@ def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: F
         place = ("credentials", number) if len(credentials) > 1 else ()
         for field in options.__struct_fields__:
             _check_secret(getattr(options, field), findings, "providers", name, *place, field)
+
+
+def _check_proxy(settings: Settings, name: str, findings: Findings) -> None:
+    proxy = settings.providers[name].proxy
+    if proxy is None:
+        return
+    try:
+        found = proxy.resolve()
+    except ProxyError as error:
+        findings.fault(str(error), "providers", name, "proxy")
+        return
+    if found.http is None and found.https is None:
+        key = dotted(("providers", name, "proxy"))
+        findings.warnings.append(f"{key}: neither HTTP_PROXY nor HTTPS_PROXY is set, so no proxy is used")
 
 
 def _check_secret(value: object, findings: Findings, *key: str | int) -> None:

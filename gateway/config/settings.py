@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import parse_amount
+from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
 from gateway.config.secret import Secret
 from gateway.config.toml_reader import (
@@ -155,10 +156,18 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 0.25
 
 
+def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
+    return ProxySetting.parse(value, literals=reader.literals, folder=reader.folder)
+
+
+ProxyOption = Annotated[ProxySetting, FromTables(_proxy)]
+
+
 class ProviderSettings(Struct, frozen=True, kw_only=True):
-    """[providers.NAME]: which plugin's provider serves it, and the options that provider declares."""
+    """[providers.NAME]: which plugin's provider serves it, its proxy, and the options that provider declares."""
 
     plugin: Annotated[str, Meta(min_length=1)]
+    proxy: ProxyOption | None = None
     credentials: tuple[dict[str, Any], ...] = ()  # each replaces options of the same names: one instance apiece
     options: dict[str, Any] = {}
 
@@ -336,7 +345,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return options
 
 
-OWN_PROVIDER_KEYS = frozenset({"plugin", "credentials"})  # every other one is the provider's
+OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials"})  # every other one is the provider's
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo"})
 
 
@@ -377,7 +386,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
 
 
 def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
-    """[providers.*]: `plugin` and `credentials` are ours, every other key is the provider's."""
+    """[providers.*]: `plugin`, `proxy` and `credentials` are ours, every other key is the provider's."""
     if not isinstance(tables, dict):
         return cast("dict[str, Any] | None", reader.value(dict[str, ProviderSettings], tables, ("providers",)))
     return {name: _provider(table, reader, ("providers", name)) for name, table in tables.items()}
@@ -391,6 +400,9 @@ def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings |
     options = {name: plain(value) for name, value in table.items() if name not in OWN_PROVIDER_KEYS}
     if provider is None:
         return None
+    for index, credential in enumerate(provider.credentials):
+        for name in sorted(OWN_PROVIDER_KEYS & credential.keys()):
+            reader.fault((*key, "credentials", index, name), f"{name} is said once for all credentials of a provider")
     credentials = tuple(plain(credential) for credential in provider.credentials)
     return structs.replace(provider, options=options, credentials=credentials)
 

@@ -5,10 +5,11 @@
     async with await upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts) as answer:
         document = await answer.read()                     # or: while events := await answer.read_events()
 
-Requests leave on connections of our own (`http_client_pool`), or through aiohttp where a proxy of the environment
-applies. Nothing here retries, not even on a kept-alive connection that the server closed meanwhile: whether it had read
-a POST by then cannot be known, and only the dispatcher may decide to pay twice. Leaving an answer before its end closes
-its socket at once. Sharp edge: error messages never name the upstream's address; `detail` may.
+Requests leave on connections of our own (`pool`). A provider with a proxy is given `upstream.through(…)`,
+whose requests leave through aiohttp. Nothing here retries, not even on a kept-alive connection that the server closed
+meanwhile: whether it had read a POST by then cannot be known, and only the dispatcher may decide to pay twice. Leaving
+an answer before its end closes its socket at once. Sharp edge: error messages never name the upstream's address;
+`detail` may, but no address of a proxy.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.request import getproxies, proxy_bypass
 
 from msgspec import structs
 
+from gateway.config.proxy import Proxies, Proxy
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.forwarded_headers import trace_headers
 from gateway.http_client.inflate import Inflater
 from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
-from gateway.http_client.request import Address, RequestHead, RequestHeads, address_of, new_head
+from gateway.http_client.request import RequestHead, RequestHeads, address_of, new_head
 from gateway.http_client.response import Lane, Response
 from gateway.http_client.timeouts import Timeouts
 from gateway.sse import Event, EventParser
@@ -43,15 +44,23 @@ Body = bytes | AsyncIterator[bytes] | Multipart | None
 
 
 class Upstream:
-    """A pool of connections to every upstream; one per process."""
+    """A pool of connections to every upstream; one per process, and a view of it for each provider with a proxy."""
 
-    def __init__(self, *, keepalive: float = 15.0, trust_env: bool = False, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, keepalive: float = 15.0, tls: ssl.SSLContext | None = None) -> None:
         self._keepalive = keepalive  # seconds that an idle connection is kept
-        self._trust_env = trust_env  # obey HTTPS_PROXY and friends
         self._tls = tls
         self._heads = RequestHeads()
         self._pool: Pool | None = None
         self._proxied: ProxiedClient | None = None
+        self._proxies: Proxies | None = None  # of a view
+        self._whole: Upstream | None = None  # whose connections a view uses
+
+    def through(self, proxies: Proxies) -> Upstream:
+        """A view whose requests take these proxies; its connections belong to this one, which closes them."""
+        self._proxy_client()
+        view = Upstream()
+        view._proxies, view._whole = proxies, self._whole or self
+        return view
 
     async def send(
         self,
@@ -78,10 +87,10 @@ class Upstream:
             head = self._heads.head(method, url, headers)
         trace = trace_headers()
         started = pool.loop.time()
-        if self._trust_env and _has_proxy(head.address):
+        if self._proxies is not None and (proxy := _proxy_for(head, self._proxies)) is not None:
             incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
             self._proxy_client().start(
-                incoming, method, url, headers={**headers, **trace}, body=body, connect=timeouts.connect
+                incoming, method, head, headers={**headers, **trace}, body=body, connect=timeouts.connect, proxy=proxy
             )
         else:
             if trace:  # not in the remembered head: each call has another one
@@ -101,7 +110,7 @@ class Upstream:
         return Answer(incoming)
 
     async def close(self) -> None:
-        """Close every connection, those in use included."""
+        """Close every connection, those in use and those of views included; a view has none of its own."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -110,17 +119,20 @@ class Upstream:
             self._proxied = None
 
     def _open(self) -> Pool:
-        loop = asyncio.get_running_loop()
-        self._pool = Pool(loop, Deadlines(loop), keepalive=self._keepalive, tls=self._tls)
-        return self._pool
+        whole = self._whole or self
+        if whole._pool is None:
+            loop = asyncio.get_running_loop()
+            whole._pool = Pool(loop, Deadlines(loop), keepalive=whole._keepalive, tls=whole._tls)
+        return whole._pool
 
     def _proxy_client(self) -> ProxiedClient:
-        if self._proxied is None:
-            # Here, not at the top: only a process behind a proxy pays for aiohttp.
+        whole = self._whole or self
+        if whole._proxied is None:
+            # Here, not at the top: only a process with a proxy pays for aiohttp.
             from gateway.http_client.proxied import ProxiedClient
 
-            self._proxied = ProxiedClient(keepalive=self._keepalive, tls=self._tls)
-        return self._proxied
+            whole._proxied = ProxiedClient(keepalive=whole._keepalive, tls=whole._tls)
+        return whole._proxied
 
 
 class Answer:
@@ -233,6 +245,6 @@ def _streamed_head(head: RequestHead) -> bytes:
     return b"%bContent-Length: %d\r\n\r\n" % (head.start, head.length)
 
 
-def _has_proxy(address: Address) -> bool:
-    """Whether the environment names a proxy for this address, and does not except it."""
-    return address.scheme in getproxies() and not proxy_bypass(address.authority)
+def _proxy_for(head: RequestHead, proxies: Proxies) -> Proxy | None:
+    address = head.address
+    return proxies.proxy_for(address.scheme, address.host, address.port)

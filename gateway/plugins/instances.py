@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gateway.config.proxy import ProxyError, ProxySetting
 from gateway.config.secret import HIDDEN, Secret, SecretError
 from gateway.config.secret_watcher import Stamp, stamp_of
 from gateway.config.settings import Fault, Settings, SettingsError
@@ -60,10 +61,17 @@ async def build_providers(
             made.faults[name] = str(error)
             gateway_log.error("provider %s is out of service: %s", name, error)
             continue
-        made.files[name] = {path: stamp_of(path) for options in credentials for path in secret_files(options)}
+        proxy = settings.providers[name].proxy
+        made.files[name] = {path: stamp_of(path) for path in _files(credentials, proxy)}
+        try:
+            way = upstream if proxy is None else upstream.through(proxy.resolve())
+        except ProxyError as error:
+            made.faults[name] = f"proxy: {error}"
+            gateway_log.error("provider %s is out of service: proxy: %s", name, error)
+            continue
         for number, options in enumerate(credentials):
             label = name if len(credentials) == 1 else f"{name}#{number}"
-            instance = await _instance(provider, options, upstream, label=label, faults=made.faults)
+            instance = await _instance(provider, options, way, label=label, faults=made.faults)
             if instance is not None:
                 made.instances.setdefault(name, {})[number] = instance
     return made
@@ -89,6 +97,12 @@ def secret_files(options: Struct) -> list[Path]:
     """The files that hold the secrets of these options."""
     values = (getattr(options, name) for name in options.__struct_fields__)
     return [value.file for value in values if isinstance(value, Secret) and value.file is not None]
+
+
+def _files(credentials: Iterable[Struct], proxy: ProxySetting | None) -> list[Path]:
+    """Every file that a provider depends on."""
+    found = [path for options in credentials for path in secret_files(options)]
+    return found if proxy is None or proxy.file is None else [*found, proxy.file]
 
 
 def _without_secrets(text: str, options: Struct | None) -> str:

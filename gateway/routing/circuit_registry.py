@@ -111,7 +111,7 @@ class CircuitRegistry:
 EXPLAINED = {
     "failures": "it keeps failing",
     "limited": "it asked to slow down",
-    "credential": "it refused the credential; check the provider's api_key",
+    "credential": "it refused the credential; check the provider's api_key and proxy",
     "credit": "its prepaid credit is gone; top it up at the provider",
     "plugin": "the provider plugin's own code keeps failing; it is quarantined",
 }

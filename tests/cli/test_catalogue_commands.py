@@ -150,6 +150,50 @@ def test_check_looks_into_plugins_options_secrets_and_store(
     assert "store.url" in faults
 
 
+def test_check_looks_at_the_proxy_of_each_provider(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxies = {
+        "literal": "http://gate:canary@proxy.example:3128",
+        "socks": "socks5://proxy.example:1080",
+        "unset": "env:NO_SUCH_PROXY",
+        "no-url": "env:ODD_PROXY",
+        "missing": "file:no-such-file",
+        "good": "http://proxy.example:3128",
+        "all": "env",
+    }
+    monkeypatch.delenv("NO_SUCH_PROXY", raising=False)
+    monkeypatch.setenv("ODD_PROXY", "http://gate:canary@proxy.example:3128/path")
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://gate:canary@proxy.example:1080")
+    text = "".join(f'[providers.{name}]\nplugin = "fake"\nproxy = "{proxy}"\n' for name, proxy in proxies.items())
+    terminal.config.write_text(text)
+    result = terminal.run("check", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)["faults"]
+    assert {(fault["file"], fault["key"]) for fault in found} == {
+        (str(terminal.config), "providers.literal.proxy"),
+        (str(terminal.config), "providers.socks.proxy"),
+    }
+    terminal.config.write_text(text.replace("gate:canary@", "").replace("socks5:", "http:"))
+    result = terminal.run("check", "--json")
+    faults = {fault["key"]: fault["message"] for fault in json.loads(result.stdout)["faults"]}
+    assert faults.pop("providers.missing.proxy").startswith("file ")
+    assert faults == {
+        "providers.unset.proxy": "environment variable NO_SUCH_PROXY is not set",
+        'providers."no-url".proxy': "env:ODD_PROXY: a proxy's URL ends with its host or port",
+        "providers.all.proxy": "HTTPS_PROXY: a proxy's URL begins with http:// or https://; other protocols are not"
+        " supported",
+    }
+    assert "canary" not in result.output
+
+
+def test_check_warns_of_an_environment_without_a_proxy(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    terminal.config.write_text(terminal.config.read_text().replace('"fake"\n', '"fake"\nproxy = "env"\n', 1))
+    found = terminal.json("check")
+    warning = "providers.fake.proxy: neither HTTP_PROXY nor HTTPS_PROXY is set, so no proxy is used"
+    assert (found["ok"], warning in found["warnings"]) == (True, True)
+
+
 def test_check_finds_a_pepper_that_is_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORT_PEPPER", "short")
     terminal.config.write_text(terminal.config.read_text().replace("[store]", '[store]\npepper = "env:SHORT_PEPPER"'))

@@ -7,16 +7,13 @@ import contextlib
 import gzip
 import socket
 import ssl
-import struct
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
-from tornado.ioloop import IOLoop
 
 from gateway.errors import (
     UpstreamInvalidResponse,
@@ -32,113 +29,12 @@ from gateway.http_client.pool import Origin, Pool
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 from tests.delays import caller_is_silent_for, forever, upstream_is_silent_for
+from tests.http_client.loops import io_loop, loop_kind  # noqa: F401 - fixtures
+from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, each, seconds_until_gone
 from tests.leftovers import garbage
-from tests.polling import turns, until, until_still
+from tests.polling import until, until_still
 
 CERTIFICATES = Path(__file__).parents[1] / "certificates"
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
-def loop_kind(request: pytest.FixtureRequest) -> str:
-    """Apart from `io_loop`, which pytest-tornado asks for too late to multiply tests."""
-    return str(request.param)
-
-
-@pytest.fixture
-def io_loop(loop_kind: str) -> Iterator[IOLoop]:
-    loop = uvloop.new_event_loop() if loop_kind == "uvloop" else asyncio.new_event_loop()
-    io_loop = IOLoop(asyncio_loop=loop, make_current=False)
-    asyncio.set_event_loop(loop)
-    yield io_loop
-    asyncio.set_event_loop(None)
-    io_loop.close(all_fds=True)
-
-
-class Line:
-    """One connection as the peer sees it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.requests: list[bytes] = []
-        self.ended = asyncio.Event()  # the other side has closed
-
-    async def request(self) -> bytes:
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0)
-        self.requests.append(head + await self.reader.readexactly(length))
-        return self.requests[-1]
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    def reset(self) -> None:
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
-
-
-Behaviour = Callable[[Line], Awaitable[None]]
-
-
-class Peer:
-    """A server by script: `behave` is run for each connection, and what it leaves open is closed at the end."""
-
-    def __init__(self, behave: Behaviour, tls: ssl.SSLContext | None = None) -> None:
-        self.lines: list[Line] = []
-        self.url = ""
-        self._behave = behave
-        self._tls = tls
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Peer:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 20, backlog=512
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"{'https' if self._tls else 'http'}://localhost:{port}/path?q=1"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for line in self.lines:
-            line.writer.transport.abort()
-        await turns()  # transports are closed in the next turns of the loop
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = Line(reader, writer)
-        self.lines.append(line)
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await self._behave(line)
-            while await reader.read(65536):
-                pass
-        line.ended.set()
-
-
-def each(*answers: bytes) -> Behaviour:
-    """Answer the requests of a connection with these."""
-
-    async def behave(line: Line) -> None:
-        for answer in answers:
-            await line.request()
-            await line.send(answer)
-
-    return behave
-
-
-async def always_ok(line: Line) -> None:
-    while True:
-        await line.request()
-        await line.send(OK)
 
 
 @contextlib.asynccontextmanager
@@ -153,12 +49,6 @@ async def client(**options: object) -> AsyncIterator[Upstream]:
 async def fetch(link: Upstream, url: str, method: str = "POST") -> bytes:
     async with await link.send(method, url, body=b"{}" if method == "POST" else None) as answer:
         return await answer.read()
-
-
-async def seconds_until_gone(line: Line) -> float:
-    started = time.monotonic()
-    await asyncio.wait_for(line.ended.wait(), 5)
-    return time.monotonic() - started
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
@@ -464,7 +354,7 @@ async def test_reader_that_pauses_stops_the_server_and_loses_nothing(rest: str) 
         assert received == total
 
 
-async def test_silence_is_measured_by_one_timer_for_all(io_loop: IOLoop) -> None:
+async def test_silence_is_measured_by_one_timer_for_all() -> None:
     class Late:
         def __init__(self, when: float) -> None:
             self.when, self.expired = when, 0.0
@@ -687,7 +577,7 @@ async def test_compression_that_cannot_be_undone(coding: str, body: bytes, kind:
             await answer.read()
 
 
-# TLS, names, proxies -------------------------------------------------------------------------------------------------
+# TLS and names -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -809,52 +699,3 @@ async def test_cancelled_connect_leaves_nothing_behind() -> None:
         assert await fetch(link, peer.url) == b"ok"
         assert link._pool is not None
         assert not link._pool.deadlines._awaited
-
-
-async def test_proxy_of_the_environment_carries_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Peer(each(coded("gzip", gzip.compress(b"through")))) as proxy, client(trust_env=True) as link:
-        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/path?q=1"))
-        monkeypatch.delenv("no_proxy", raising=False)
-        assert await fetch(link, "http://upstream.invalid/x") == b"through"
-        assert proxy.lines[0].requests[0].startswith(b"POST http://upstream.invalid/x HTTP/1.1\r\n")
-
-
-async def test_proxy_is_passed_by_where_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Peer(always_ok) as peer, client(trust_env=True) as link:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        monkeypatch.setenv("no_proxy", "localhost")
-        assert await fetch(link, peer.url) == b"ok"
-
-
-async def test_answer_through_a_proxy_keeps_the_same_times_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts: Iterator[Behaviour] = iter(
-        [
-            each(CHUNKED + b"1\r\na\r\n"),
-            each(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na"),
-            each(b"SSH-2.0\r\n\r\n"),
-            each(CHUNKED + b"1\r\na\r\n"),
-        ]
-    )
-
-    async def behave(line: Line) -> None:
-        await next(scripts)(line)
-
-    async with Peer(behave) as proxy, client(trust_env=True) as link:
-        monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/path?q=1"))
-        monkeypatch.delenv("no_proxy", raising=False)
-        url = "http://upstream.invalid/x"
-        answer = await link.send("POST", url, timeouts=Timeouts(idle=0.15))
-        assert await answer.read_chunk() == b"a"
-        with pytest.raises(UpstreamTimeout):
-            await answer.read_chunk()
-        assert await seconds_until_gone(proxy.lines[0]) < 0.25
-        answer = await link.send("POST", url)
-        assert await answer.read_chunk() == b"a"
-        proxy.lines[1].writer.close()
-        with pytest.raises(UpstreamTruncated):
-            await answer.read_chunk()
-        with pytest.raises(UpstreamInvalidResponse):
-            await link.send("POST", url)
-        answer = await link.send("POST", url)
-        answer.close()
-        assert await seconds_until_gone(proxy.lines[-1]) < 0.25
