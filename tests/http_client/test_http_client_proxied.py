@@ -562,11 +562,13 @@ class Source:
 async def test_upstream_that_takes_no_more_of_an_upload_is_late_and_the_source_is_closed(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
-    async with (
-        ForwardProxy() as proxy,
-        Peer(lambda line: forever(), tls) as peer,
-        through(proxy, certificates) as link,
-    ):
+    async def behave(line: Line) -> None:
+        await line.request()
+        await line.send(OK)
+        await forever()
+
+    async with ForwardProxy() as proxy, Peer(behave, tls) as peer, through(proxy, certificates) as link:
+        await fetch(link, peer.url)  # on a kept connection the upload begins before the time limit
         source = Source()
         with pytest.raises(UpstreamTimeout):
             await link.send("POST", peer.url, body=source.stream, timeouts=Timeouts(first_byte=0.3))
