@@ -62,7 +62,8 @@ class KeyRecord(Struct, frozen=True):
             "models": self.models,
             "budget": format_amount(self.budget) if self.budget is not None else None,
             "spent": format_amount(self.spent),
-            "show_cost": self.show_cost,
+            "response_headers": ["cost"] if self.show_cost else [],
+            "show_cost": self.show_cost,  # the old name of the one above
         }
 
 
@@ -102,7 +103,7 @@ class Keys:
         expires: datetime | None = None,
         show_cost: bool = False,
     ) -> NewKey:
-        """Make a key; its text is in the answer and nowhere else. `show_cost`: answers say what they cost."""
+        """Make a key; its text is in the answer and nowhere else. `show_cost`: answers have `x-gateway-cost`."""
         check_name(account, "account")
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):

@@ -51,6 +51,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) 
     except SettingsError as error:
         findings.faults += error.faults
     else:
+        findings.warnings += settings.warnings
         _check_plugins(settings, findings)
         _check_store(settings, findings)
         note(f"models: {len(settings.models)}, providers: {len(settings.providers)}, groups: {len(settings.groups)}")

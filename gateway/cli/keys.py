@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_table
 from gateway.cli.session import change, run
-from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES
+from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES, NamesType
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -31,6 +31,21 @@ COLUMNS = (
     "spent",
 )
 
+KEY_HEADERS = ("cost",)
+
+
+class KeyHeaders(NamesType):
+    """Names of response headers that a key can ask for, with commas between them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Split, and fail with the names that a key can ask for."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in KEY_HEADERS:
+                known = ", ".join(KEY_HEADERS)
+                self.fail(f"{name!r} is no header that a key can ask for; known: {known}", param, ctx)
+        return names
+
 
 @click.group()
 def command() -> None:
@@ -46,7 +61,13 @@ def command() -> None:
 @click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use.")
 @click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend in all.")
 @click.option("--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m.")
-@click.option("--show-cost", is_flag=True, help="Say in each answer's x-gateway-cost what it cost.")
+@click.option(
+    "--response-headers",
+    type=KeyHeaders(),
+    metavar="cost",
+    help="Headers that its answers have whatever [server] response_headers says. A key can ask for cost.",
+)
+@click.option("--show-cost", is_flag=True, help="The old name of --response-headers cost.")
 @json_option
 @configured
 def create(
@@ -59,10 +80,13 @@ def create(
     models: list[str] | None,
     budget: int | None,
     expires: datetime | None,
+    response_headers: list[str] | None,
     show_cost: bool,
     as_json: bool,
 ) -> None:
     """Make a key and print it, alone, once: nobody can show it again."""
+    if show_cost:
+        note("--show-cost is an old name that the next release refuses; use --response-headers cost")
     only = None if models is None else known_models(settings, models)
     key = change(
         settings,
@@ -75,7 +99,7 @@ def create(
             models=only,
             budget=budget,
             expires=expires,
-            show_cost=show_cost,
+            show_cost=show_cost or bool(response_headers),
         ),
     )
     if as_json:

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, structs
 from gateway.amounts import parse_amount
 from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
+from gateway.config.renamed import with_new_names
 from gateway.config.secret import Secret
 from gateway.config.toml_reader import (
     Fault,
@@ -50,6 +51,7 @@ DEMO_FOLDER = Path("var/demo")
 CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
 
 Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
+ResponseHeader = Literal["model", "provider", "attempts", "cost"]  # each is sent as `x-gateway-NAME`
 UnsupportedParam = Literal[
     "temperature",
     "top_p",
@@ -121,7 +123,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     drain_timeout: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
     header_timeout: Seconds = 10.0
-    idle_timeout: Seconds = 65.0
+    keepalive_timeout: Seconds = 65.0
     body_timeout: Seconds = 30.0
     write_timeout: Seconds = 30.0
     max_header_bytes: Bytes = 65_536
@@ -136,8 +138,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     default_image_model: Annotated[str, Meta(max_length=256)] = ""
     legacy_quota_code: bool = False
     obfuscation: Literal["upstream", "on", "off"] = "upstream"
-    debug_headers: bool = False
-    cost_header: bool = False
+    response_headers: tuple[ResponseHeader, ...] = ()
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True):
@@ -313,6 +314,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
+    warnings: tuple[str, ...] = ()  # one text for each old name of a key; no key of the file
 
     @property
     def folder(self) -> Path:
@@ -346,7 +348,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials"})  # every other one is the provider's
-SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo"})
+SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo", "warnings"})
 
 
 def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
@@ -367,16 +369,24 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
     reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
     for name, table in document.items():
         if name not in SECTIONS:
             reader.unknown((name,), SECTIONS)
         elif name == "providers":
             sections[name] = _providers(table, reader)
+        elif name == "server":
+            renamed, warnings = with_new_names(table, ServerSettings, reader)
+            sections[name] = reader.value(ServerSettings, renamed, (name,))
         else:
             sections[name] = reader.value(kinds[name], table, (name,))
     settings = Settings(**{name: _sound(section) for name, section in sections.items() if section is not None})
     settings = structs.replace(
-        settings, file=file, demo=demo, groups={DEFAULT_GROUP: GroupSettings(), **settings.groups}
+        settings,
+        file=file,
+        demo=demo,
+        warnings=warnings,
+        groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
     named = {name: _names(document.get(name)) for name in ("providers", "models")}
     check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})

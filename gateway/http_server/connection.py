@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._parser.started:
             if age > limits.header_timeout:
                 self._refuse(RequestTimeout("The request headers did not arrive in time"))
-        elif age > (limits.idle_timeout if self._written else limits.header_timeout):
+        elif age > (limits.keepalive_timeout if self._written else limits.header_timeout):
             self._close()
 
     def _sweep_body(self, now: float) -> None:

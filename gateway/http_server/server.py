@@ -40,7 +40,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_timeout: float = (
         10.0  # from the first byte of a request to the end of its head; from connect to a first byte
     )
-    idle_timeout: float = 65.0  # between requests
+    keepalive_timeout: float = 65.0  # between requests
     body_idle_timeout: float = 15.0  # without any body byte; also the grace before the rate below is demanded
     min_body_rate: int = 1_024  # bytes per second, on average
     write_timeout: float = 30.0  # without the client taking a byte
@@ -86,7 +86,7 @@ class HTTPServer:
         self.tick = min(
             0.5,
             limits.header_timeout / 4,
-            limits.idle_timeout / 4,
+            limits.keepalive_timeout / 4,
             limits.body_idle_timeout / 4,
             limits.write_timeout / 4,
         )

@@ -212,7 +212,7 @@ class Pipeline:
         self._settle(call)
         record, headers = call.record, call.reply.headers
         assert record is not None
-        if services.settings.server.cost_header or call.key.shows_cost:
+        if "cost" in services.settings.server.response_headers or call.key.shows_cost:
             headers["x-gateway-cost"] = format_amount(record.cost)
         headers["Content-Type"] = media_type
         if call.claim is not None:
@@ -251,9 +251,12 @@ class Pipeline:
             dropped = next(adapted.dropped for adapted in call.adapted if adapted.candidate is served)
         if dropped:
             headers["x-gateway-dropped-params"] = ",".join(dropped)
-        if self._services.settings.server.debug_headers:
+        wanted = self._services.settings.server.response_headers
+        if "model" in wanted:
             headers["x-gateway-model"] = served.model.name
+        if "provider" in wanted:
             headers["x-gateway-provider"] = served.target.provider
+        if "attempts" in wanted:
             headers["x-gateway-attempts"] = str(len(call.attempts))
 
     async def _public_model(self, call: Call) -> str:

@@ -204,6 +204,7 @@ class Supervisor:
             return
         for name in _fixed(self.settings, settings):
             gateway_log.warning("%s has changed, which takes a restart", name)
+        _log_warnings(settings)
         self.configuration, self.settings = configuration, settings
         payload = msgspec.msgpack.encode(configuration)
         for worker in self.workers:
@@ -282,6 +283,7 @@ class Supervisor:
 def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
     """Run a gateway until it is told to stop; the process's exit code."""
     configure(settings.log.level)
+    _log_warnings(settings)
     try:
         if config_path is None:
             configuration = Configuration.of_demo(settings.data_dir)
@@ -298,6 +300,11 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
 
 async def _supervise(configuration: Configuration) -> None:
     await Supervisor(configuration).run()
+
+
+def _log_warnings(settings: Settings) -> None:
+    for warning in settings.warnings:
+        gateway_log.warning("%s", warning)
 
 
 def _refuse(reason: str) -> int:
@@ -321,7 +328,7 @@ def _fixed(before: Settings, now: Settings) -> list[str]:
     sections = ("metrics", "store", "plugins", "log")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [
-        "host", "port", "workers", "header_timeout", "idle_timeout", "body_timeout", "write_timeout",
+        "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "write_timeout",
         "max_header_bytes", "keepalive_comment", "commit_after",
     ]  # fmt: skip
     return changed + [

@@ -214,7 +214,7 @@ def server_limits(settings: Settings) -> ServerLimits:
         max_header_bytes=server.max_header_bytes,
         max_body_bytes=server.max_json_body,
         header_timeout=server.header_timeout,
-        idle_timeout=server.idle_timeout,
+        keepalive_timeout=server.keepalive_timeout,
         body_idle_timeout=server.body_timeout,
         write_timeout=server.write_timeout,
     )

@@ -49,7 +49,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream, other: FakeUpstream) -> Set
     key = "sk-upstream-canary-0123456789"
     return parse(
         {
-            "server": {"debug_headers": True},
+            "server": {"response_headers": ["model", "provider", "attempts"]},
             "store": {"data_dir": str(tmp_path)},
             "providers": {
                 "one": {"plugin": "openai", "base_url": upstream.base_url, "api_key": key},

@@ -116,6 +116,15 @@ def test_check_of_a_good_configuration_is_ok(terminal: Terminal) -> None:
     assert terminal.ok("check").strip().endswith("gateway.toml: ok")
 
 
+def test_check_warns_of_an_old_name_and_is_ok(terminal: Terminal) -> None:
+    terminal.config.write_text(terminal.config.read_text() + "[server]\ncost_header = true\n")
+    result = terminal.run("check", "--json")
+    assert result.exit_code == 0
+    warning = f"{terminal.config}: server.cost_header: an old name that the next release refuses"
+    assert any(text.startswith(warning) for text in json.loads(result.stdout)["warnings"])
+    assert f"gateway: warning: {warning}" in result.stderr
+
+
 def test_check_names_file_and_key_of_every_fault(terminal: Terminal) -> None:
     terminal.config.write_text('[server]\nprot = 1\n[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n')
     result = terminal.run("check", "--json")

@@ -10,6 +10,7 @@ import pytest
 from .conftest import Terminal
 
 KEY_FIELDS = {
+    "response_headers",
     "show_cost",
     "id",
     "account",
@@ -81,6 +82,19 @@ def test_list_is_of_one_account_or_of_all(acme: Terminal) -> None:
     assert [key["account"] for key in acme.json("keys", "list", "other")] == ["other"]
 
 
+def test_response_headers_of_a_key_are_listed(acme: Terminal) -> None:
+    acme.ok("keys", "create", "acme", "--name", "shows", "--response-headers", "cost")
+    acme.ok("keys", "create", "acme", "--name", "plain")
+    listed = {key["name"]: (key["response_headers"], key["show_cost"]) for key in acme.json("keys", "list")}
+    assert listed == {"shows": (["cost"], True), "plain": ([], False)}
+
+
+def test_old_option_shows_the_cost_and_warns(acme: Terminal) -> None:
+    result = acme.run("keys", "create", "acme", "--show-cost")
+    assert "use --response-headers cost" in result.stderr
+    assert [key["response_headers"] for key in acme.json("keys", "list")] == [["cost"]]
+
+
 def test_revoked_key_says_so(acme: Terminal) -> None:
     key_id = acme.json("keys", "create", "acme")["id"]
     assert acme.json("keys", "revoke", key_id)["state"] == "revoked"
@@ -115,6 +129,8 @@ def test_time_that_has_passed_is_refused(acme: Terminal) -> None:
         ("--expires", "soon"),
         ("--expires", "2026-12-31T10:00:00"),
         ("--models", ","),
+        ("--response-headers", "model"),
+        ("--response-headers", ","),
         ("--color", "red"),
     ],
 )

@@ -71,7 +71,7 @@ def test_each_command_and_option_has_help(name: str) -> None:
     ("name", "keys"),
     [
         ("gateway accounts show", Account.__struct_fields__),
-        ("gateway keys list", KeyRecord.__struct_fields__),
+        ("gateway keys list", (*KeyRecord.__struct_fields__, "response_headers")),
         ("gateway plugins", PluginReport.__struct_fields__),
         ("gateway audit", (*AuditReport.__struct_fields__, *Mismatch.__struct_fields__)),
         ("gateway compact", Compacted.__struct_fields__),

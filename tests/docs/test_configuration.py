@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs
 
+from gateway.config import renamed
 from gateway.config import settings as tree
 from gateway.config.settings import SettingsError, parse
 
@@ -65,6 +66,13 @@ def test_every_setting_is_documented_with_its_default(heading: str) -> None:
     assert documented_keys(heading) == {name: documented_default(field) for name, field in fields.items()}
 
 
+def test_every_old_name_is_documented_with_its_new_name() -> None:
+    section = re.split(r"^## ", DOC.split("### Old names\n", 1)[1], flags=re.MULTILINE)[0]
+    rows = dict(re.findall(r"^\| `(\w+)(?: = true)?` \| `(.+)` \|$", section, re.MULTILINE))
+    switches = {name: f"response_headers = {json.dumps(headers)}" for name, headers in renamed.HEADER_SWITCHES.items()}
+    assert rows == {**renamed.RENAMED, **switches}
+
+
 def test_every_section_is_documented() -> None:
     # Anything that holds settings is in the table above, so that no new section goes without a page.
     kinds = {kind for name, kind in vars(tree).items() if name.endswith("Settings") and isinstance(kind, type)}
@@ -88,7 +96,8 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])
-        assert values == {name: field.default for name, field in fields.items()}
+        defaults = {name: field.default for name, field in fields.items()}
+        assert values == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
 def test_configuration_file_is_sound_with_every_line_in_force() -> None:

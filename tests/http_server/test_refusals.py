@@ -160,7 +160,7 @@ async def test_a_handler_sets_its_own_body_limit(serve: Any) -> None:
 
 
 async def test_slow_heads_and_bodies_time_out_with_408(serve: Any) -> None:
-    limits = {"header_timeout": 0.2, "body_idle_timeout": 0.2, "idle_timeout": 0.4, "min_body_rate": 1000}
+    limits = {"header_timeout": 0.2, "body_idle_timeout": 0.2, "keepalive_timeout": 0.4, "min_body_rate": 1000}
     served = await serve(Hello, **limits)
     for start in (b"GET / HTTP/1.1\r\nHo", POST + b"Content-Length: 9\r\n\r\nabc"):
         async with served.client() as client:
@@ -182,7 +182,7 @@ async def test_slow_heads_and_bodies_time_out_with_408(serve: Any) -> None:
 
 
 async def test_idle_and_silent_connections_close_without_a_word(serve: Any) -> None:
-    served = await serve(Hello, header_timeout=0.1, idle_timeout=0.2)
+    served = await serve(Hello, header_timeout=0.1, keepalive_timeout=0.2)
     async with served.client() as silent, served.client() as idle:
         assert (await idle.ask(GET)).status == 200
         assert await silent.closed() == b""

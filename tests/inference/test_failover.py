@@ -60,7 +60,7 @@ def settings(tmp_path: Path, upstreams: dict[str, FakeUpstream]) -> Settings:
     targets = [{"provider": name, "model": f"upstream-{name}"} for name in NAMES]
     return parse(
         {
-            "server": {"debug_headers": True},
+            "server": {"response_headers": ["model", "provider", "attempts"]},
             "store": {"data_dir": str(tmp_path)},
             "providers": providers,
             "models": {

@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.polling import until
-from tests.processes.conftest import Serve
+from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served, is_alive
 
 ADDED = """
@@ -47,6 +47,20 @@ async def test_reload_changes_models_and_prices_on_every_worker_and_drops_no_str
     for stream in streams:
         assert (await stream.ended()).whole
     await gateway.proved()
+
+
+async def test_old_name_of_a_setting_works_and_is_logged_at_the_start_and_at_a_reload(yard: Yard) -> None:
+    gateway = yard.make(MODELS)
+    text = gateway.config.read_text(encoding="utf-8")
+    gateway.config.write_text(text.replace("[server]\n", "[server]\ncost_header = true\n"), encoding="utf-8")
+    await gateway.started()
+    warning = "server.cost_header: an old name that the next release refuses; use server.response_headers"
+    assert gateway.text.count(warning) == 1
+    os.kill(gateway.pid, signal.SIGHUP)
+    await reloaded(gateway, 1)
+    assert gateway.text.count(warning) == 2
+    await asyncio.to_thread(gateway.create_key)
+    assert "x-gateway-cost" in (await gateway.chat()).headers
 
 
 async def test_broken_file_keeps_the_old_configuration_also_for_a_worker_that_starts_later(serve: Serve) -> None:

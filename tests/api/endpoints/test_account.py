@@ -147,6 +147,6 @@ async def test_cost_is_shown_to_keys_made_for_it(client: Client, gateway: Gatewa
 async def test_cost_is_shown_to_everybody_when_the_configuration_says_so(
     client: Client, gateway: Gateway, shown: bool
 ) -> None:
-    server = msgspec.structs.replace(gateway.settings.server, cost_header=shown)
+    server = msgspec.structs.replace(gateway.settings.server, response_headers=("cost",) if shown else ())
     gateway.settings = msgspec.structs.replace(gateway.settings, server=server)
     assert ("x-gateway-cost" in (await client.chat())[0].headers) is shown

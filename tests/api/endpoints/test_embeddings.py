@@ -36,7 +36,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
-            "server": {"cost_header": True, "debug_headers": True},
+            "server": {"response_headers": ["cost", "provider"]},
             "providers": {"up": up, "other": up, "fake": {"plugin": "fake"}},
             "groups": {"default": {}, "inner": {}},
             "models": {

@@ -43,7 +43,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
-            "server": {"default_image_model": "i1", "cost_header": True},
+            "server": {"default_image_model": "i1", "response_headers": ["cost"]},
             "providers": {
                 "up": up,
                 "other": up,
