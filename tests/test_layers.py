@@ -38,7 +38,15 @@ RANKS = [
 ]
 RANK = {package: rank for rank, packages in enumerate(reversed(RANKS)) for package in packages}
 # What a plugin may import beside the names of `gateway` itself.
-PUBLIC = {"errors", "plugins.upstream_errors", "schemas", "sse", "testing"}
+PUBLIC = {
+    "errors",
+    "plugins.engine_frames",
+    "plugins.engine_processes",
+    "plugins.upstream_errors",
+    "schemas",
+    "sse",
+    "testing",
+}
 
 
 def sources(*folders: str) -> list[Path]:

@@ -1,30 +1,27 @@
-"""What the provider and its engine's process say to each other: a kind, a length, and so many bytes.
+"""The frames between the provider and its engine's process, in the form of `gateway.plugins.engine_frames`.
 
 The engine begins with READY and a `Hello`. It is sent a `Job`, and answers PIECE after PIECE of sound and END. Sharp
-edge: there is no word for stopping; whoever leaves a job ends the process.
+edge: no frame stops a job; a provider that leaves a job ends the process.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct as Layout
 
 from msgspec import Struct
-
-HEADER = Layout("!BI")
 
 
 class Kind(IntEnum):
     """The first byte of a frame."""
 
-    READY = 1
+    READY = 1  # as in gateway.plugins.engine_frames
     JOB = 2
     PIECE = 3
     END = 4
 
 
-#: What ends an answer, READY being the answer to having been started.
-ENDS = frozenset({Kind.READY, Kind.END})
+#: What ends an answer.
+ENDS = frozenset({Kind.END})
 
 
 class Hello(Struct):
@@ -41,8 +38,3 @@ class Job(Struct):
     voice: str  # an identifier, with a variant
     rate: int  # words a minute
     format: str
-
-
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """One frame."""
-    return HEADER.pack(kind, len(payload)) + payload

@@ -22,9 +22,9 @@ from msgspec import Meta, Struct
 
 from gateway import Provider, Speech, SpeechChunk, SpeechRequest, Target, hookimpl
 from gateway.errors import UpstreamRejected
+from gateway.plugins.engine_processes import Engines
 
-from .engines import Engines
-from .frames import Hello, Job, Kind
+from .frames import ENDS, Hello, Job, Kind
 from .voices import Voices
 
 USUAL_RATE = 175  # words a minute, eSpeak's own default
@@ -50,7 +50,7 @@ class EspeakProvider(Provider, Speech):
         """Start the engines and learn their voices; a language that is none of theirs refuses to start."""
         options: EspeakProvider.Options = self.options
         self._engines = Engines(
-            "gateway_espeak.worker", options.library, processes=options.processes, queue=options.queue
+            "gateway_espeak.worker", options.library, processes=options.processes, queue=options.queue, ends=ENDS
         )
         hello = msgspec.json.decode(await self._engines.start(), type=Hello)
         self._voices = Voices(hello, options.language)
@@ -65,12 +65,12 @@ class EspeakProvider(Provider, Speech):
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made; leaving it ends the process that makes it."""
         job, limits = msgspec.json.encode(self._job(request)), target.timeouts
-        async with self._engines.lend(within=limits.first_byte) as engine:
-            await engine.tell(Kind.JOB, job)
-            _, piece = await engine.hear(within=limits.first_byte)
+        async with self._engines.acquire(within=limits.first_byte) as engine:
+            await engine.send(Kind.JOB, job)
+            _, piece = await engine.receive(within=limits.first_byte)
             while not engine.idle:
                 yield SpeechChunk(piece)
-                _, piece = await engine.hear(within=limits.idle)
+                _, piece = await engine.receive(within=limits.idle)
 
     def _job(self, request: SpeechRequest) -> Job:
         voice = self._voices.find(request.voice_name)

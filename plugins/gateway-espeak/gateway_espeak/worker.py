@@ -13,8 +13,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from gateway.plugins.engine_frames import HEADER, frame
+
 from .encoding import encoder
-from .frames import HEADER, Hello, Job, Kind, frame
+from .frames import Hello, Job, Kind
 from .library import Library
 
 POLITE = 5  # how much the gateway's own processes go first

@@ -213,7 +213,7 @@ def test_fallen_engine_cuts_its_sound_only() -> None:
 def test_engine_that_fell_while_idle_is_replaced() -> None:
     async def fall(provider: EspeakProvider) -> bytes:
         (child,) = children()
-        (engine,) = provider._engines._places._queue  # type: ignore[attr-defined]
+        (engine,) = provider._engines._slots._queue  # type: ignore[attr-defined]
         os.kill(child, 9)
         async with asyncio.timeout(10):
             while not engine.is_gone:

@@ -1,24 +1,21 @@
-"""What the provider and its engine's process say to each other: a kind, a length, and so many bytes.
+"""The frames between the provider and its engine's process, in the form of `gateway.plugins.engine_frames`.
 
 The engine begins with READY. It is sent a `Job`, the file in DATA pieces, and END; it answers an `Utterance` in each
-PIECE and a `Summary` with END, or a `Refusal`. Sharp edge: there is no word for stopping; whoever leaves a job ends the
+PIECE and a `Summary` with END, or a `Refusal`. Sharp edge: no frame stops a job; a provider that leaves a job ends the
 process.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct as Layout
 
 from msgspec import Struct
-
-HEADER = Layout("!BI")
 
 
 class Kind(IntEnum):
     """The first byte of a frame."""
 
-    READY = 1
+    READY = 1  # as in gateway.plugins.engine_frames
     JOB = 2
     DATA = 3
     PIECE = 4
@@ -26,8 +23,8 @@ class Kind(IntEnum):
     REFUSED = 6
 
 
-#: What ends an answer, READY being the answer to having been started.
-ENDS = frozenset({Kind.READY, Kind.END, Kind.REFUSED})
+#: What ends an answer.
+ENDS = frozenset({Kind.END, Kind.REFUSED})
 
 
 class Job(Struct):
@@ -67,8 +64,3 @@ class Refusal(Struct):
     """Why a file is not listened to, in words for the caller."""
 
     message: str
-
-
-def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """One frame."""
-    return HEADER.pack(kind, len(payload)) + payload

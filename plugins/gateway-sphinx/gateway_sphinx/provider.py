@@ -34,9 +34,9 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamRejected
+from gateway.plugins.engine_processes import Engine, Engines
 
-from .engines import Engine, Engines
-from .frames import Job, Kind, Refusal, Summary, Utterance
+from .frames import ENDS, Job, Kind, Refusal, Summary, Utterance
 
 LANGUAGE = "english"
 CODES = frozenset({"en", "eng"})
@@ -59,7 +59,7 @@ class SphinxProvider(Provider, Transcription):
     async def start(self) -> None:
         """Start the engines; not being able to refuses to start."""
         options: SphinxProvider.Options = self.options
-        self._engines = Engines("gateway_sphinx.worker", processes=options.processes, queue=options.queue)
+        self._engines = Engines("gateway_sphinx.worker", processes=options.processes, queue=options.queue, ends=ENDS)
         await self._engines.start()
 
     async def close(self) -> None:
@@ -78,10 +78,10 @@ class SphinxProvider(Provider, Transcription):
         _check_language(request)
         heard: list[Utterance] = []
         deadline = asyncio.get_running_loop().time() + target.timeouts.total
-        async with self._engines.lend(within=target.timeouts.first_byte) as engine:
+        async with self._engines.acquire(within=target.timeouts.first_byte) as engine:
             await self._hand_over(engine, request)
             while True:
-                kind, payload = await engine.hear(within=deadline - asyncio.get_running_loop().time())
+                kind, payload = await engine.receive(within=deadline - asyncio.get_running_loop().time())
                 if kind != Kind.PIECE:
                     break
                 utterance = msgspec.json.decode(payload, type=Utterance)
@@ -93,10 +93,10 @@ class SphinxProvider(Provider, Transcription):
 
     async def _hand_over(self, engine: Engine, request: TranscriptionRequest) -> None:
         """Send the file on piece by piece, so that none of it gathers here."""
-        await engine.tell(Kind.JOB, msgspec.json.encode(Job(self.options.longest)))
+        await engine.send(Kind.JOB, msgspec.json.encode(Job(self.options.longest)))
         async for piece in request.file.chunks():
-            await engine.tell(Kind.DATA, piece)
-        await engine.tell(Kind.END)
+            await engine.send(Kind.DATA, piece)
+        await engine.send(Kind.END)
 
 
 def _check_language(request: TranscriptionRequest) -> None:

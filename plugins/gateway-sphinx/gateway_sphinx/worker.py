@@ -14,7 +14,9 @@ from typing import IO, BinaryIO
 
 import msgspec
 
-from .frames import HEADER, Job, Kind, Refusal, Summary, frame
+from gateway.plugins.engine_frames import HEADER, frame
+
+from .frames import Job, Kind, Refusal, Summary
 from .recogniser import Recogniser
 from .sound import Unreadable, samples
 
