@@ -13,8 +13,8 @@ from gateway.billing.price import Price, price_on
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_table
 from gateway.cli.session import Session, run
-from gateway.routing.circuit_breaker import Place
-from gateway.routing.circuit_sync import CircuitEvent, read_news
+from gateway.routing.circuit_breaker import CircuitKey
+from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 
 if TYPE_CHECKING:
     from gateway.config.settings import ModelSettings, PriceSettings, Settings
@@ -80,7 +80,7 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
 
 def _print_health(settings: Settings, as_json: bool) -> None:
     async def work(session: Session) -> list[CircuitEvent]:
-        return await read_news(session.store)
+        return await read_circuit_events(session.store)
 
     rows = health_forms(settings, run(settings, work), time.time())
     if as_json:
@@ -89,16 +89,20 @@ def _print_health(settings: Settings, as_json: bool) -> None:
         print_table(HEALTH_COLUMNS, rows)
 
 
-def health_forms(settings: Settings, news: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
+def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
     """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
-    told = {item.place: item for item in news}
+    by_key = {item.key: item for item in events}
     rows = []
     for name, model in sorted(settings.models.items()):
         places = [(target.provider, target.model or name) for target in model.targets]
         for provider, upstream in places or [(model.provider, model.model or name)]:
             for credential in range(settings.providers[provider].instances):
-                wide = (Place(provider), Place(provider, credential), Place(provider, credential, upstream))
-                open_ones = [told[place] for place in wide if place in told]
+                keys = (
+                    CircuitKey(provider),
+                    CircuitKey(provider, credential),
+                    CircuitKey(provider, credential, upstream),
+                )
+                open_ones = [by_key[key] for key in keys if key in by_key]
                 found = max(open_ones, key=lambda item: item.left(now), default=None)
                 rows.append(
                     {

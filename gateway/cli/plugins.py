@@ -17,7 +17,7 @@ from gateway.config.settings import PluginSettings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins.loader import PluginReport, load_plugins
-from gateway.routing.circuit_sync import CircuitEvent, read_news
+from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import StoreSetupError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def show(settings: Settings, as_json: bool) -> None:
     """Print the reports."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
     reports = load_plugins(settings.plugins).reports
-    quarantine(reports, settings, _news(settings), time.time())
+    quarantine(reports, settings, _events(settings), time.time())
     forms = [msgspec.to_builtins(report) for report in reports]
     if as_json:
         print_json(forms)
@@ -49,10 +49,10 @@ def show(settings: Settings, as_json: bool) -> None:
         print_table(COLUMNS, forms)
 
 
-def quarantine(reports: list[PluginReport], settings: Settings, news: list[CircuitEvent], now: float) -> None:
+def quarantine(reports: list[PluginReport], settings: Settings, events: list[CircuitEvent], now: float) -> None:
     """Mark the plugins whose code the running gateway leaves alone."""
     by_name = {report.name: report for report in reports}
-    for item in news:
+    for item in events:
         provider = settings.providers.get(item.provider)
         report = by_name.get(provider.plugin) if provider is not None else None
         if report is not None and item.cause == "plugin":
@@ -61,13 +61,13 @@ def quarantine(reports: list[PluginReport], settings: Settings, news: list[Circu
             report.reason = f"the code behind provider {item.provider} keeps failing; probed in {left:.0f} s"
 
 
-def _news(settings: Settings) -> list[CircuitEvent]:
+def _events(settings: Settings) -> list[CircuitEvent]:
     """What the running gateway found out; nothing where there is no store yet, or none that answers."""
     if not settings.store.url and not settings.data_dir.is_dir():
         return []
 
     async def work(session: Session) -> list[CircuitEvent]:
-        return await read_news(session.store)
+        return await read_circuit_events(session.store)
 
     try:
         return run(settings, work)

@@ -1,11 +1,11 @@
-"""Whether one place should be called now: a circuit breaker per target, per credential and per provider.
+"""Whether a target may be called now: a circuit breaker per target, per credential and per provider.
 
-A place that fails five times in a row, or half of its last twenty calls within ten seconds, is left alone for 30
-seconds, twice as long after each failed probe, five minutes at most; then one call probes it. An upstream that asks to
-slow down is left alone as long as it asks, five minutes at most. The caller's own mistakes never count, nor does the
-end of a call that was under way when the place was given up. `Circuit.above` is the wider place whose state holds too:
-a target's credential, a credential's provider.
-Sharp edge: times are monotonic seconds of this process; what travels between processes are seconds left.
+A circuit opens after five failures in a row, or when half of its last twenty calls within ten seconds failed. It stays
+open for 30 seconds, twice as long after each failed probe, and at most five minutes. Then one call probes it. When an
+upstream asks the gateway to slow down, the circuit stays open for the time it asks for, at most five minutes. The
+caller's own mistakes never count. A call that was running when the circuit opened does not count either.
+`Circuit.above` is the wider circuit, whose state applies too: of a target's credential, of a credential's provider.
+Sharp edge: times are monotonic seconds of this process; other processes get the seconds that are left.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from gateway.errors import (
 
 IN_A_ROW = 5
 WINDOW, WINDOW_SECONDS = 20, 10.0
-FAULTS_WITHIN = 60.0  # seconds in which as many faults of its code quarantine a provider
+FAULTS_WITHIN = 60.0  # seconds in which `IN_A_ROW` faults of its code quarantine a provider
 OPEN_FOR, OPEN_AT_MOST = 30.0, 300.0  # seconds, the first time and at most
-REFUSED_FOR = 60.0  # seconds, the first time, for a credential that was refused
-PROBE_WITHIN = 60.0  # seconds after which a probe that says nothing makes room for another
+REFUSED_FOR = 60.0  # seconds, the first time, for a refused credential
+PROBE_WITHIN = 60.0  # seconds after which a probe without a result is replaced by another
 NEVER = -math.inf
 SMOOTHING = 0.2  # weight of the newest latency
 
 Cause = Literal["failures", "limited", "credential", "credit", "plugin"]
 
 
-class Place(Struct, frozen=True):
-    """What a circuit guards; empty names stand for every one."""
+class CircuitKey(Struct, frozen=True):
+    """What a circuit belongs to: a provider, a credential (-1: all of them) and a model (empty: all of them)."""
 
     provider: str
     credential: int = -1
@@ -50,61 +50,61 @@ class Place(Struct, frozen=True):
 
 
 class Circuit:
-    """One place's state, and the two figures by which targets are ordered."""
+    """The state of one circuit, and the two figures by which targets are ordered: calls in flight and latency."""
 
     __slots__ = (
         "_faults",
+        "_on_change",
         "_probed",
         "_recent",
         "_row",
         "_span",
-        "_told",
         "above",
         "cause",
         "in_flight",
+        "key",
         "latency",
-        "place",
         "until",
     )
 
-    def __init__(self, place: Place, above: Circuit | None, told: Callable[[Circuit], None]) -> None:
-        self.place = place
+    def __init__(self, key: CircuitKey, above: Circuit | None, on_change: Callable[[Circuit], None]) -> None:
+        self.key = key
         self.above = above
         self.cause: Cause | None = None  # None: closed
         self.until = 0.0
         self.in_flight = 0
         self.latency = 0.0  # seconds to the first chunk or answer, smoothed; 0 before the first
         self._row = 0
-        self._span = 0.0  # seconds it was left alone last, unless it was well since
+        self._span = 0.0  # seconds it was open last; 0 after a recovery
         self._probed = NEVER
         self._recent: deque[tuple[float, bool]] = deque(maxlen=WINDOW)
-        self._faults: deque[float] = deque(maxlen=IN_A_ROW)  # when the provider's own code broke
-        self._told = told
+        self._faults: deque[float] = deque(maxlen=IN_A_ROW)  # times of failures in the provider's own code
+        self._on_change = on_change
 
-    # Asking ----------------------------------------------------------------------------------------------------------
+    # State -----------------------------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> bool:
-        """Whether a call may go there, as a probe if need be."""
+        """Whether a call may use it; the call may be a probe."""
         if self.cause is not None:
             if now < self.until or now < self._probed + PROBE_WITHIN:
                 return False
             if self.cause == "limited":
-                self._close()  # the time it asked for is over: nothing is to be proved
+                self._close()  # the requested time is over; no probe is needed
         return self.above is None or self.above.ready(now)
 
     def closed(self) -> bool:
-        """Whether nothing is held against the place; cheaper than `ready`."""
+        """Whether this circuit and those above it are closed; cheaper than `ready`."""
         return self.cause is None and (self.above is None or self.above.closed())
 
     def blocking(self) -> Circuit:
-        """The open circuit that keeps calls away longest."""
+        """Of this circuit and those above it, the one that stays open longest."""
         above = self.above.blocking() if self.above is not None else self
         return above if above.until > self.until else self
 
-    # Telling ---------------------------------------------------------------------------------------------------------
+    # Results ---------------------------------------------------------------------------------------------------------
 
     def enter(self, now: float) -> None:
-        """A call goes there."""
+        """A call begins."""
         self.in_flight += 1
         level: Circuit | None = self
         while level is not None:
@@ -113,27 +113,27 @@ class Circuit:
             level = level.above
 
     def leave(self) -> None:
-        """It is over."""
+        """The call has ended."""
         self.in_flight -= 1
 
     def abandoned(self) -> None:
-        """It is over and says nothing: its caller has left, or a rival was quicker."""
+        """The call has ended without a result: its client disconnected, or a hedged attempt was faster."""
         self.in_flight -= 1
         self._end_probe()
 
     def succeeded(self, now: float, seconds: float) -> None:
-        """The first chunk or the answer came after so many seconds."""
+        """The first chunk or the answer came after `seconds`."""
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
         self._row = 0
         self._recent.append((now, True))
         level: Circuit | None = self
         while level is not None:
-            if level.cause is not None and now >= level.until:  # else the call is older than what was found out since
+            if level.cause is not None and now >= level.until:  # otherwise the call began before the circuit opened
                 level._close()
             level = level.above
 
     def failed(self, error: GatewayError, now: float, *, of_plugin: bool = False) -> None:
-        """An attempt ended with that error, which may be the caller's fault; `of_plugin`: the provider's code broke."""
+        """An attempt ended with `error`, which may be the caller's fault; `of_plugin`: the provider's code failed."""
         self._end_probe()
         if not isinstance(error, UpstreamError) or not error.retryable:
             return
@@ -149,8 +149,8 @@ class Circuit:
             self.count("failures", now)
 
     def count(self, cause: Cause, now: float) -> None:
-        """One failure of the place itself."""
-        if self._knows(cause, now):
+        """Count one failure of the target itself."""
+        if self._is_open_for(cause, now):
             return
         self._row += 1
         self._recent.append((now, False))
@@ -158,49 +158,49 @@ class Circuit:
             self._open_longer(cause, now, OPEN_FOR)
 
     def refused(self, cause: Cause, now: float) -> None:
-        """The upstream will not serve this credential: nothing that another try mends, so it is probed rarely."""
-        if not self._knows(cause, now):
+        """The upstream refused this credential. Another attempt does not help, so it is probed rarely."""
+        if not self._is_open_for(cause, now):
             self._open_longer(cause, now, REFUSED_FOR)
 
     def fault(self, now: float) -> None:
-        """The provider's own code broke, or held the loop: answers in between do not excuse it."""
-        if self._knows("plugin", now):
+        """The provider's own code failed, or blocked the event loop. Successful calls do not reset this count."""
+        if self._is_open_for("plugin", now):
             return
         self._faults.append(now)
         if self.cause == "plugin" or (len(self._faults) == IN_A_ROW and self._faults[0] > now - FAULTS_WITHIN):
             self._open_longer("plugin", now, OPEN_FOR)
 
-    def _knows(self, cause: Cause, now: float) -> bool:
-        """Whether it is open for that already: then this is the end of a call that was under way, and no probe."""
+    def _is_open_for(self, cause: Cause, now: float) -> bool:
+        """Whether it is already open for that cause: then the failed call was running before, and was no probe."""
         return self.cause == cause and now < self.until
 
     def _open_longer(self, cause: Cause, now: float, first: float) -> None:
         self.open(cause, now, min(max(first, 2 * self._span), OPEN_AT_MOST))
 
     def open(self, cause: Cause, now: float, seconds: float) -> None:
-        """Leave the place alone for so long, and say so."""
+        """Open the circuit for `seconds` and report the change."""
         if self.apply(cause, now, seconds):
-            self._told(self)
+            self._on_change(self)
 
     def apply(self, cause: Cause, now: float, seconds: float) -> bool:
-        """The same without saying so: another process has found out. False when it changes nothing."""
+        """Open the circuit without a report, for an event of another process. False when nothing changes."""
         until = now + min(max(seconds, 0.0), OPEN_AT_MOST)
         if self.cause is not None and until <= self.until:
             return False
         self.cause, self.until, self._probed = cause, until, NEVER
-        if cause != "limited":  # which says nothing about how it fares
+        if cause != "limited":  # a rate limit says nothing about failures
             self._span = until - now
         return True
 
     def recovered(self) -> None:
-        """Another process has found the place well."""
+        """Close the circuit and clear its counts, without a report."""
         self.cause, self.until, self._row, self._span, self._probed = None, 0.0, 0, 0.0, NEVER
         self._recent.clear()
         self._faults.clear()
 
     def _close(self) -> None:
         self.recovered()
-        self._told(self)
+        self._on_change(self)
 
     def _end_probe(self) -> None:
         level: Circuit | None = self
@@ -215,4 +215,4 @@ class Circuit:
         recent = self._recent
         if len(recent) < WINDOW or recent[0][0] < now - WINDOW_SECONDS:
             return False
-        return sum(not all_closed for _, all_closed in recent) * 2 >= WINDOW
+        return sum(not succeeded for _, succeeded in recent) * 2 >= WINDOW

@@ -1,8 +1,8 @@
-"""Every circuit of one worker, and how its news reach the metrics, the log and the other workers.
+"""Every circuit of one worker; reports changes to the metrics, the log and the other workers.
 
-`CircuitRegistry.circuit(provider, credential, model)` makes or finds the circuit of a target. Its number is bounded by
-the catalogue; `keep` drops what a reload left behind. Sharp edge: with nothing open, `all_closed` is True and routing
-looks at no circuit at all.
+`CircuitRegistry.circuit(provider, credential, model)` makes or finds the circuit of a target. The catalogue bounds
+their number; `keep` removes those that a reload no longer needs. Sharp edge: while `all_closed` is True, routing checks
+no circuit at all.
 """
 
 from __future__ import annotations
@@ -12,99 +12,99 @@ from collections.abc import Callable, Collection, Iterable
 
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
-from gateway.routing.circuit_breaker import Circuit, Place
+from gateway.routing.circuit_breaker import Circuit, CircuitKey
 
 CircuitEvent = Callable[[Circuit], None]
 
 
 class CircuitRegistry:
-    """The circuits by place."""
+    """The circuits by `CircuitKey`."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.on_event: CircuitEvent | None = None  # tells the other workers
+        self.on_event: CircuitEvent | None = None  # reports to the other workers
         self._metrics = metrics
-        self._circuits: dict[Place, Circuit] = {}
-        self._open: dict[Place, str] = {}
+        self._circuits: dict[CircuitKey, Circuit] = {}
+        self._open: dict[CircuitKey, str] = {}
 
     @property
     def all_closed(self) -> bool:
-        """Whether every place may be called."""
+        """Whether no circuit is open."""
         return not self._open
 
     def circuit(self, provider: str, credential: int, model: str) -> Circuit:
         """The circuit of a target, below those of its credential and of its provider."""
-        whole = self._find(Place(provider), None)
-        return self._find(Place(provider, credential, model), self._find(Place(provider, credential), whole))
+        whole = self._find(CircuitKey(provider), None)
+        return self._find(CircuitKey(provider, credential, model), self._find(CircuitKey(provider, credential), whole))
 
     def provider(self, name: str) -> Circuit:
-        """The circuit of all that a provider serves: it opens when the plugin's own code misbehaves."""
-        return self._find(Place(name), None)
+        """The circuit of all that a provider serves: it opens when the plugin's own code fails."""
+        return self._find(CircuitKey(name), None)
 
     def all(self) -> list[Circuit]:
         """Every circuit, open or not."""
         return list(self._circuits.values())
 
     def keep(self, circuits: Iterable[Circuit]) -> None:
-        """Forget every circuit but these and those above them."""
-        kept: set[Place] = set()
+        """Remove every circuit except these and those above them."""
+        kept: set[CircuitKey] = set()
         for circuit in circuits:
             level: Circuit | None = circuit
             while level is not None:
-                kept.add(level.place)
+                kept.add(level.key)
                 level = level.above
-        for place in self._circuits.keys() - kept:
-            self._note(place, None)
-            del self._circuits[place]
+        for key in self._circuits.keys() - kept:
+            self._note(key, None)
+            del self._circuits[key]
 
     def reset(self, providers: Collection[str]) -> None:
-        """Their secrets or settings are new: what was held against the old credentials is over."""
-        for place, circuit in self._circuits.items():
-            if place.provider in providers and circuit.cause in ("credential", "credit"):
+        """Close the circuits that opened for a credential: these providers have new secrets or settings."""
+        for key, circuit in self._circuits.items():
+            if key.provider in providers and circuit.cause in ("credential", "credit"):
                 circuit.recovered()
-                self._told(circuit)
+                self._on_change(circuit)
 
-    def apply_remote(self, place: Place, cause: str, seconds: float) -> None:
+    def apply_remote(self, key: CircuitKey, cause: str, seconds: float) -> None:
         """Another worker opened (or, with no cause, closed) a circuit."""
-        circuit = self._circuits.get(place)
+        circuit = self._circuits.get(key)
         if circuit is None:
             return
         if not cause:
             circuit.recovered()
-        elif cause in EXPLAINED:  # else it is of a worker of another release
+        elif cause in EXPLAINED:  # an unknown cause comes from a worker of another release
             circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
-        self._note(place, circuit.cause)
+        self._note(key, circuit.cause)
 
-    def _find(self, place: Place, above: Circuit | None) -> Circuit:
-        circuit = self._circuits.get(place)
+    def _find(self, key: CircuitKey, above: Circuit | None) -> Circuit:
+        circuit = self._circuits.get(key)
         if circuit is None:
-            circuit = self._circuits[place] = Circuit(place, above, self._told)
+            circuit = self._circuits[key] = Circuit(key, above, self._on_change)
         return circuit
 
-    def _told(self, circuit: Circuit) -> None:
-        place, cause = circuit.place, circuit.cause
-        if self._circuits.get(place) is not circuit:
-            return  # of a call that has outlived a reload
+    def _on_change(self, circuit: Circuit) -> None:
+        key, cause = circuit.key, circuit.cause
+        if self._circuits.get(key) is not circuit:
+            return  # the call began before a reload
         if cause is None:
-            gateway_log.info("%s answers again", place)
+            gateway_log.info("%s answers again", key)
         else:
             seconds = circuit.until - time.monotonic()
             level = gateway_log.error if cause in ("credential", "credit", "plugin") else gateway_log.warning
-            level("%s is left alone for %.0f s: %s", place, seconds, EXPLAINED[cause])
-            self._metrics.inc("gateway_circuit_opened", (place.model, place.provider, cause))
-        self._note(place, cause)
+            level("%s is not called for %.0f s: %s", key, seconds, EXPLAINED[cause])
+            self._metrics.inc("gateway_circuit_opened", (key.model, key.provider, cause))
+        self._note(key, cause)
         if self.on_event is not None:
             self.on_event(circuit)
 
-    def _note(self, place: Place, cause: str | None) -> None:
-        before = self._open.get(place)
+    def _note(self, key: CircuitKey, cause: str | None) -> None:
+        before = self._open.get(key)
         if before == cause:
             return
-        labels = (place.model, place.provider, str(max(place.credential, 0)))
+        labels = (key.model, key.provider, str(max(key.credential, 0)))
         if before is not None:
-            del self._open[place]
+            del self._open[key]
             self._metrics.set("gateway_targets_open", (*labels, before), 0.0)
         if cause is not None:
-            self._open[place] = cause
+            self._open[key] = cause
             self._metrics.set("gateway_targets_open", (*labels, cause), 1.0)
 
 

@@ -1,8 +1,8 @@
-"""What one worker learned of a target's health, told to every other worker and to `gateway models --health`.
+"""Shares circuit changes between workers and with `gateway models --health`.
 
-Transitions only: a field per open place in one hash of the store, and a message on a channel. A worker that starts, or
-that lost the channel, reads the hash. Sharp edge: this is news, not truth; without the store every worker finds out by
-itself, and nothing of it is on the path of a request.
+Only changes are shared: a field per open circuit in one hash of the store, and a message on a channel. A worker that
+starts, or that lost the channel, reads the hash. Sharp edge: the shared state may be old or absent. Without the store
+every worker relies on its own circuits; no request waits for this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
-from gateway.routing.circuit_breaker import Circuit, Place
+from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.store.link import RedisReplyError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HASH = "health"
 CHANNEL = "gateway:health"
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
-FORGOTTEN_AFTER = 3600  # seconds without news: whoever was left alone has been probed by then, or nobody asks for it
+EXPIRES_AFTER = 3600  # seconds after the last event: by then every open circuit has been probed, or gets no calls
 
 
 class CircuitEvent(Struct, frozen=True, omit_defaults=True):
@@ -45,28 +45,28 @@ class CircuitEvent(Struct, frozen=True, omit_defaults=True):
     at: float = 0.0  # Unix seconds
 
     @property
-    def place(self) -> Place:
-        """Whose news it is."""
-        return Place(self.provider, self.credential, self.model)
+    def key(self) -> CircuitKey:
+        """The circuit that changed."""
+        return CircuitKey(self.provider, self.credential, self.model)
 
     def left(self, now: float) -> float:
-        """Seconds until it may be called again."""
-        return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be behind
+        """Seconds until the circuit may be probed."""
+        return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be slow
 
 
 _decoder = msgspec.json.Decoder(CircuitEvent)
 
 
 class CircuitSync:
-    """One worker's part in it."""
+    """Sends and receives the circuit changes of one worker."""
 
     def __init__(self, health: CircuitRegistry, store: Store) -> None:
         self._health = health
         self._store = store
-        self.listening = False  # whether news of the others arrive
+        self.listening = False  # whether events of the other workers arrive
         self._me = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
-        health.on_event = self._tell
+        health.on_event = self._on_change
 
     def start(self) -> None:
         """Begin to listen."""
@@ -81,20 +81,22 @@ class CircuitSync:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _tell(self, circuit: Circuit) -> None:
-        place, cause = circuit.place, circuit.cause or ""
+    def _on_change(self, circuit: Circuit) -> None:
+        key, cause = circuit.key, circuit.cause or ""
         seconds = max(0.0, circuit.until - time.monotonic()) if cause else 0.0
-        on_event = CircuitEvent(self._me, place.provider, place.credential, place.model, cause, seconds, time.time())
-        self._keep(self._publish(on_event))
+        event = CircuitEvent(self._me, key.provider, key.credential, key.model, cause, seconds, time.time())
+        self._keep(self._publish(event))
 
-    async def _publish(self, on_event: CircuitEvent) -> None:
-        link, text = self._store.link(HASH), msgspec.json.encode(on_event)
-        with contextlib.suppress(GatewayError, RedisReplyError):  # without the store the others find out by themselves
-            if on_event.cause:
-                await link.call("HSET", HASH, str(on_event.place), text)
-                await link.call("EXPIRE", HASH, str(FORGOTTEN_AFTER))
+    async def _publish(self, event: CircuitEvent) -> None:
+        link, text = self._store.link(HASH), msgspec.json.encode(event)
+        with contextlib.suppress(
+            GatewayError, RedisReplyError
+        ):  # without the store the other workers rely on their own circuits
+            if event.cause:
+                await link.call("HSET", HASH, str(event.key), text)
+                await link.call("EXPIRE", HASH, str(EXPIRES_AFTER))
             else:
-                await link.call("HDEL", HASH, str(on_event.place))
+                await link.call("HDEL", HASH, str(event.key))
             await link.call("PUBLISH", CHANNEL, text)
 
     def _keep(self, work: Coroutine[None, None, None]) -> None:
@@ -115,31 +117,31 @@ class CircuitSync:
                 message = await channel.message(within=5.0)
                 if message is None:
                     continue
-                if message["type"] == "subscribe":  # from here on nothing is missed
-                    for on_event in await read_news(self._store):
-                        self._hear(on_event)
+                if message["type"] == "subscribe":  # from here on no event is lost
+                    for event in await read_circuit_events(self._store):
+                        self._apply(event)
                     self.listening = True
                 else:
-                    for on_event in _understood([message["data"]]):
-                        self._hear(on_event)
+                    for event in _decoded([message["data"]]):
+                        self._apply(event)
 
-    def _hear(self, on_event: CircuitEvent) -> None:
-        if on_event.worker == self._me:
+    def _apply(self, event: CircuitEvent) -> None:
+        if event.worker == self._me:
             return
-        left = on_event.left(time.time())
-        gateway_log.debug("another worker says of %s: %s for %.0f s", on_event.place, on_event.cause or "well", left)
-        if not on_event.cause or left > 0:
-            self._health.apply_remote(on_event.place, on_event.cause, left)
+        left = event.left(time.time())
+        gateway_log.debug("event of another worker: %s: %s for %.0f s", event.key, event.cause or "closed", left)
+        if not event.cause or left > 0:
+            self._health.apply_remote(event.key, event.cause, left)
 
 
-async def read_news(store: Store) -> list[CircuitEvent]:
-    """What is open at present, by what the workers told; places whose time is over await their probe."""
+async def read_circuit_events(store: Store) -> list[CircuitEvent]:
+    """The open circuits that the workers reported; those whose time is over wait for a probe."""
     fields = await store.link(HASH).call("HGETALL", HASH)
-    return _understood(fields.values())
+    return _decoded(fields.values())
 
 
-def _understood(texts: Iterable[bytes]) -> list[CircuitEvent]:
-    """The news among them: workers of another release may tell what this one has no word for."""
+def _decoded(texts: Iterable[bytes]) -> list[CircuitEvent]:
+    """The events that this release can decode; workers of another release may send others."""
     found = []
     for text in texts:
         with contextlib.suppress(msgspec.MsgspecError):

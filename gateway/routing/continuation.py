@@ -1,10 +1,10 @@
-"""A stream of plain text that its upstream cut off goes on at another target, if the model says `continue_cut = true`.
+"""Continues a text stream at another target when its upstream cut it off, if the model has `continue_cut = true`.
 
-The new target gets the conversation, the text so far as its own words, and the request to go on where it stops. That is
-honest for prose only: a stream that has begun a tool call, a second choice, reasoning or anything else than text is
-left cut, and so is structured output. It happens once per call, if an attempt is left to it; when nobody goes on, the
-caller is told of the cut. Sharp edge: no upstream's count covers such an answer, so the whole of it is billed by what
-was delivered, marked as estimated.
+The new target gets the conversation, the text so far as an assistant message, and the request to continue it. This
+works for plain text only: a stream with a tool call, a second choice, reasoning or other content stays cut, and so does
+structured output. It happens once per call, if an attempt is left. When no other target answers, the caller gets the
+error of the cut. Sharp edge: no upstream reports the usage of the whole answer, so the charge follows the delivered
+text and is marked as estimated.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 
 RESUME_PROMPT = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
-MAX_TEXT = 1 << 20  # characters that are kept for it; a longer answer is left cut
+MAX_TEXT = 1 << 20  # characters of text that are kept; a longer answer stays cut
 
 Attempt = Callable[[Adapted[ChatRequest]], AsyncIterator[ChatChunk]]
 
 
 class Continuation:
-    """The rest of one opened stream, and if that breaks off, of another one."""
+    """The rest of one opened stream, followed by the rest of another one if the first is cut."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Continuation:
         dispatcher: Dispatcher,
         attempt: Attempt,
         tried: list[Candidate],
-        going_on: Callable[[], None],
+        on_continued: Callable[[], None],
     ) -> None:
         self.continued = False
         self._opened = opened
@@ -48,9 +48,9 @@ class Continuation:
         self._dispatcher = dispatcher
         self._attempt = attempt
         self._tried = tried
-        self._going_on = going_on  # told when another target takes over
+        self._on_continued = on_continued  # called when another target continues
         self._rest = opened.rest
-        self._parts: list[str] | None = []  # the text so far; None once it is not for another to continue
+        self._parts: list[str] | None = []  # the text so far; None once it cannot be continued
         self._size = 0
         self._ended = False
 
@@ -69,7 +69,7 @@ class Continuation:
         try:
             opened = await self._other(failure)
         finally:
-            del failure  # its traceback holds this frame
+            del failure  # its traceback refers to this frame
         try:
             yield _plain(opened.first)
             async for chunk in opened.rest:
@@ -78,24 +78,24 @@ class Continuation:
             await opened.close()
 
     async def _other(self, failure: UpstreamError) -> Opened[ChatChunk]:
-        """The stream of whoever goes on; raises `failure` when nobody does."""
+        """The stream of the target that continues; raises `failure` when none does."""
         here = self._opened.candidate
         try:
-            options = self._successors() if failure.retryable else []
-            if not options or not self._dispatcher.may_go_on(self._options[0].candidate.model, self._tried):
+            options = self._options_to_continue() if failure.retryable else []
+            if not options or not self._dispatcher.may_continue(self._options[0].candidate.model, self._tried):
                 raise failure
             try:
                 opened = await self._dispatcher.open(options, self._attempt, self._tried)
             except GatewayError:
-                # What the others had to say is about a request that the caller never made.
+                # The errors of the other targets are about a request that the caller did not send.
                 self._tried[:] = [*(candidate for candidate in self._tried if candidate is not here), here]
                 raise failure from None
             self._dispatcher.failed(here, failure)
         finally:
             del failure  # as above
-        self._opened.go_on_with(opened)
+        self._opened.continue_with(opened)
         self.continued = True
-        self._going_on()
+        self._on_continued()
         return opened
 
     def _note(self, chunk: ChatChunk) -> None:
@@ -112,8 +112,8 @@ class Continuation:
         if self._size > MAX_TEXT:
             self._parts = None
 
-    def _successors(self) -> list[Adapted[ChatRequest]]:
-        """The other targets, with the request to go on; none when this answer cannot be continued."""
+    def _options_to_continue(self) -> list[Adapted[ChatRequest]]:
+        """The other targets, with the request to continue; empty when this answer cannot be continued."""
         if not self._parts or self._ended or not _is_prose(self._options[0].request):
             return []
         text = "".join(self._parts)
@@ -126,7 +126,7 @@ class Continuation:
 
 
 def continued(request: ChatRequest, text: str, *, factor: float) -> ChatRequest:
-    """The request for the rest of an answer that has come as far as `text`."""
+    """The request for the rest of an answer whose beginning is `text`."""
     messages = [*request.messages, AssistantMessage(content=text), UserMessage(content=RESUME_PROMPT)]
     fields = {**request.fields, "messages": _appended(request.fields.get("messages"), messages)}
     limits = {}
@@ -139,7 +139,7 @@ def continued(request: ChatRequest, text: str, *, factor: float) -> ChatRequest:
 
 
 def _appended(sent: Raw | None, messages: Sequence[object]) -> Raw:
-    """The messages as the caller sent them, and the two that are ours."""
+    """The messages as the caller sent them, and the two that the gateway adds."""
     ours = b",".join(map(msgspec.json.encode, messages[-2:]))
     body = bytes(sent).rstrip() if sent is not None else b""
     return Raw(body[:-1] + b"," + ours + b"]") if body else Raw(msgspec.json.encode(messages))
@@ -166,7 +166,7 @@ def _is_text(delta: Delta) -> bool:
 
 
 def _plain(chunk: ChatChunk) -> ChatChunk:
-    """A chunk of the other target as part of this answer: its role and its usage are of another one."""
+    """A chunk of the other target as part of this answer, without its role and its usage."""
     chunk.usage = UNSET
     chunk.choices = [_without_role(part) for part in chunk.choices if part.index == 0]
     return chunk

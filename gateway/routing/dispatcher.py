@@ -1,10 +1,10 @@
-"""The walk over targets: attempt, fall back, retry, hedge, and stop at the first chunk or the first answer.
+"""Tries the candidates of a call: attempt, fall back, retry, hedge, and stop at the first chunk or the first answer.
 
-Everything before that is invisible to the caller, so a failure still has a true HTTP status. Only errors whose class is
-`retryable` move on; the caller's own mistakes do not, except that a prompt too long for one model may fit a fallback
-with a larger window. A call has at most three attempts, and extra ones come out of a budget. Failed attempts are not
-billed. Sharp edge: with hedging two attempts run at once; the winner stands last in `tried`, and the loser is cancelled
-but not waited for, since foreign code may not care.
+The caller sees nothing of a failed attempt, so a failure still has its HTTP status. Only an error whose class is
+`retryable` leads to another attempt. A caller's own mistake does not, with one exception: a prompt that is too long for
+one model may fit a fallback with a larger window. A call has at most three attempts, and extra ones use a budget.
+Failed attempts are not billed. Sharp edge: a hedged call runs two attempts at once. The one that answers is last in
+`tried`. The other is cancelled and not awaited, because third-party code may ignore the cancellation.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["MAX_ATTEMPTS", "Adapted", "Dispatcher", "Opened"]
 
 
 class Adapted(Protocol):
-    """Anything prepared for one candidate."""
+    """A request that was prepared for one candidate."""
 
     @property
     def candidate(self) -> Candidate: ...
 
 
 class Opened(Generic[T]):
-    """A stream that has produced its first item: where it comes from, that item, and the rest."""
+    """A stream that has yielded its first item: its candidate, that item, and the iterator of the rest."""
 
     def __init__(self, candidate: Candidate, first: T, rest: AsyncIterator[T]) -> None:
         self.candidate = candidate
@@ -47,13 +47,13 @@ class Opened(Generic[T]):
         self._source = rest
         self._left = False
 
-    def go_on_with(self, other: Opened[T]) -> None:
-        """From now on it is the other's candidate that serves, and that failures are held against."""
+    def continue_with(self, other: Opened[T]) -> None:
+        """Use the other stream's candidate from now on; later failures count for its circuit."""
         self.candidate.circuit.leave()
         self.candidate, other._left = other.candidate, True
 
     async def close(self) -> None:
-        """End the stream; generators can be closed, other iterators need not have a way."""
+        """End the stream. Generators have `aclose`; other iterators may have none."""
         if not self._left:
             self._left = True
             self.candidate.circuit.leave()
@@ -62,7 +62,7 @@ class Opened(Generic[T]):
             if aclose is not None:
                 await aclose()
         finally:
-            if self._source is not self.rest:  # which, if it never began, has closed nothing
+            if self._source is not self.rest:  # a wrapper that never started has not closed its source
                 aclose = getattr(self._source, "aclose", None)
                 if aclose is not None:
                     await aclose()
@@ -75,7 +75,7 @@ class Dispatcher:
         self.metrics = metrics
         self.log = log
         self._budgets: dict[str, RetryBudget] = {}
-        self._losers: set[asyncio.Task[Any]] = set()  # of races, until they have ended
+        self._losers: set[asyncio.Task[Any]] = set()  # cancelled hedged attempts, until they have ended
 
     def call(
         self,
@@ -85,16 +85,16 @@ class Dispatcher:
         *,
         kind: type = object,
     ) -> Awaitable[T]:
-        """The first answer that `attempt` yields; appends each candidate to `tried` before trying it.
+        """The first answer that `attempt` returns; appends each candidate to `tried` before it is called.
 
-        A provider whose answer is no `kind` has failed, and another one can still be tried.
+        An answer that is not an instance of `kind` is a failure of the provider; another candidate may be tried.
         """
-        return self._walk(options, attempt, tried, kind=kind)
+        return self._run(options, attempt, tried, kind=kind)
 
     def open(
         self, options: Sequence[F], attempt: Callable[[F], AsyncIterator[T]], tried: list[Candidate]
     ) -> Awaitable[Opened[T]]:
-        """The first stream that yields an item; close it."""
+        """The first stream that yields an item; the caller closes it."""
 
         async def first_item(option: F) -> Opened[T]:
             stream = attempt(option)
@@ -105,10 +105,10 @@ class Dispatcher:
                 raise UpstreamTruncated() from None
             return Opened(option.candidate, first, stream)
 
-        return self._walk(options, first_item, tried, kind=None)
+        return self._run(options, first_item, tried, kind=None)
 
-    def may_go_on(self, model: Model, tried: Sequence[Candidate]) -> bool:
-        """Whether a cut stream has an attempt left to be continued by; it is then counted."""
+    def may_continue(self, model: Model, tried: Sequence[Candidate]) -> bool:
+        """Whether a cut stream may use one more attempt to be continued; counts it then."""
         if len(tried) > model.retries or not self._budget(model.name).spend():
             return False
         self.metrics.inc("gateway_extra_attempts", (model.name, "continuation"))
@@ -116,7 +116,7 @@ class Dispatcher:
 
     # Attempts --------------------------------------------------------------------------------------------------------
 
-    async def _walk(
+    async def _run(
         self, options: Sequence[F], run: Callable[[F], Awaitable[T]], tried: list[Candidate], *, kind: type | None
     ) -> T:
         if not options:
@@ -126,38 +126,38 @@ class Dispatcher:
         budget = self._budget(model.name)
         budget.earn()
         option: F | None = options[0]
-        walk: RetryPolicy[F] | None = None
+        policy: RetryPolicy[F] | None = None
         if tried or model.hedge_after or not first.circuit.closed():
-            walk = RetryPolicy(options, tried, budget, started=started)
-            option = walk.now
+            policy = RetryPolicy(options, tried, budget, started=started)
+            option = policy.now
         else:
             tried.append(first)
-        told: GatewayError | None = None
+        reply: GatewayError | None = None  # the error that the caller gets
         failure: GatewayError | None = None
         try:
             while option is not None:
                 try:
-                    if walk is None:  # nearly every call ends here and needs no succession: 0.5 µs
+                    if policy is None:  # most calls end here and need no retry policy: 0.5 µs
                         return await self._attempt(option, run, kind=kind)
-                    if model.hedge_after and walk.may_hedge():
-                        return await walk.in_time(self._hedged(option, run, walk, kind=kind))
-                    return await walk.in_time(self._attempt(option, run, kind=kind))
+                    if model.hedge_after and policy.may_hedge():
+                        return await policy.in_time(self._hedged(option, run, policy, kind=kind))
+                    return await policy.in_time(self._attempt(option, run, kind=kind))
                 except GatewayError as error:
                     failure = error
-                if told is None or failure.retryable or option.candidate.model is model:
-                    told = failure  # what only a fallback finds wrong is no mistake of the caller's
-                if walk is None:
-                    walk = RetryPolicy(options, tried, budget, started=started, begun=True)
-                option = await walk.after(failure, self.metrics)
-            assert told is not None
-            raise told
+                if reply is None or failure.retryable or option.candidate.model is model:
+                    reply = failure  # a request that only a fallback refuses is not the caller's mistake
+                if policy is None:
+                    policy = RetryPolicy(options, tried, budget, started=started, begun=True)
+                option = await policy.after(failure, self.metrics)
+            assert reply is not None
+            raise reply
         finally:
-            del told, failure  # as in `contain`, also where a later attempt had an answer or the client left
+            del reply, failure  # as in `contain`; also after a later answer, or when the client left
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
-        """One attempt, told to its circuit, which it leaves with a whole answer; raises only the tree's errors.
+        """One attempt, with its result reported to the circuit; raises only GatewayError, and what is not a plugin's.
 
-        `kind` is what a whole answer must be; None for a stream.
+        `kind` is the class of a whole answer; None for a stream, which stays in flight until it is closed.
         """
         candidate = option.candidate
         circuit = candidate.circuit
@@ -172,7 +172,7 @@ class Dispatcher:
             self.failed(candidate, error)
             raise
         except BaseException as error:
-            # A third-party provider may raise anything; it must not take the request walk down with it.
+            # A third-party provider may raise anything; the dispatcher must go on.
             circuit.abandoned()
             raise self.contain(candidate, error) from error
         now = time.monotonic()
@@ -182,18 +182,18 @@ class Dispatcher:
         return answer
 
     async def _hedged(
-        self, option: F, run: Callable[[F], Awaitable[T]], walk: RetryPolicy[F], *, kind: type | None
+        self, option: F, run: Callable[[F], Awaitable[T]], policy: RetryPolicy[F], *, kind: type | None
     ) -> T:
-        """Race a second target against one that has been silent for too long; the first answer wins."""
+        """Start a second attempt when the first one is silent for too long; the first answer is used."""
         first = asyncio.create_task(self._attempt(option, run, kind=kind))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         won = False
         try:
             await asyncio.wait(runners, timeout=option.candidate.model.hedge_after)
-            rival = None if first.done() else walk.hedge(self.metrics)
-            if rival is not None:
-                runners[asyncio.create_task(self._attempt(rival, run, kind=kind))] = rival.candidate
-            answer = await self._winner(runners, walk)
+            second = None if first.done() else policy.hedge(self.metrics)
+            if second is not None:
+                runners[asyncio.create_task(self._attempt(second, run, kind=kind))] = second.candidate
+            answer = await self._winner(runners, policy)
             won = True
             return answer
         finally:
@@ -202,20 +202,20 @@ class Dispatcher:
             runners.clear()
             del first
 
-    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], walk: RetryPolicy[F]) -> T:
-        """The first to succeed; the last failure when none does."""
+    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], policy: RetryPolicy[F]) -> T:
+        """The answer of the first attempt that succeeds; raises the last failure when none does."""
         pending = set(runners)
         while True:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             won = next((task for task in done if not task.cancelled() and task.exception() is None), None)
             if won is not None:
-                walk.won(runners.pop(won))
+                policy.won(runners.pop(won))
                 return won.result()
             if not pending:
                 return done.pop().result()  # raises
 
     def _drop(self, losers: Mapping[asyncio.Task[T], Candidate], *, raced: bool) -> None:
-        """End them, without waiting for it; `raced`: there is a winner."""
+        """Cancel the attempts without waiting for them; `raced`: another attempt has answered."""
         for task, candidate in losers.items():
             if raced and not (task.done() and _failed(task)):
                 self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
@@ -224,21 +224,21 @@ class Dispatcher:
             task.add_done_callback(partial(self._dropped, candidate))
 
     def _dropped(self, candidate: Candidate, task: asyncio.Task[T]) -> None:
-        """One that had an answer all the same lets go of it."""
+        """Close the stream of a cancelled attempt that had one."""
         self._losers.discard(task)
         if not _failed(task) and isinstance(answer := task.result(), Opened):
-            closing = asyncio.get_running_loop().create_task(self._let_go(answer))
+            closing = asyncio.get_running_loop().create_task(self._close_unused(answer))
             self._losers.add(closing)
             closing.add_done_callback(self._losers.discard)
 
-    async def _let_go(self, opened: Opened[T]) -> None:
+    async def _close_unused(self, opened: Opened[T]) -> None:
         try:
             await opened.close()
         except Exception as error:
-            # Third-party clean-up, of an answer that nobody waits for.
+            # Third-party clean-up of an answer that is not used.
             self.contain(opened.candidate, error)
 
-    # Judging ---------------------------------------------------------------------------------------------------------
+    # Failures --------------------------------------------------------------------------------------------------------
 
     def failed(self, candidate: Candidate, error: GatewayError) -> None:
         """Count a failure at a target: of an attempt, or of a stream that had begun."""
@@ -247,7 +247,7 @@ class Dispatcher:
             self.metrics.upstream_error(candidate.model.name, candidate.target.provider, error.code or "upstream_error")
 
     def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
-        """A provider's own failure as an answer may tell it; the log names the provider."""
+        """The public error for an exception of a provider's own code; the log names the provider. Raises all others."""
         if not is_plugin_error(error):
             try:
                 raise error
@@ -255,10 +255,10 @@ class Dispatcher:
                 # Its traceback holds this frame: a cycle, and with it the request of every client that leaves.
                 del error
         self.log.provider_failed(candidate.target.provider, error)
-        told = ProviderFailed(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
-        candidate.circuit.failed(told, time.monotonic(), of_plugin=True)
+        failure = ProviderFailed(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
+        candidate.circuit.failed(failure, time.monotonic(), of_plugin=True)
         self.metrics.upstream_error(candidate.model.name, candidate.target.provider, "upstream_error")
-        return told
+        return failure
 
     def _budget(self, model: str) -> RetryBudget:
         budget = self._budgets.get(model)
@@ -268,5 +268,5 @@ class Dispatcher:
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:
-    """Whether a task that is over has no answer."""
+    """Whether a finished task has no answer."""
     return task.cancelled() or task.exception() is not None

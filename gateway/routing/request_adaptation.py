@@ -1,10 +1,10 @@
-"""What happens to request fields that a target cannot honour (docs/providers/matrix.md), on every endpoint.
+"""Request fields that a target does not support (docs/providers/matrix.md), on every endpoint.
 
-`adapt(request, candidates, Chat, unknown_params=…)` gives each candidate the request as it will see it. Semantic fields
-refuse the request, sampling fields and hints are dropped, unknown ones follow the operator's switch; the dropped names
-go into `x-gateway-dropped-params`. A provider says what it honours with `chat_fields`, `embedding_fields` and so on:
-None means everything, and "*" among the names unknown ones. Sharp edge: a refusal counts only if no candidate can serve
-the request.
+`adapt(request, candidates, Chat, unknown_params=…)` prepares the request for each candidate. An unsupported semantic
+field refuses the request. An unsupported sampling field or hint is dropped. Unknown fields follow the operator's
+setting. The names of dropped fields go into `x-gateway-dropped-params`. A provider names the fields it supports in
+`chat_fields`, `embedding_fields` and so on: None means all, and "*" among the names means unknown fields too. Sharp
+edge: a refusal counts only if no candidate can serve the request.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gateway.schemas.request_fields import RequestFields
 
 R = TypeVar("R", bound=RequestFields)
 
-UNKNOWN = "*"  # in what a provider honours: fields that the wire does not know
+UNKNOWN = "*"  # among the fields that a provider supports: fields that the wire schema does not define
 
-#: Where a provider says which fields it honours, by capability.
+#: The attribute in which a provider names the fields it supports, by capability.
 HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingProxyType(
     {
         Chat: attrgetter("chat_fields"),
@@ -39,7 +39,7 @@ HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingPr
 
 
 class Adapted(Struct, Generic[R]):
-    """A request as one candidate will see it, and the names of the fields it will not."""
+    """A request as one candidate receives it, and the names of the fields that were dropped."""
 
     candidate: Candidate
     request: R
@@ -54,9 +54,9 @@ def adapt(
     unknown_params: str,
     check: Callable[[R, Candidate], None] | None = None,
 ) -> list[Adapted[R]]:
-    """The candidates that can honour the request, each with its version of it; raises when none can.
+    """The candidates that support the request, each with its version of it; raises BadRequest when none does.
 
-    `check` raises a BadRequest for what a provider cannot do beside its fields: a format, a form of the input.
+    `check` raises a BadRequest for limits of a provider that are not fields: a format, a form of the input.
     """
     adapted: list[Adapted[R]] = []
     refusal: BadRequest | None = None
@@ -74,7 +74,7 @@ def adapt(
             raise refusal
         return adapted
     finally:
-        del refusal  # its traceback holds this frame, and so the request, until the garbage collector comes
+        del refusal  # its traceback refers to this frame, a cycle that would keep the request in memory
 
 
 def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Adapted[R]:
@@ -92,8 +92,8 @@ def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None
     if unknown_params == "drop":
         unwanted += request.extra
     elif honoured is not None and UNKNOWN not in honoured:
-        unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have fields of its own
-    named = (name for name in unwanted if classes.get(name) != "hint")  # hints go silently
+        unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have its own fields
+    named = (name for name in unwanted if classes.get(name) != "hint")  # dropped hints are not reported
     return Adapted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
 
 

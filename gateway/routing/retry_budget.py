@@ -1,7 +1,7 @@
-"""How many more attempts a worker may spend than it has calls: a fifth, so that retries never double an outage.
+"""Limits the extra attempts of a worker to a fifth of its calls, so that retries never double the load of an outage.
 
-`earn()` for every call, `spend()` before every attempt beyond the first. Sharp edge: a full purse allows a burst of
-`BURST` attempts, which is what makes fallback work on a quiet gateway.
+Call `earn()` for every call and `spend()` before every attempt after the first. Sharp edge: a full budget allows a
+burst of `BURST` attempts, so that fallback works when there are few calls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ BURST = 20.0
 
 
 class RetryBudget:
-    """One model's purse."""
+    """The budget of one model."""
 
     __slots__ = ("_left",)
 
@@ -19,7 +19,7 @@ class RetryBudget:
         self._left = BURST
 
     def earn(self) -> None:
-        """A call came."""
+        """Add the share of one call."""
         if self._left < BURST:
             self._left = min(BURST, self._left + SHARE)
 

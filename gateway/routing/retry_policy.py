@@ -1,10 +1,10 @@
-"""Who is tried next, and when: the order of one call's attempts after each kind of failure.
+"""Which candidate is tried next, and when: the order of one call's attempts after each kind of failure.
 
-Another target comes before another credential of the same one, unless the failure was the credential's own; when every
-place was tried, one that failed for a moment is tried again after a pause. Three attempts at most, each extra one out
-of the model's retry budget, and all of them within the time of one. A place that was given up since the options were
-found is passed over. Sharp edge: after a timeout the same place is not asked again, for it may have done, and billed,
-the work.
+Another target comes before another credential of the same target, unless the failure belongs to the credential. When
+every candidate was tried, one with a temporary failure is tried again after a pause. A call has at most three attempts;
+each extra one uses the model's retry budget, and all of them share the time limit of one. A candidate whose circuit
+opened meanwhile is skipped. Sharp edge: after a timeout the same target is not tried again, because it may have done
+and billed the work.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Candidate, unavailable
 
 MAX_ATTEMPTS = 3  # the first one and at most two more
-PAUSE = 0.1  # seconds before the same place is asked again, more or less
-LONGEST_PAUSE = 5.0  # seconds that an upstream may ask us to wait while the caller waits
+PAUSE = 0.1  # seconds before the same candidate is tried again, with jitter
+LONGEST_PAUSE = 5.0  # longest wait in seconds that an upstream may ask for while the caller waits
 GRACE = 0.01  # seconds; a timer may be early by a millisecond
 
 
-class Placed(Protocol):
-    """Anything prepared for one candidate."""
+class Prepared(Protocol):
+    """A request that was prepared for one candidate."""
 
     @property
     def candidate(self) -> Candidate: ...
 
 
-F = TypeVar("F", bound=Placed)
+F = TypeVar("F", bound=Prepared)
 T = TypeVar("T")
 
 
 class RetryPolicy(Generic[F]):
-    """The attempts of one call; it begins with the first option taken: `now`."""
+    """The attempts of one call; `now` is the current one."""
 
     def __init__(
         self, options: Sequence[F], tried: list[Candidate], budget: RetryBudget, *, started: float, begun: bool = False
@@ -58,7 +58,7 @@ class RetryPolicy(Generic[F]):
         self._started = started
         self._model = options[0].candidate.model
         self._untried: Sequence[F] = options[1:]
-        self._count = len(tried)  # more than none where a stream is continued
+        self._count = len(tried)  # above 0 where a stream is continued
         if begun:  # the first option is among the tried
             self.now = options[0]
         elif options[0].candidate.circuit.closed():
@@ -68,7 +68,7 @@ class RetryPolicy(Generic[F]):
             self.now = self._take(self._first_ready(options))
 
     async def after(self, failure: GatewayError, metrics: Metrics) -> F | None:
-        """The next attempt after that failure, once its time has come; None when there is none."""
+        """The next attempt after `failure`, returned after its pause; None when there is none."""
         following = self._next(failure)
         if following is None:
             return None
@@ -88,8 +88,8 @@ class RetryPolicy(Generic[F]):
         return self._started + self._tried[0].target.timeouts.total - time.monotonic()
 
     def in_time(self, attempt: Awaitable[T]) -> Awaitable[T]:
-        """An attempt; one beyond the first has the time that those before it left."""
-        return attempt if self._count == 1 else self._limited(attempt)  # the first is bounded by its own timeouts
+        """The attempt; after the first, it has the time that is left."""
+        return attempt if self._count == 1 else self._limited(attempt)  # the first has its own timeouts
 
     async def _limited(self, attempt: Awaitable[T]) -> T:
         try:
@@ -99,19 +99,19 @@ class RetryPolicy(Generic[F]):
             raise UpstreamTimeout(detail="no time is left for another attempt") from None
 
     def may_hedge(self) -> bool:
-        """Whether another target could be raced against this one."""
-        return self._count < 1 + self._model.retries and self._other_place() is not None
+        """Whether a second attempt may run beside this one."""
+        return self._count < 1 + self._model.retries and self._other_target() is not None
 
     def hedge(self, metrics: Metrics) -> F | None:
-        """The rival of the attempt that is running, within the budget."""
-        rival = self._other_place()
-        if rival is None or not self._budget.spend():
+        """The attempt to run beside the current one; None when there is none, or the budget is spent."""
+        second = self._other_target()
+        if second is None or not self._budget.spend():
             return None
         metrics.inc("gateway_extra_attempts", (self._model.name, "hedge"))
-        return self._take(rival)
+        return self._take(second)
 
     def won(self, candidate: Candidate) -> None:
-        """The winner of a race stands last, as whoever served always does."""
+        """Put the candidate that answered last in `tried`, where the pipeline looks for it."""
         self._tried[:] = [*(other for other in self._tried if other is not candidate), candidate]
 
     def _take(self, option: F) -> F:
@@ -125,7 +125,7 @@ class RetryPolicy(Generic[F]):
         return option
 
     def _first_ready(self, options: Sequence[F]) -> F:
-        """Since they were found, others may have given a place up, or begun to probe it."""
+        """The first candidate whose circuit is ready; other calls may have opened or probed circuits meanwhile."""
         ready = next(filter(_is_ready, options), None)
         if ready is None:
             raise unavailable((option.candidate for option in options), time.monotonic())
@@ -135,28 +135,28 @@ class RetryPolicy(Generic[F]):
         if self._count > self._model.retries:
             return None
         if isinstance(failure, ContextLengthExceeded):
-            return self._roomier()
+            return self._larger_window()
         if not isinstance(failure, UpstreamError) or not failure.retryable:
             return None
         untried = next(filter(_is_ready, self._untried), None)
         if isinstance(failure, UpstreamRateLimited | UpstreamAuthError | UpstreamOverloaded) and untried is not None:
             return untried
-        return self._other_place() or untried or self._again(failure)
+        return self._other_target() or untried or self._again(failure)
 
-    def _other_place(self) -> F | None:
-        """The next target that was not tried yet, with whichever credential."""
+    def _other_target(self) -> F | None:
+        """The next target that was not tried yet, with any credential."""
         seen = {id(candidate.target) for candidate in self._tried}
         others = (option for option in self._untried if id(option.candidate.target) not in seen)
         return next(filter(_is_ready, others), None)
 
-    def _roomier(self) -> F | None:
-        """A fallback whose window is larger than that of the model for which the prompt was too long."""
+    def _larger_window(self) -> F | None:
+        """A fallback with a larger context window than the model that refused the prompt as too long."""
         window = self.now.candidate.model.context_window or 0
-        roomier = (option for option in self._untried if (option.candidate.model.context_window or 0) > window)
-        return next(filter(_is_ready, roomier), None)
+        larger = (option for option in self._untried if (option.candidate.model.context_window or 0) > window)
+        return next(filter(_is_ready, larger), None)
 
     def _again(self, failure: GatewayError) -> F | None:
-        """The same place once more, where the failure says nothing about the next try and cost nothing."""
+        """The same candidate again, if the failure was temporary and cost nothing."""
         if isinstance(failure, UpstreamAuthError | UpstreamTimeout | UpstreamInvalidResponse | ProviderFailed):
             return None
         if (failure.retry_after or 0.0) > LONGEST_PAUSE:
@@ -168,6 +168,6 @@ class RetryPolicy(Generic[F]):
         return max((failure.retry_after or 0.0) + GRACE, jitter)
 
 
-def _is_ready(option: Placed) -> bool:
+def _is_ready(option: Prepared) -> bool:
     circuit = option.candidate.circuit
     return circuit.closed() or circuit.ready(time.monotonic())

@@ -1,7 +1,8 @@
-"""Model and capability to an ordered list of targets: by strategy, then the fallbacks; sick ones are left out.
+"""Model and capability to an ordered list of candidates: by strategy, then the fallbacks, without open circuits.
 
-`Router.resolve(model, Chat)` answers every place the call may go, best first. It only orders: who is tried, and what a
-failure means, is the dispatcher's. Credentials of one target follow each other, a different one first each time.
+`Router.resolve(model, Chat)` returns every candidate for the call, best first. The router only orders them; the
+dispatcher tries them and handles failures. The credentials of one target follow each other, and each call begins with
+another one.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from gateway.routing.circuit_registry import CircuitRegistry
 
 T = TypeVar("T")
 
-AT_LEAST = 1.0  # seconds that a caller is told to wait, as while a probe runs: SDKs take a millisecond at its word
+AT_LEAST = 1.0  # seconds of Retry-After, also while a probe runs: SDKs obey even a millisecond
 
 
 class Candidate(Struct, frozen=True):
-    """A target, the provider instance that serves it with one of its credentials, and how that place fares."""
+    """A target, the provider instance that serves it with one of its credentials, and its circuit."""
 
     provider: Provider
     target: Target
@@ -52,7 +53,7 @@ class TargetGroup:
         self._turn = count()
 
     def in_turn(self) -> Sequence[Candidate]:
-        """Its candidates, another credential first each time."""
+        """Its candidates; each call begins with another credential."""
         if len(self.candidates) == 1:
             return self.candidates
         first = next(self._turn) % len(self.candidates)
@@ -60,12 +61,12 @@ class TargetGroup:
 
     @property
     def latency(self) -> float:
-        """The quickest of its circuits; one without a figure counts as quickest, so that it gets one."""
+        """The lowest latency of its circuits, in seconds; one without a measurement counts as 0, to get calls."""
         return min(candidate.circuit.latency for candidate in self.candidates)
 
     @property
     def load(self) -> float:
-        """Calls in flight per weight."""
+        """Calls in flight, divided by the weight."""
         return sum(candidate.circuit.in_flight for candidate in self.candidates) / self.weight
 
 
@@ -106,7 +107,7 @@ class Router:
         ]
         if not ordered:
             self._refuse(model)
-        if model.fallbacks:  # which may share a place with the model, or be named twice
+        if model.fallbacks:  # a fallback may share a target with the model, or be named twice
             ordered = _once_each(ordered)
         if len(ordered) == 1 and all_closed:
             self._only[key] = ordered  # nothing to order: the same answer for every call
@@ -171,7 +172,7 @@ def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def unavailable(candidates: Iterable[Candidate], now: float) -> GatewayError:
-    """Why none of them may be called, and when to come back."""
+    """The error when no candidate may be called; `retry_after` is the time until the first probe."""
     blocking = [candidate.circuit.blocking() for candidate in candidates]
     wait = max(AT_LEAST, min(circuit.until for circuit in blocking) - now)
     causes = {circuit.cause for circuit in blocking}

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 from gateway.metrics import Metrics
-from gateway.routing.circuit_breaker import Circuit, Place
+from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
-from gateway.routing.circuit_sync import CircuitSync, read_news
+from gateway.routing.circuit_sync import CircuitSync, read_circuit_events
 from gateway.store import Store
 from tests.cli.conftest import Terminal
 from tests.polling import until
 
 
-def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
+def found_out(socket: Path, *opened: tuple[CircuitKey, str]) -> None:
     """A worker opens those circuits and tells."""
 
     async def worker() -> None:
@@ -24,13 +24,13 @@ def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
         sharing = CircuitSync(health, store)
         for place, cause in opened:
             circuit: Circuit = health.circuit(place.provider, max(place.credential, 0), place.model or "x")
-            while circuit.place != place:
+            while circuit.key != place:
                 assert circuit.above is not None
                 circuit = circuit.above
             circuit.open(cause, time.monotonic(), 30.0)  # type: ignore[arg-type]  # one of the causes
 
         async def told() -> bool:
-            return len(await read_news(store)) == len(opened)
+            return len(await read_circuit_events(store)) == len(opened)
 
         await until(told)
         await sharing.close()
@@ -40,7 +40,7 @@ def found_out(socket: Path, *opened: tuple[Place, str]) -> None:
 
 
 def test_health_shows_each_target_and_until_when_it_is_left_alone(terminal: Terminal, valkey: Path) -> None:
-    found_out(valkey, (Place("fake", 0, "a"), "failures"))
+    found_out(valkey, (CircuitKey("fake", 0, "a"), "failures"))
     rows = terminal.json("models", "--health")
     states = {(row["model"], row["upstream_model"]): (row["state"], row["cause"]) for row in rows}
     assert states == {
@@ -53,12 +53,12 @@ def test_health_shows_each_target_and_until_when_it_is_left_alone(terminal: Term
 
 
 def test_a_refused_credential_shows_at_all_its_targets(terminal: Terminal, valkey: Path) -> None:
-    found_out(valkey, (Place("fake", 0), "credential"))
+    found_out(valkey, (CircuitKey("fake", 0), "credential"))
     assert {row["cause"] for row in terminal.json("models", "--health")} == {"credential"}
 
 
 def test_a_quarantined_plugin_is_shown_with_its_reason(terminal: Terminal, valkey: Path) -> None:
-    found_out(valkey, (Place("fake"), "plugin"))
+    found_out(valkey, (CircuitKey("fake"), "plugin"))
     [report] = [report for report in terminal.json("plugins") if report["name"] == "fake"]
     assert report["state"] == "quarantined"
     assert "provider fake keeps failing" in report["reason"]

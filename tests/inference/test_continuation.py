@@ -143,7 +143,7 @@ async def test_a_failure_of_the_second_is_held_against_it_and_nothing_stays_in_f
     for _ in range(3):
         upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}))
         await client.stream(model="going")
-    rows = {str(circuit.place): circuit._row for circuit in gateway.health.all() if circuit.place.model}
+    rows = {str(circuit.key): circuit._row for circuit in gateway.health.all() if circuit.key.model}
     assert rows == {"one#0/first": 1, "two#0/second": 1}, "each failed once since its last first chunk"
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 

@@ -250,7 +250,7 @@ async def test_what_one_worker_finds_out_another_knows(
             upstreams["a"].enqueue(Reply.error(500, "no"))
             await client.chat(model="alone")
         await until(lambda: not other.health.all_closed)
-        [sick] = [str(circuit.place) for circuit in other.health.all() if circuit.cause]
+        [sick] = [str(circuit.key) for circuit in other.health.all() if circuit.cause]
         assert sick == "a#0/alone"
     async with another(gateway, settings, store) as late:
         await until(lambda: not late.health.all_closed)

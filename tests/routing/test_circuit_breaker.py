@@ -15,7 +15,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.routing.circuit_breaker import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, Place
+from gateway.routing.circuit_breaker import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, CircuitKey
 
 
 class Chain:
@@ -23,13 +23,13 @@ class Chain:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str | None]] = []
-        self.provider = Circuit(Place("p"), None, self._tell)
-        self.credential = Circuit(Place("p", 0), self.provider, self._tell)
-        self.target = Circuit(Place("p", 0, "m"), self.credential, self._tell)
-        self.other = Circuit(Place("p", 0, "n"), self.credential, self._tell)
+        self.provider = Circuit(CircuitKey("p"), None, self._tell)
+        self.credential = Circuit(CircuitKey("p", 0), self.provider, self._tell)
+        self.target = Circuit(CircuitKey("p", 0, "m"), self.credential, self._tell)
+        self.other = Circuit(CircuitKey("p", 0, "n"), self.credential, self._tell)
 
     def _tell(self, circuit: Circuit) -> None:
-        self.told.append((str(circuit.place), circuit.cause))
+        self.told.append((str(circuit.key), circuit.cause))
 
     def fail(self, times: int, now: float = 0.0, error: GatewayError | None = None) -> None:
         for _ in range(times):

@@ -105,7 +105,7 @@ class Stage:
 
 
 def place(candidate: Candidate) -> str:
-    return f"{candidate.circuit.place.provider}{candidate.circuit.place.credential}"
+    return f"{candidate.circuit.key.provider}{candidate.circuit.key.credential}"
 
 
 def script(**outcomes: Any) -> Play:

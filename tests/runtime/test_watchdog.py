@@ -109,7 +109,7 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
     assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
     assert 25 <= int(response.headers["Retry-After"]) <= 30
     assert "stood still for 0.70 s by provider up at openai.py:1" in caplog.text
-    assert "up is left alone for 30 s: the provider plugin's own code keeps failing" in caplog.text
+    assert "up is not called for 30 s: the provider plugin's own code keeps failing" in caplog.text
 
 
 async def test_a_worker_under_pressure_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
@@ -174,7 +174,7 @@ async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_ne
     gateway.watchdog.packages = {"shared": ["one", "other"]}
     for _ in range(5):
         gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "other"))
-    assert {str(circuit.place) for circuit in gateway.health.all() if circuit.cause} == {"other"}
+    assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"other"}
 
 
 PAUSED = """

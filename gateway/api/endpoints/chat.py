@@ -116,7 +116,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
                 dispatcher=services.dispatcher,
                 attempt=self.attempt_stream,
                 tried=call.attempts,
-                going_on=encoder.continue_elsewhere,
+                on_continued=encoder.continue_elsewhere,
             ).chunks()
         return encoder
 
