@@ -1,9 +1,9 @@
-"""What every handler shares: the request id, the caller's key, the one error body, the access line.
+"""The base of every handler: request id, the caller's key, error body, access line.
 
 A handler is a Tornado `HTTPMessageDelegate`, made per request by `gateway.api.routes`: `on_head` runs before the body
-is read, then `get`, `head` or `post` in a task of its own. It is no `RequestHandler`: called in process, one took
-65 µs a request and a bare delegate 17. Sharp edge: a worker remembers only whose key it is, never that it is
-still good; a path that does not end in `ledger.admit` must call `confirm()`.
+is read, then `get`, `head` or `post` in its own task. It is not a `RequestHandler`: called in process, one took 65 µs a
+request and a bare delegate 17. Sharp edge: a worker caches the account of a key, but not whether the key is valid. A
+handler that does not call `ledger.admit` must call `confirm()`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BaseHandler(HTTPMessageDelegate):
     headers: RequestHeaders
     metadata: RequestMetadata
 
-    # As a request begins; on the class, so that making a handler sets only what differs.
+    # Defaults on the class, so that the constructor sets only what differs.
     method = ""
     key: ApiKey | None = None
     outcome = "ok"
@@ -59,16 +59,16 @@ class BaseHandler(HTTPMessageDelegate):
         self.services = services
         self.exchange = exchange
         self.path = path
-        self.argument = argument  # what the path says beyond the route, percent-decoded
+        self.argument = argument  # the rest of the path after the route, percent-decoded
         self.request_id = services.ids.request_id()
         self.reply = Reply(exchange, self.request_id, legacy_quota_code=services.settings.server.legacy_quota_code)
 
-    # What the transport calls ----------------------------------------------------------------------------------------
+    # Called by the transport -----------------------------------------------------------------------------------------
 
     def headers_received(  # type: ignore[override]  # narrower than Tornado's: our own transport calls it
         self, start_line: RequestStartLine, headers: RequestHeaders
     ) -> Awaitable[None] | None:
-        """The head is here, the body is not."""
+        """The head was read; the body was not."""
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
         self.exchange.refusal = self.on_transport_error
@@ -81,7 +81,7 @@ class BaseHandler(HTTPMessageDelegate):
         try:
             pending = self.on_head()
         except Exception as error:
-            # The handler's edge: whatever is raised becomes an answer.
+            # The handler's edge: every exception becomes an answer.
             self.send_error(error)
             return None
         return None if pending is None else self._after_head(pending)
@@ -90,15 +90,15 @@ class BaseHandler(HTTPMessageDelegate):
         try:
             await pending
         except Exception as error:
-            # The handler's edge, once more, for what took time.
+            # The handler's edge for the asynchronous part: every exception becomes an answer.
             self.send_error(error)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Bodies are of no interest unless a handler says so; the transport bounds them."""
+        """Ignore the body; handlers that need it override this. The transport limits its size."""
         return None
 
     def finish(self) -> None:
-        """The whole request is here: answer it."""
+        """The whole request was read: answer it."""
         if not self.reply.status:
             self.task = self.exchange.loop.create_task(self._answer())
 
@@ -108,30 +108,30 @@ class BaseHandler(HTTPMessageDelegate):
             answer = getattr(self, name, None) if name else None
             await (answer() if answer is not None else self.on_unknown_method())
         except Exception as error:
-            # The handler's edge: whatever is raised becomes an answer.
+            # The handler's edge: every exception becomes an answer.
             self.send_error(error)
 
     def on_connection_close(self) -> None:
-        """The client left before the answer was finished."""
+        """The client disconnected before the answer was finished."""
         if not self.reply.status:
             self.reply.status, self.outcome = 499, "client_closed"
         self.log_access()
 
     def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
-        """The transport refuses this request, its body most often: the answer's headers and body."""
+        """The transport refuses this request, usually its body; returns the headers and the body of the answer."""
         self.outcome, self.detail = error.code or "error", error.log_text()
         answer = self.reply.replace(error)
         self.log_access()
         return answer
 
-    # What handlers fill in -------------------------------------------------------------------------------------------
+    # Overridden by handlers ------------------------------------------------------------------------------------------
 
     def on_head(self) -> Awaitable[None] | None:
-        """Judge the request by its head; raise to refuse it before its body."""
+        """Check the head; raise an error to refuse the request before its body is read."""
         return None
 
     async def on_unknown_method(self) -> None:
-        """Any method a handler does not have."""
+        """Refuse a method that the handler does not implement."""
         raise errors.MethodNotAllowed(", ".join(allowed_methods(type(self))))
 
     # Answering -------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class BaseHandler(HTTPMessageDelegate):
         self.log_access()
 
     def send_error(self, exception: Exception) -> None:
-        """Answer with the error body; every error that ends a request before its call passes here."""
+        """Answer with the error body; used for every error that ends a request before its call."""
         if isinstance(exception, GatewayError):
             error = exception
         else:
@@ -153,7 +153,7 @@ class BaseHandler(HTTPMessageDelegate):
         self.log_access()
 
     def log_access(self) -> None:
-        """Write the access line once, and count what no settlement has counted."""
+        """Write the access line once, and count a request that no settlement counted."""
         if self.logged:
             return
         self.logged = True
@@ -164,11 +164,11 @@ class BaseHandler(HTTPMessageDelegate):
             self.services.access_log.write(self.access_line())
 
     def counted(self) -> bool:
-        """Whether this request is in the metrics already."""
+        """Whether a settlement counted this request in the metrics."""
         return False
 
     def access_line(self) -> AccessLine:
-        """This request as the access log shows it."""
+        """The access line of this request."""
         metadata = self.metadata
         return AccessLine(
             request_id=self.request_id,
@@ -188,10 +188,10 @@ class BaseHandler(HTTPMessageDelegate):
 
 
 class KeyedHandler(BaseHandler):
-    """A handler that serves only callers with a key."""
+    """A handler that requires an API key."""
 
     def on_head(self) -> Awaitable[None] | None:
-        """Authenticate before anything else is looked at, the body included."""
+        """Authenticate before anything else is checked."""
         if self.services.overload.high:
             raise errors.Overloaded()
         key = self.services.auth.cached(self.metadata.fingerprint)
@@ -208,7 +208,7 @@ class KeyedHandler(BaseHandler):
         return self.on_authenticated()
 
     def on_authenticated(self) -> Awaitable[None] | None:
-        """The key is known; what a handler checks before the body arrives."""
+        """The account of the key is known; override to check more before the body arrives."""
         return None
 
     async def on_unknown_method(self) -> None:
@@ -216,13 +216,13 @@ class KeyedHandler(BaseHandler):
         await super().on_unknown_method()
 
     async def confirm(self) -> KeyView:
-        """The key as it stands this moment; InvalidApiKey if it was revoked or has expired."""
+        """The current state of the key, from the store; InvalidApiKey if it was revoked or has expired."""
         assert self.key is not None
         return await self.services.auth.confirm(self.key)
 
 
 class GreetingHandler(BaseHandler):
-    """`/`: says what this is, to anyone."""
+    """`/`: a greeting, without a key."""
 
     endpoint_name = "greeting"
 
@@ -233,14 +233,14 @@ class GreetingHandler(BaseHandler):
 
 
 class UnknownPathHandler(BaseHandler):
-    """Every path outside /v1 that does not exist."""
+    """Unknown paths outside /v1."""
 
     def on_head(self) -> None:
         raise errors.UnknownURL()
 
 
 class UnknownKeyedPathHandler(KeyedHandler):
-    """Every path under /v1 that does not exist: only callers with a good key are told so."""
+    """Unknown paths under /v1: 404 with a valid key, 401 without one."""
 
     async def on_authenticated(self) -> None:
         await self.confirm()

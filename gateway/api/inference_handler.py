@@ -1,7 +1,7 @@
-"""A POST to an endpoint of models: HTTP in, the pipeline, and the access line.
+"""A POST to an inference endpoint: reads the request, runs the pipeline, writes the access line.
 
-It reads the body by the reader that the endpoint's form needs, makes the `Call` and passes both to the pipeline, which
-answers. Sharp edge: an answer may be finished before its call is settled; the access line wants both.
+The handler reads the body as JSON or as a form, makes the `Call` and passes both to the pipeline, which answers. Sharp
+edge: an answer may be finished before its call is settled; the access line needs both.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class InferenceHandler(KeyedHandler):
         self.body = body
 
     def on_authenticated(self) -> Awaitable[None] | None:
-        """Refuse what the headers already condemn; confirm the key before a large body is read."""
+        """Check the length of the body; confirm the key before a large body is read."""
         return self.body.begin(self) if self.method == "POST" else None
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Collect the body; the transport enforces its size."""
+        """Pass bytes of the body to its reader; the transport enforces the size."""
         return self.body.feed(chunk)
 
     async def post(self) -> None:
-        """Run the call; what is refused before it is raised."""
+        """Run the call; raises the errors of a refused request."""
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
         await self.body.complete()
@@ -71,7 +71,7 @@ class InferenceHandler(KeyedHandler):
         self.log_access()
 
     def on_connection_close(self) -> None:
-        """The client left: a running call is stopped, one that begins finds out by itself."""
+        """The client disconnected: stop a running call, or set `client_gone` for one that is not running yet."""
         call = self.call
         if call is not None and call.running:
             call.disconnect()

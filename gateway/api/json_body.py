@@ -1,4 +1,4 @@
-"""How a JSON endpoint reads its body: bounded, decompressed, and large ones only after the key was confirmed."""
+"""Reads a JSON body: limits its size, decompresses it, and reads a large one only after the key was confirmed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gateway.api.handler import KeyedHandler
     from gateway.api.request_metadata import RequestMetadata
 
-#: Bodies up to this size are read before the store was asked: admission then confirms the key in the same round trip.
+#: Bytes; a body up to this size is read first, and admission checks the key in its own round trip to the store.
 SMALL_BODY = 65_536
 
 
@@ -31,7 +31,7 @@ class JsonBody:
         self.size = 0  # bytes, decompressed
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
-        """The key is known and the body comes next."""
+        """Prepare to read the body; the account of the key is known."""
         self._metadata = handler.metadata
         exchange = handler.exchange
         exchange.set_max_body_size(self._max_bytes)
@@ -39,14 +39,14 @@ class JsonBody:
         return None if 0 < length <= SMALL_BODY else confirm_before_body(handler, length, self._max_bytes)
 
     def feed(self, chunk: bytes) -> None:
-        """Some of the body."""
+        """Add bytes of the body."""
         self._parts.append(chunk)
 
     async def complete(self) -> None:
-        """All of the body is here."""
+        """The whole body was read."""
 
     def take(self) -> bytes:
-        """The whole body, decompressed; raises what is wrong with it."""
+        """The whole body, decompressed; raises UnsupportedContentType, InvalidJSON or RequestTooLarge."""
         if not self._metadata.sends_json:
             raise UnsupportedContentType("Content-Type must be application/json")
         parts, self._parts = self._parts, []
@@ -60,23 +60,23 @@ class JsonBody:
         return content
 
     def digest(self, path: str) -> str:
-        """What makes two requests with one Idempotency-Key the same."""
+        """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""
         return request_digest(path, self._content)
 
     def close(self) -> None:
-        """The request is over."""
+        """Free the body at the end of the request."""
         self._content = b""
 
 
 async def confirm_before_body(handler: KeyedHandler, length: int, most: int) -> None:
-    """Confirm the key before a large body is read; RequestTooLarge where the head already says so."""
+    """Confirm the key before a large body is read; RequestTooLarge if Content-Length is above `most` bytes."""
     await handler.confirm()
     if length > most:
         raise RequestTooLarge()
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    """Decompress within `limit`, so that a bomb costs no more than an honest body."""
+    """Decompress up to `limit` bytes, so that a decompression bomb uses no more memory than a valid body."""
     inflater = zlib.decompressobj(wbits=31)
     try:
         plain = inflater.decompress(body, limit + 1)

@@ -1,9 +1,9 @@
-"""How an endpoint reads a form with a sound in it.
+"""Reads a form with an audio file.
 
-The form is read as it arrives, its file into a spool; the call is admitted once all of it is here and sound, and the
-provider then reads the file from the spool, at every attempt anew. So a form that is cut off or wrong has held nothing
-and sent nothing, and no file is ever whole in memory. Sharp edge: of a large body the first fault is the answer, at
-once; of a small one, whose key the store has not confirmed yet, it waits for that.
+The form is parsed as it arrives, and its file goes into a spool. The call is admitted after the whole form was read and
+found valid. The provider then reads the file from the spool, again at every attempt. So an incomplete or invalid form
+holds no money and calls no upstream, and a file is never in memory as a whole. Sharp edge: the first error of a large
+body is sent at once; that of a small body is sent after the key was confirmed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.uploads.upload import Upload, UploadedForm
 if TYPE_CHECKING:
     from gateway.api.handler import KeyedHandler
 
-INFLATED = 65_536  # bytes that one step of decompression gives at most
+INFLATED = 65_536  # most bytes of one decompression step
 
 
 class MultipartBody:
@@ -52,20 +52,20 @@ class MultipartBody:
         self._spool = Spool(folder)
         self._max_bytes = max_bytes
         self._file_field = file_field
-        self._large_fields = large_fields  # text fields that may be longer than others
+        self._large_fields = large_fields  # names of text fields that may be long
         self._parts: list[bytes] = []
         self._content_type = ""
         self._coding = "identity"
-        self._form: Form | None = None  # once it is whole
-        self._upload: Upload | None = None  # the sound in it, if there is one
-        self._reader: FormReader | None = None  # once the key was confirmed, or the body is here
-        self._fault: GatewayError | None = None  # of the form
+        self._form: Form | None = None  # set when the form is complete
+        self._upload: Upload | None = None  # the audio file, if there is one
+        self._reader: FormReader | None = None  # set when the key was confirmed, or the whole body was read
+        self._fault: GatewayError | None = None  # the error of the form
         self._inflater: zlib._Decompress | None = None
         self._inflated = 0
         self.size = 0
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
-        """The key is known and the body comes next."""
+        """Prepare to read the body; the account of the key is known."""
         self._content_type = handler.headers.get("Content-Type", "")
         self._coding = handler.metadata.coding
         handler.exchange.set_max_body_size(self._max_bytes)
@@ -74,25 +74,25 @@ class MultipartBody:
 
     async def _confirm(self, handler: KeyedHandler, length: int) -> None:
         await confirm_before_body(handler, length, self._max_bytes)
-        if not handler.logged:  # by a client that left meanwhile: nobody would close the reader
+        if not handler.logged:  # otherwise the client is gone, and nothing would close the reader
             self._open()
 
     def feed(self, chunk: bytes) -> Awaitable[None] | None:
-        """Read a large form at once, and refuse it where it goes wrong; a small one waits for its end."""
+        """Parse a large form as it arrives and raise its first error; collect a small one."""
         if self._reader is None:
             self._parts.append(chunk)
             return None
         return self._read(chunk, self._reader)
 
     async def complete(self) -> None:
-        """All of the body is here; what is wrong with it is told by `take`."""
+        """Parse the rest of the form; `take` raises its error."""
         try:
             await self._finish()
         except GatewayError as error:
             self._fault = error
 
     def take(self) -> UploadedForm:
-        """The form; raises what is wrong with it."""
+        """The form; raises its first error."""
         fault, self._fault = self._fault, None
         try:
             if fault is not None:
@@ -100,17 +100,17 @@ class MultipartBody:
             assert self._form is not None
             return UploadedForm(self._form, self._upload)
         finally:
-            del fault  # its traceback holds this frame and this body, and by it the upload
+            del fault  # its traceback refers to this frame, and so to the upload
 
     def digest(self, path: str) -> str:
-        """What makes two requests with one Idempotency-Key the same; no boundary changes it."""
+        """A digest that is equal for equal forms; it does not depend on the boundary."""
         assert self._form is not None
         return request_digest(path, self._form.digest.encode())
 
     def close(self) -> None:
-        """The request is over."""
+        """Free the file and the reader at the end of the request."""
         self._spool.close()
-        if self._reader is not None:  # of a form that was cut off, or went wrong
+        if self._reader is not None:  # the form was incomplete or invalid
             self._reader.close()
 
     def _open(self) -> FormReader:
@@ -128,13 +128,13 @@ class MultipartBody:
         return self._spool.drain() if self._spool.full else None
 
     async def _inflate(self, chunk: bytes, reader: FormReader, inflater: zlib._Decompress) -> None:
-        """Decompress in small steps, so that a bomb costs no more than an honest body."""
+        """Decompress in small steps, so that a decompression bomb uses no more memory than a valid body."""
         while chunk:
             try:
                 plain = inflater.decompress(chunk, INFLATED)
             except zlib.error:
                 raise BadRequest("The request body is not valid gzip") from None
-            if inflater.unused_data:  # zlib keeps it: 26 MB, 64 KB at a time, took 3.5 s
+            if inflater.unused_data:  # zlib would copy it at each step: 26 MB in steps of 64 KB took 3.5 s
                 raise BadRequest("The request body goes on after the end of its gzip")
             chunk = inflater.unconsumed_tail
             self._inflated += len(plain)

@@ -1,8 +1,8 @@
-"""What a request's head says of the one who sends it, read once: a head that comes again brings its reading along.
+"""The metadata in a request's head: credential, content type, ids. It is cached with an equal head.
 
-An SDK sends one head with each of its requests, the length of the body apart, so the fourteen headers that matter here
-are looked up, checked and hashed once per connection. Sharp edge: `fingerprint` says which key this would be, and never
-that the key still holds; nothing here may rest on Content-Length, nor on anything but the head.
+An SDK sends the same head with each request, except for the length of the body. So the fourteen headers that are used
+here are looked up, checked and hashed once per connection. Sharp edge: `fingerprint` identifies a key and does not
+prove that it is valid. Nothing here may depend on Content-Length, nor on anything outside the head.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from gateway.http_client.forwarded_headers import ForwardedHeaders, forwarded_he
 from gateway.http_server.reply import JSON
 from gateway.log import redact
 
-ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # as the parser spells names
+ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # in the spelling of the parser
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
-_TOLD = re.compile(r"[\x20-\x7e]{1,64}")
+_SHORT_TEXT = re.compile(r"[\x20-\x7e]{1,64}")
 
 
 class RequestMetadata(Struct, frozen=True):
-    """A head, read; texts are empty where it says nothing, or nothing sound."""
+    """The metadata of one head; a text is empty if its header is absent or invalid."""
 
-    fingerprint: str | None  # of the credential; None where none was sent that could be one
+    fingerprint: str | None  # HMAC of the credential; None if the head has no possible credential
     forwarded_headers: ForwardedHeaders
     client_request_id: str
     idempotency_key: str | None
-    sends_json: bool  # or does not say what it sends
-    coding: str  # of the body: "identity", "gzip", or what nobody here reads
-    organization: str  # what the caller says of itself, as are the next two: for the access log alone
+    sends_json: bool  # also True without a Content-Type
+    coding: str  # content coding of the body: "identity", "gzip", or an unsupported one
+    organization: str  # unverified, like the next two fields: only for the access log
     project: str
-    sdk: str  # and which attempt of its own this is: `python 3.52.0 retry 1`
+    sdk: str  # language, version and retry count: `python 3.52.0 retry 1`
 
     @classmethod
     def of(cls, headers: Mapping[str, str], auth: Authenticator) -> RequestMetadata:
-        """Read a head."""
+        """The metadata of `headers`."""
         get = headers.get
         authorization, media = get("Authorization"), get("Content-Type")
         client_id = get("X-Client-Request-Id")
@@ -48,22 +48,22 @@ class RequestMetadata(Struct, frozen=True):
             get("Idempotency-Key"),
             media is None or media.partition(";")[0].strip().lower() == JSON,
             get("Content-Encoding", "identity").strip().lower(),
-            _told(headers, ORGANIZATION),
-            _told(headers, PROJECT),
+            _short_header(headers, ORGANIZATION),
+            _short_header(headers, PROJECT),
             _sdk(headers),
         )
 
 
-def _told(headers: Mapping[str, str], name: str) -> str:
-    """A short header that the caller sent about itself; empty when it is absent or odd."""
+def _short_header(headers: Mapping[str, str], name: str) -> str:
+    """A header of at most 64 printable characters; empty if it is absent or invalid."""
     value = headers.get(name)
-    return "" if value is None or not _TOLD.fullmatch(value) else redact(value)
+    return "" if value is None or not _SHORT_TEXT.fullmatch(value) else redact(value)
 
 
 def _sdk(headers: Mapping[str, str]) -> str:
-    language = _told(headers, "X-Stainless-Lang")
+    language = _short_header(headers, "X-Stainless-Lang")
     if not language:
         return ""
-    retry = _told(headers, "X-Stainless-Retry-Count")
-    version = _told(headers, "X-Stainless-Package-Version")
+    retry = _short_header(headers, "X-Stainless-Retry-Count")
+    version = _short_header(headers, "X-Stainless-Package-Version")
     return f"{language} {version}" + (f" retry {retry}" if retry not in ("", "0") else "")

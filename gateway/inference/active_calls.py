@@ -1,10 +1,9 @@
-"""The calls a worker is serving: their leases are renewed, what they used is checkpointed, and revoked ones are cut.
+"""The active calls of a worker: renews their leases, stores their cost so far, and cuts calls whose key was revoked.
 
-Every `RENEW_EVERY` seconds one script per account renews the holds and stores the cost so far: by it calls are charged
-that a crash of the machine has ended. Those of a killed worker are charged by its board, to the chunk. A revocation is
-heard at once on a channel; a beat that finds the key revoked is the net beneath it, and one that finds a call without
-a first word long after its time cuts what a provider's own code forgot. Sharp edge: `ActiveCalls` only looks and cuts;
-settling stays with the pipeline.
+Every `RENEW_EVERY` seconds one script per account renews the holds and stores the cost so far. After a crash of the
+machine a call is charged at that cost; after the death of a worker, by its inflight checkpoint, exact to the chunk. A
+channel reports a revocation at once. The renewal finds it too, in case the message was lost. It also cuts a call that
+has no first token after its timeout. Sharp edge: `ActiveCalls` only cuts a call; the pipeline settles it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from gateway.store import Store
 
 RENEW_EVERY = 5.0  # seconds; a lease lasts 60
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
-OVERDUE = 1.0  # seconds beyond its timeout at which a call is cut: the upstream's own deadlines come first
-DIED = "worker_died"  # the outcome of a call that its worker did not survive
+OVERDUE = 1.0  # seconds after its timeout at which a call is cut; the upstream's own deadlines come first
+DIED = "worker_died"  # the outcome of a call whose worker died
 
 
 class ActiveCalls:
@@ -39,13 +38,13 @@ class ActiveCalls:
         self._ledger = ledger
         self._store = store
         self._calls: dict[str, Call] = {}
-        self._seen: dict[str, float] = {}  # by request id, when a beat first found it running
+        self._seen: dict[str, float] = {}  # by request id, the time of the first renewal of its lease
         self._empty = asyncio.Event()
         self._empty.set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to beat and to listen."""
+        """Start the renewal of leases and the listener for revocations."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._renew_forever()), loop.create_task(self._listen_forever())]
 
@@ -57,18 +56,18 @@ class ActiveCalls:
             await asyncio.wait(self._tasks)
 
     def add(self, call: Call) -> None:
-        """A call was admitted."""
+        """Add an admitted call."""
         self._calls[call.request_id] = call
         self._empty.clear()
 
     def discard(self, request_id: str) -> None:
-        """It was settled."""
+        """Remove a settled call."""
         self._calls.pop(request_id, None)
         if not self._calls:
             self._empty.set()
 
     def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
-        """Have a stream that begins charged for what it delivers, should this worker die: where to note how much."""
+        """The slot in which a stream stores what it delivered; if this worker dies, the call is charged by it."""
         hold, quote = call.hold, call.quote
         meta = LineMeta(
             hold.key.id,
@@ -83,12 +82,14 @@ class ActiveCalls:
             served_model=call.fallback,
         )
         price = quote.price.at(quote.prompt.tokens_in)
-        price = structs.replace(price, tiers=(), per_image={}, held=None)  # what a stream's cost does not depend on
+        price = structs.replace(
+            price, tiers=(), per_image={}, held=None
+        )  # the cost of a stream does not depend on these
         bill = Bill(hold.admitted_at, meta, quote.prompt, price, service_tier, call.model.token_factor)
         return self._ledger.checkpoint.put(CheckpointRecord(hold.key.account, hold.request_id, hold.key.id, bill))
 
     async def all_settled(self, within: float) -> bool:
-        """Wait until no call runs; False when some still do after so many seconds."""
+        """Wait until no call is active; False when some still are after `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 await self._empty.wait()
@@ -97,14 +98,14 @@ class ActiveCalls:
         return True
 
     def cut_all(self, error: GatewayError) -> int:
-        """End every call with that error; how many there were."""
+        """End every call with `error`; returns their number."""
         calls = list(self._calls.values())
         for call in calls:
             call.cut(error)
         return len(calls)
 
     async def renew_leases(self) -> None:
-        """Renew every hold, store what each call used, cut those whose key was revoked."""
+        """Renew every hold, store the cost of each call, and cut calls that are overdue or whose key was revoked."""
         holds = []
         now, before, self._seen = time.monotonic(), self._seen, {}
         for request_id, call in self._calls.items():
@@ -112,7 +113,7 @@ class ActiveCalls:
             holds.append(call.hold)
             since = self._seen[request_id] = before.get(request_id, now)
             if _is_overdue(call, now - since):
-                call.cut(UpstreamTimeout(detail="its provider forgot it"))
+                call.cut(UpstreamTimeout(detail="its provider did not end the call after its timeout"))
         for request_id, answer in (await self._ledger.renew_leases(holds)).items():
             if answer == "revoked":
                 self._cut(request_id)
@@ -135,13 +136,13 @@ class ActiveCalls:
                 await self.renew_leases()
                 await self._ledger.sweep()
             except GatewayError as error:
-                gateway_log.warning("beat failed: %s", error.log_text() or error)
+                gateway_log.warning("lease renewal failed: %s", error.log_text() or error)
 
     async def _listen_forever(self) -> None:
         while True:
             with contextlib.suppress(redis.exceptions.RedisError, OSError):
                 await self._listen()
-            await asyncio.sleep(LISTEN_AGAIN)  # beats notice revocations meanwhile
+            await asyncio.sleep(LISTEN_AGAIN)  # meanwhile the renewal of leases finds revocations
 
     async def _listen(self) -> None:
         async with self._store.channel(CHANGED) as channel:
@@ -153,5 +154,5 @@ class ActiveCalls:
 
 
 def _is_overdue(call: Call, age: float) -> bool:
-    """Whether nothing of its answer has come in the time its model gives all attempts together."""
+    """Whether the call has no first token after the total timeout of its model."""
     return call.first_token is None and age > call.model.targets[0].target.timeouts.total + OVERDUE

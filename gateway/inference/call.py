@@ -1,7 +1,7 @@
-"""One call of a model under way, from its quote to its settlement: the one mutable record that all stages share.
+"""One call of a model, from its quote to its settlement: the mutable record that all stages share.
 
-The handler makes it, the pipeline fills it in, `ActiveCalls` renews its lease and may cut it, `Settlement` turns it
-into a ledger line. Times are monotonic seconds.
+The handler creates it, the pipeline fills it, `ActiveCalls` renews its lease and may cut it, `Settlement` makes the
+ledger line from it. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from gateway.routing.request_adaptation import Adapted
     from gateway.routing.router import Candidate
 
-#: Seconds that an upstream is read on after its client left, under the disconnect policy "drain".
+#: Seconds for which an upstream is read after its client disconnected, under the disconnect policy "drain".
 DRAIN_WITHIN = 60.0
 
 
-class Counting(Protocol):
-    """What a call needs of its endpoint."""
+class UsageCounter(Protocol):
+    """The part of an endpoint that a call uses."""
 
     @property
     def name(self) -> str: ...
 
     def usage(self, call: Call) -> Usage | None:
-        """What a stream used so far; None while nothing is owed."""
+        """What a stream used so far; None while nothing is charged."""
 
 
 class Call(Struct, eq=False):
-    """What is set from the start, by the quote, by admission, while the answer comes, and at the end."""
+    """The fields are set at the start, by the quote, by admission, while the answer arrives, and at the end."""
 
     request_id: str
-    endpoint: Counting
+    endpoint: UsageCounter
     key: ApiKey
     reply: Reply
     task: asyncio.Task[Any] | None = None
@@ -88,17 +88,17 @@ class Call(Struct, eq=False):
 
     @property
     def provider(self) -> str:
-        """The provider that served, or was tried last."""
+        """The provider of the last attempt; empty before the first."""
         return self.attempts[-1].target.provider if self.attempts else ""
 
     @property
     def fallback(self) -> str:
-        """Name of the fallback that served, or was tried last; empty where that is the model asked for."""
+        """Name of the fallback of the last attempt; empty where that is the requested model."""
         name = self.attempts[-1].model.name if self.attempts else self.model.name
         return name if name != self.model.name else ""
 
     def cost(self, usage: Usage) -> int:
-        """Nano units that `usage` costs in this call."""
+        """The cost of `usage` in this call, in nano units."""
         return self.quote.price.cost(usage, service_tier=self.service_tier)
 
     def since_start(self) -> float:
@@ -106,42 +106,42 @@ class Call(Struct, eq=False):
         return time.monotonic() - self.reply.started
 
     def usage(self) -> Usage | None:
-        """What the call used so far; None when nothing is owed."""
+        """What the call used so far; None when nothing is charged."""
         usage = self.used if self.used is not None else self.endpoint.usage(self)
         if usage is None and self.client_gone and self.attempts:
-            return self.quote.prompt  # the upstream was already reading it
+            return self.quote.prompt  # the upstream has already read the prompt
         return usage
 
     def cost_so_far(self) -> int:
-        """What the call has cost up to now, in nano units; 0 before anything was delivered."""
+        """The cost of the call up to now, in nano units; 0 before anything was delivered."""
         usage = self.usage()
         return self.cost(usage) if usage is not None else 0
 
     @property
     def committed(self) -> bool:
-        """Whether the status has left, so that an error can no longer be one."""
+        """Whether the HTTP status was sent, so that an error can no longer change it."""
         return self.sink is not None and self.sink.committed
 
     @property
     def cancelled(self) -> bool:
-        """Whether its task was cancelled, even where a provider swallowed that."""
+        """Whether its task was cancelled, even if a provider suppressed the exception."""
         return self.task is not None and self.task.cancelling() > 0
 
     def cut(self, error: GatewayError) -> None:
-        """End a running call from outside: the upstream is closed, the client is told, the delivered is charged."""
+        """End a running call: the upstream is closed, the client gets `error`, and what was delivered is charged."""
         if self.running and self.task is not None and self.cut_by is None:
             self.cut_by = error
             self.task.cancel()
 
     def disconnect(self) -> None:
-        """The client of a running call left: stop it, which closes the upstream, unless somebody wants the answer."""
+        """The client disconnected: stop the call, unless an Idempotency-Key or the policy "drain" needs the answer."""
         if self.claim is not None and self.claim.keeps:
-            return  # the answer is finished, kept and charged in full: a retry will ask for it
+            return  # the answer is completed, stored and charged in full, for a retry
         self.client_gone = True
         if self.task is None:
             return
         if self.model.disconnect == "drain":
-            # The operator wants the upstream's own count: read on to it, but not for ever.
+            # The operator wants the usage that the upstream reports at the end of its stream.
             asyncio.get_running_loop().call_later(DRAIN_WITHIN, self.task.cancel)
         else:
             self.task.cancel()

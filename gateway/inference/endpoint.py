@@ -1,8 +1,7 @@
-"""What an endpoint of `/v1` adds to the one pipeline: decoding, the quote, the provider's method, the encoding.
+"""The part of the pipeline that differs between resources: decoding, quote, provider method, encoding.
 
-An endpoint is one stateless object per resource; all that belongs to a request is in its `Call`. `Endpoint` has the
-defaults, `gateway.api.endpoints` the endpoints. Sharp edge: no endpoint holds, settles or refunds; that stands once, in
-the pipeline.
+An endpoint is one stateless object per resource; the state of a request is in its `Call`. `Endpoint` has the defaults,
+`gateway.api.endpoints` has the endpoints. Sharp edge: no endpoint holds, settles or refunds; only the pipeline does.
 """
 
 from __future__ import annotations
@@ -41,39 +40,39 @@ class StreamEncoder(Protocol):
 
     @property
     def content_started(self) -> bool:
-        """Whether anything of the answer itself has been seen."""
+        """Whether any content of the answer was encoded."""
 
     def feed(self, item: Any) -> bytes:
-        """The frames that `item` makes; none is fine."""
+        """The frames of `item`; may be empty."""
 
     def close(self) -> bytes:
-        """The frames that end a whole answer; raises when it is not whole."""
+        """The frames that end a complete answer; raises UpstreamTruncated when it is not complete."""
 
 
 class HoldLimit(Protocol):
-    """How far a stream may go on the money it holds."""
+    """How much a stream may deliver with the money it holds."""
 
     def due(self, delivered: Delivered) -> bool:
-        """Whether it must ask for more."""
+        """Whether the stream must extend its hold."""
 
     async def extend(self, delivered: Delivered) -> None:
-        """Hold more; raises what the caller is told when there is none."""
+        """Hold more; raises the caller's error when the account has no more."""
 
 
 class Body(Protocol):
-    """A request's body once all of it is here."""
+    """A request's body after all of it was read."""
 
     size: int
 
     def take(self) -> Any:
-        """What `decode` reads; raises the first fault of the body."""
+        """The argument of `decode`; raises the first error of the body."""
 
     def digest(self, path: str) -> str:
-        """What makes two requests with one Idempotency-Key the same."""
+        """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""
 
 
 class RequestSize(Struct, frozen=True):
-    """A request that somebody only asks about, in `gateway explain`."""
+    """The size of a request that `gateway explain` checks without a call."""
 
     tokens: int = 1000  # of the prompt
     max_tokens: int | None = None
@@ -83,19 +82,19 @@ class RequestSize(Struct, frozen=True):
 
 
 class Endpoint(Generic[R]):
-    """The defaults; a subclass is an endpoint."""
+    """The base class with the defaults."""
 
     name: ClassVar[str]  # in metrics, and in a model's `endpoints`
-    capability: ClassVar[type]  # what a provider must implement to serve it
-    answers: ClassVar[type] = object  # what a provider returns for a whole answer
-    prompt_param: ClassVar[str] = "messages"  # the field that errors about the prompt are about
-    filter_code: ClassVar[str] = "content_filter"  # of a prompt that the upstream's filter refused
+    capability: ClassVar[type]  # the class that a provider must implement
+    answers: ClassVar[type] = object  # the type of a whole answer
+    prompt_param: ClassVar[str] = "messages"  # the `param` of errors about the prompt
+    filter_code: ClassVar[str] = "content_filter"  # the error code when the upstream's filter refused the prompt
     names_model: ClassVar[bool] = False  # the answer has a field `model`
 
     # Before the call -------------------------------------------------------------------------------------------------
 
     def decode(self, body: Any, settings: Settings) -> R:
-        """The validated request; raises the BadRequest branch only."""
+        """The validated request; raises BadRequest or its subclasses only."""
         raise InternalError()
 
     def wants_stream(self, request: R) -> bool:
@@ -103,27 +102,27 @@ class Endpoint(Generic[R]):
         return False
 
     def is_relayed(self, call: Call) -> bool:
-        """Whether the provider's answer is passed on as it comes."""
+        """Whether the provider's answer is sent on as it arrives."""
         return call.stream
 
     def quote(self, request: R, model: Model, body_size: int) -> Quote:
-        """What it may cost and count at most; raises a BadRequest for what the model cannot do."""
+        """The worst cost and the tokens; raises BadRequest where the model lacks support. `body_size` is in bytes."""
         raise InternalError()
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
-        """The quote of a request of that size, for `gateway explain`."""
+        """The quote of a request of `size`, for `gateway explain`."""
         raise InvalidValue(f"the endpoint {self.name} has no estimate")
 
     def clamp(self, quote: Quote, amount: int) -> Quote | None:
-        """A smaller quote that `amount` pays for, under the hold policy "clamp"; None when there is none."""
+        """A smaller quote of at most `amount` nano units, for the hold policy "clamp"; None when there is none."""
         return None
 
     def limit_output(self, request: R, tokens: int) -> R:
-        """The request with that output limit, in the caller's spelling."""
+        """The request with an output limit of `tokens`, in the field that the caller used."""
         return request
 
     def check_candidate(self, request: R, candidate: Candidate) -> None:
-        """Raise a BadRequest for what this candidate's provider cannot do beside the request's fields."""
+        """Raise BadRequest for limits of this candidate's provider that are not request fields."""
 
     # The call --------------------------------------------------------------------------------------------------------
 
@@ -140,34 +139,34 @@ class Endpoint(Generic[R]):
         raise InternalError()
 
     def sink(self, call: Call, services: Services) -> EventSink:
-        """What carries a streamed answer to the client."""
+        """The sink that sends a streamed answer to the client."""
         return EventSink(call.reply, services.keep_alive, claim=call.claim)
 
     def stream_encoder(self, call: Call, opened: Opened[Any], services: Services) -> StreamEncoder:
-        """What encodes a stream that has yielded its first item."""
+        """The encoder of a stream that has yielded its first item."""
         raise InternalError()
 
     def hold_limit(self, call: Call, ledger: Ledger) -> HoldLimit | None:
-        """What extends the hold of a stream; None where the hold covers every answer."""
+        """The object that extends the hold of a stream; None where the hold covers every answer."""
         return None
 
     def checkpoint(self, call: Call, services: Services) -> Slot | None:
-        """Where to note the text a stream delivers, so that it is charged for even if this worker is killed."""
+        """The slot in which a stream stores how much it delivered, for the charge if this worker is killed."""
         return None
 
     def last_frames(self, call: Call, frames: bytes) -> bytes:
-        """The frames that end a whole stream, given those of its encoder."""
+        """The frames that end a complete stream; `frames` are those of its encoder."""
         return frames
 
     def stream_ended(self, call: Call) -> None:
-        """The stream was read to its end, or broke off."""
+        """Called when the stream has ended or was cut."""
 
     # The end ---------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        """What a stream used so far; None while nothing is owed."""
+        """What a stream used so far; None while nothing is charged."""
         return None
 
     def error_frame(self, error: GatewayError) -> bytes:
-        """An error as this endpoint's streams tell it."""
+        """The frame of an error inside this endpoint's streams."""
         return encode_data(error.body())

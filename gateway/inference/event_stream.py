@@ -1,7 +1,7 @@
-"""Passes a provider's stream on to the client: encodes, extends the hold, counts, waits for slow readers.
+"""Sends a provider's stream to the client: encodes, extends the hold, counts, waits for slow clients.
 
-`relay` returns the last frames, which the pipeline sends once the call is settled. A client that reads slowly stops the
-reading of the upstream. Where a provider has a text fast path, most chunks do not pass through here.
+`relay` returns the last frames; the pipeline sends them after the settlement. While a client reads slowly, the upstream
+is not read. Where a provider has a text fast path, most chunks do not pass through here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gateway.routing.dispatcher import Dispatcher, Opened
 
 
 async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], services: Services) -> bytes:
-    """Send all but the last frames of the stream; those are returned."""
+    """Send all frames of the stream except the last ones, which are returned."""
     limit = endpoint.hold_limit(call, services.ledger)
     item, rest, encoder, sink = opened.first, opened.rest, call.encoder, call.sink
     assert sink is not None
-    slot: Slot | None = None  # where it is noted what was delivered, in case this worker is killed
-    beside: TextRelay | None = None  # once the fast path is open
+    slot: Slot | None = None  # stores what was delivered, in case this worker is killed
+    fast_path: TextRelay | None = None
     taken, started = 0, time.monotonic()
     try:
         while item is not None:
@@ -37,19 +37,19 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                 if call.first_token is None and encoder.content_started:
                     call.first_token = call.since_start()
                     slot = endpoint.checkpoint(call, services)
-                    beside = open_fast_path(rest, call, slot=slot, limit=limit)
+                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit)
                 if slot is not None:
                     slot.delivered(encoder.delivered.text_quarter_tokens)
                 slow = sink.send(frames)
-                frames = b""  # not kept while the upstream is silent
+                frames = b""  # free the memory while the upstream is silent
                 if slow is not None:
                     await slow
             taken += 1
             if not taken % TURN or call.cancelled:
                 await yield_to_loop()
             item = await anext(rest, None)
-            if beside is not None and beside.slow is not None:
-                slow, beside.slow = beside.slow, None
+            if fast_path is not None and fast_path.slow is not None:
+                slow, fast_path.slow = fast_path.slow, None
                 await slow
         last: bytes = encoder.close()
         return last
@@ -57,19 +57,19 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
         services.dispatcher.failed(opened.candidate, error)
         raise
     except BaseException as error:
-        # A third-party provider may raise anything, and yield anything that the encoder chokes on.
+        # A third-party provider may raise anything, and may yield items that the encoder cannot encode.
         raise services.dispatcher.contain(opened.candidate, error) from error
     finally:
-        call.upstream_waited += time.monotonic() - started  # before the settlement, which tells the metrics
-        if beside is not None:
-            beside.close()
+        call.upstream_waited += time.monotonic() - started  # before the settlement, which counts it in the metrics
+        if fast_path is not None:
+            fast_path.close()
         await close_stream(opened, services.dispatcher)
 
 
 async def close_stream(opened: Opened[Any], dispatcher: Dispatcher) -> None:
-    """End a provider's stream, whatever its clean-up raises."""
+    """End a provider's stream; errors of its clean-up are logged and not raised."""
     try:
         await opened.close()
     except BaseException as error:
-        # Third-party clean-up: it cannot spoil an answer that is complete, nor hide why one is not.
+        # Third-party clean-up must not fail a complete answer, nor replace the error of an incomplete one.
         dispatcher.contain(opened.candidate, error)

@@ -1,10 +1,10 @@
-"""How far a running stream may go on the money it holds, and more money in time.
+"""Extends the hold of a running stream before the stream has used it up.
 
-A call without an output limit of its own holds a reserve, not the worst case, so a long answer asks for more when four
-fifths are used up. One with a limit holds all of it and asks only when more than that was delivered: the upstream keeps
-no limits, or our estimate is high. If the account has no more, a stream goes on to the end of what it holds and is then
-cut: it never costs more than its hold and one chunk. Sharp edge: it counts what was delivered, which is what a cut
-stream is charged by.
+A call without its own output limit holds a reserve, not the worst case, so a long answer extends its hold when four
+fifths are used. A call with a limit holds the whole cost and extends only when more was delivered: the upstream ignored
+the limit, or our estimate is too high. If the account has no more money, the stream uses the rest of its hold and is
+then cut. It never costs more than its hold and one chunk. Sharp edge: the count is what was delivered, because a cut
+stream is charged by that.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ MORE_SOUND = 30_000  # milliseconds
 
 
 class HoldExtension:
-    """The text that a stream may deliver before it must ask: `until`, which changes only when it was reached."""
+    """For text: `until` is the number of quarter tokens at which the hold is extended; it changes only when reached."""
 
-    __slots__ = ("_ask", "_call", "_ledger", "_per_million", "_prompt", "_step", "until")
+    __slots__ = ("_call", "_cost_per_million", "_ledger", "_prompt", "_share", "_step", "until")
 
     def __init__(self, call: Call, ledger: Ledger) -> None:
         self._call = call
         self._ledger = ledger
         self._prompt = call.cost(call.quote.prompt)
-        self._per_million = call.cost(structs.replace(call.quote.prompt, out_text=PER_MILLION)) - self._prompt
+        self._cost_per_million = call.cost(structs.replace(call.quote.prompt, out_text=PER_MILLION)) - self._prompt
         bounded = call.quote.bounded
         reserve = call.cost(Usage(requests=0, out_text=call.model.default_reserve_output))
-        # How much more at a time: where a limit was held in full only an estimate's error is missing, if anything.
+        # The amount of one extension. Where a limit was held in full, only the error of an estimate may be missing.
         self._step = min(reserve, call.hold.amount // 4) if bounded else reserve
-        self._ask = 1.0 if bounded else 0.8  # the share of the hold at which to ask for more
-        self.until = self._quarters(self._ask)
+        self._share = 1.0 if bounded else 0.8  # the share of the hold at which it is extended
+        self.until = self._quarters(self._share)
 
     def due(self, delivered: Delivered) -> bool:
-        """Whether the stream must ask for more."""
+        """Whether the stream must extend its hold."""
         return delivered.text_quarter_tokens >= self.until
 
     def _quarters(self, share: float) -> float:
-        """Quarter tokens of output at which the call has used that share of its hold."""
-        if not self._per_million:
+        """The quarter tokens of output at which the call has used `share` of its hold."""
+        if not self._cost_per_million:
             return math.inf
         call = self._call
-        tokens = (call.hold.amount * share - self._prompt) * PER_MILLION / self._per_million
+        tokens = (call.hold.amount * share - self._prompt) * PER_MILLION / self._cost_per_million
         return max(0.0, tokens * QUARTERS_PER_TOKEN / call.model.token_factor)
 
     def _cost(self, quarters: int) -> int:
-        """What so many quarter tokens of output and the prompt come to."""
+        """The cost of the prompt and `quarters` quarter tokens of output, in nano units."""
         tokens = quarters * self._call.model.token_factor / QUARTERS_PER_TOKEN
-        return self._prompt + math.ceil(tokens * self._per_million / PER_MILLION)
+        return self._prompt + math.ceil(tokens * self._cost_per_million / PER_MILLION)
 
     async def extend(self, delivered: Delivered) -> None:
-        """Hold more for a stream that has delivered so much; raises what the caller is told when it must end."""
+        """Hold more for a stream that has delivered `delivered`; raises the caller's error when the stream must end."""
         call, quarters = self._call, delivered.text_quarter_tokens
-        # A chunk may be dearer than a step; without what it overdrew the hold would stay behind for good.
+        # A chunk may cost more than a step. Without the overdrawn part the hold would always be too small.
         more = self._step + max(0, self._cost(quarters) - call.hold.amount)
         try:
             await self._ledger.extend(call.hold, max(1, more))
@@ -73,38 +73,38 @@ class HoldExtension:
         except StoreUnavailable:
             self.until = (
                 quarters + QUARTERS_PER_TOKEN * call.model.default_reserve_output
-            )  # an answer outlives the store
+            )  # the answer goes on while the store is away
         else:
-            self.until = self._quarters(self._ask)
+            self.until = self._quarters(self._share)
 
 
 class SoundHoldExtension:
-    """The same for spoken answers: milliseconds of sound, where the price depends on them."""
+    """For speech: `until` is in milliseconds of sound, where the price depends on them."""
 
     def __init__(self, call: Call, ledger: Ledger, *, usage: Callable[[float], Usage]) -> None:
         self._call = call
         self._ledger = ledger
         self._start = call.cost(usage(0.0))
-        self._per_million = call.cost(usage(PER_MILLION / 1000)) - self._start  # of milliseconds
+        self._cost_per_million = call.cost(usage(PER_MILLION / 1000)) - self._start  # of milliseconds
         self.until = self._milliseconds()
 
     def due(self, delivered: Delivered) -> bool:
-        """Whether the stream must ask for more."""
+        """Whether the stream must extend its hold."""
         return delivered.audio_ms >= self.until
 
     def _milliseconds(self) -> float:
-        if not self._per_million:
+        if not self._cost_per_million:
             return math.inf
-        return (self._call.hold.amount - self._start) * PER_MILLION / self._per_million
+        return (self._call.hold.amount - self._start) * PER_MILLION / self._cost_per_million
 
     async def extend(self, delivered: Delivered) -> None:
-        """Hold half a minute more; raises what the caller is told when the account has none."""
+        """Hold half a minute more; raises the caller's error when the account has no more money."""
         milliseconds = delivered.audio_ms
-        overdrawn = self._start + milliseconds * self._per_million // PER_MILLION - self._call.hold.amount
-        more = MORE_SOUND * self._per_million // PER_MILLION + max(0, overdrawn)
+        overdrawn = self._start + milliseconds * self._cost_per_million // PER_MILLION - self._call.hold.amount
+        more = MORE_SOUND * self._cost_per_million // PER_MILLION + max(0, overdrawn)
         try:
             await self._ledger.extend(self._call.hold, max(1, more))
         except StoreUnavailable:
-            self.until = milliseconds + MORE_SOUND  # an answer outlives the store
+            self.until = milliseconds + MORE_SOUND  # the answer goes on while the store is away
         else:
             self.until = self._milliseconds()

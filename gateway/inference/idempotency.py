@@ -1,14 +1,14 @@
-"""Idempotency-Key: the same request sent twice runs once, is charged once, and is answered twice with the same bytes.
+"""Idempotency-Key: the same request sent twice runs once, is charged once, and gets the same bytes twice.
 
 ::
 
-    found = await idempotency.claim(key, name, digest=…, request_id=…, model=…)    # a Claim, or the Answer kept before
+    found = await idempotency.claim(key, name, digest=…, request_id=…, model=…)    # a Claim, or the stored Answer
     claim.keep(bytes); claim.complete(200, headers)                                # or claim.close(charged=…)
 
-A key belongs to an account. Its record lives in the account's slot: claimed before admission, alive while the call's
-hold is renewed, then the answer for 24 hours, at most `MAX_ANSWER` bytes of it. What was refused or cost nothing is
-forgotten, so that a retry runs. Sharp edge: `claim` says nothing about the caller's key; whoever replays an answer asks
-`confirm` first.
+A key belongs to an account. Its record is in the account's hash slot: claimed before admission, kept while the call's
+hold is renewed, then the answer for 24 hours, at most `MAX_ANSWER` bytes of it. The record of a call that was refused
+or cost nothing is deleted, so that a retry runs. Sharp edge: `claim` does not check the caller's key; call `confirm`
+before an answer is replayed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gateway.store.link import RedisReplyError
 if TYPE_CHECKING:
     from gateway.ledger.api_key import ApiKey
 
-MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not kept
-MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest make room
+MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not stored
+MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest are deleted
 NAME = re.compile(r"[\x20-\x7e]{1,255}")
 KEPT_HEADERS = frozenset({"Content-Type", "Cache-Control", "X-Accel-Buffering"})  # and every x-gateway-…
 
@@ -42,15 +42,15 @@ _encoder = msgspec.json.Encoder()
 
 
 class Head(Struct, frozen=True):
-    """What is kept of an answer beside its body."""
+    """The stored part of an answer except its body."""
 
     status: int
     headers: dict[str, str]
-    whole: bool  # false: it was cut, and its replay is cut at the same place
+    whole: bool  # False: it was cut, and its replay is cut at the same byte
 
 
 class Answer(Struct, frozen=True):
-    """An answer given before."""
+    """A stored answer."""
 
     request_id: str
     head: Head
@@ -61,14 +61,14 @@ _heads = msgspec.json.Decoder(Head)
 
 
 def check_name(text: str) -> str:
-    """The header's value, or the 400 that says what it may be."""
+    """The header's value; raises InvalidValue when it is not allowed."""
     if not NAME.fullmatch(text):
         raise InvalidValue("Idempotency-Key must be 1 to 255 printable ASCII characters")
     return text
 
 
 def request_digest(path: str, body: bytes) -> str:
-    """What makes two requests the same: path and body; of a form its `digest`, which no boundary changes."""
+    """The digest of path and body, equal for equal requests; for a form, `body` is its `digest`, without boundaries."""
     digest = hashlib.sha256(path.encode() + b"\0")
     digest.update(body)
     return digest.hexdigest()
@@ -84,7 +84,7 @@ class Idempotency:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, key: ApiKey, name: str, *, digest: str, request_id: str, model: str) -> Claim | Answer:
-        """The right to run the call, or its kept answer; Conflict, AnswerLost or InvalidValue."""
+        """The claim to run the call, or its stored answer; raises Conflict, AnswerLost or InvalidValue."""
         account, hashed = slot(key.account), hashlib.sha256(name.encode()).hexdigest()
         note = _encoder.encode(LineMeta(key.id, model, outcome="superseded"))
         code, owner, *kept = await self._links.link(account).eval(
@@ -104,31 +104,31 @@ class Idempotency:
         )
 
     def end(self, claim: Claim, state: str, *, head: bytes = b"", body: bytes = b"") -> None:
-        """Write how a claim ended, from this tick on; a store that is away leaves it to the claim's lease."""
+        """Write how a claim ended, without waiting; if the store is away, the claim ends with its lease."""
         task = asyncio.get_running_loop().create_task(self._end(claim, [state, head, body]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end(self, claim: Claim, told: list[str | bytes | int]) -> None:
+    async def _end(self, claim: Claim, result: list[str | bytes | int]) -> None:
         try:
             await self._links.link(claim.account).eval(
-                self._keep, [claim.account], [claim.name, claim.request_id, *told, MAX_KEPT]
+                self._keep, [claim.account], [claim.name, claim.request_id, *result, MAX_KEPT]
             )
         except (GatewayError, RedisReplyError) as error:
-            # The call itself is served and settled; only its replay is lost.
-            gateway_log.warning("%s: answer not kept: %s", claim.request_id, error)
+            # The call was answered and settled; only its replay is lost.
+            gateway_log.warning("%s: answer not stored: %s", claim.request_id, error)
 
     async def drain(self) -> None:
-        """Wait until every claim that ended so far is written."""
+        """Wait until all results of claims are written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
 
 class Claim:
-    """One call's right to an Idempotency-Key, and the answer it collects; ends once, by whichever call comes first."""
+    """One call's claim on an Idempotency-Key, and the answer it collects; the first `complete` or `close` ends it."""
 
     def __init__(self, records: Idempotency, account: str, *, name: str, request_id: str) -> None:
-        self.account = account  # its slot
+        self.account = account  # its hash slot
         self.name = name
         self.request_id = request_id
         self._records = records
@@ -139,11 +139,11 @@ class Claim:
 
     @property
     def keeps(self) -> bool:
-        """Whether a retry will find this answer, so that it is worth going on for one."""
+        """Whether this answer is stored for a retry, so that the call should go on without its client."""
         return self._size <= MAX_ANSWER
 
     def keep(self, data: bytes) -> None:
-        """Bytes of the answer's body, in order."""
+        """Add bytes of the answer's body, in order."""
         self._size += len(data)
         if self.keeps:
             self._parts.append(data)
@@ -151,7 +151,7 @@ class Claim:
             self._parts.clear()
 
     def complete(self, status: int, headers: Mapping[str, str], *, whole: bool = True) -> None:
-        """The answer has ended: a retry gets what was kept, or learns that it was too long."""
+        """The answer has ended: a retry gets the stored bytes, or AnswerLost when the answer was too long."""
         if self._ended:
             return
         self._ended = True
@@ -163,7 +163,7 @@ class Claim:
         self._records.end(self, "done", head=head, body=b"".join(self._parts))
 
     def close(self, headers: Mapping[str, str], *, charged: bool) -> None:
-        """The call is over: what it cut short is kept if it cost something, else the key is free for a retry."""
+        """The call has ended: an incomplete answer is stored if it was charged; otherwise a retry may run."""
         if self._ended:
             return
         if charged and self._size:

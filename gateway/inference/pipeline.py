@@ -1,9 +1,9 @@
 """The one path of every model call: quoted, held, dispatched, encoded, settled exactly once.
 
-An `Endpoint` adds what differs between resources; holding, dispatching, settling, leaving callers, cuts, drain and
-idempotency stand here once. Sharp edges: a request refused before admission holds nothing; after admission `_settle`
-runs whatever happens; a client that leaves cancels the call, and with it the upstream call, unless an Idempotency-Key
-says that it will come back for the answer.
+An `Endpoint` has the parts that differ between resources. Holds, dispatch, settlement, disconnected clients, cut calls,
+drain and idempotency are implemented here, once. Sharp edges: a request that is refused before admission holds nothing.
+After admission `_settle` always runs. A client that disconnects cancels the call and its upstream request, unless the
+call has an Idempotency-Key: a retry may then ask for the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gateway.routing.request_adaptation import Adapted, adapt
 
 
 class Pipeline:
-    """The stages, over one worker's services."""
+    """The stages of a call, with the services of one worker."""
 
     __slots__ = ("_services",)
 
@@ -51,7 +51,7 @@ class Pipeline:
     async def run(
         self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
     ) -> None:
-        """Answer one request; raises what it is refused with before anything was held."""
+        """Answer one request; raises the error of a refusal, and then nothing is held."""
         digest = await self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
@@ -68,7 +68,7 @@ class Pipeline:
         except GatewayError as error:
             self._fail(call, endpoint, error)
         except Exception as error:
-            # The pipeline's edge: a bug must still end the answer honestly and settle what was delivered.
+            # The pipeline's edge: after a bug the client still gets an error, and what was delivered is settled.
             gateway_log.error("%s failed in provider %s", call.request_id, call.provider, exc_info=error)
             self._fail(call, endpoint, InternalError())
         finally:
@@ -83,7 +83,7 @@ class Pipeline:
     async def _quote(
         self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
     ) -> str:
-        """Decode, resolve and quote; the body's digest. The caller is told a refusal once its key is confirmed."""
+        """Decode, resolve and quote; returns the body's digest. An error is raised only after the key was confirmed."""
         services, model, digest = self._services, None, ""
         try:
             content = body.take()
@@ -113,11 +113,11 @@ class Pipeline:
         raise ModelNotPermitted()
 
     def _adapt(self, endpoint: Endpoint[Any], request: Any, model: Model) -> list[Adapted[Any]]:
-        """Who can serve the request, and what each of them will see of it; BadRequest when nobody can."""
+        """The candidates with the request as each receives it; BadRequest when none supports it."""
         if endpoint.name not in model.endpoints:
             raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
         candidates = self._services.router.resolve(model, endpoint.capability)
-        if model.fallbacks:  # which may be models of another kind on a provider that can do both
+        if model.fallbacks:  # a fallback may be a model of another kind, on a provider with both capabilities
             candidates = [one for one in candidates if endpoint.name in one.model.endpoints]
             if not candidates:
                 raise NoHealthyUpstream()
@@ -130,7 +130,7 @@ class Pipeline:
         )
 
     def _accept(self, call: Call, endpoint: Endpoint[Any], quote: Quote) -> None:
-        """Go on with that quote: its output limit is what upstreams are sent."""
+        """Use `quote` for the call; its output limit is sent to upstreams."""
         call.quote, call.service_tier = quote, quote.service_tier
         limit = quote.output_limit
         if limit is not None:
@@ -142,7 +142,7 @@ class Pipeline:
     # Idempotency -----------------------------------------------------------------------------------------------------
 
     async def _claim(self, call: Call, name: str, digest: str) -> bool:
-        """Claim the Idempotency-Key; False when the call was made before and its answer has been repeated."""
+        """Claim the Idempotency-Key; False when the stored answer of an earlier call was sent."""
         try:
             found = await self._services.idempotency.claim(
                 call.key, name, digest=digest, request_id=call.request_id, model=call.model.name
@@ -158,7 +158,7 @@ class Pipeline:
         return False
 
     async def _permit(self, call: Call) -> None:
-        """What admission decides for a call that runs, for one that does not."""
+        """Check key and permission for a call that is not admitted."""
         view = await self._services.auth.confirm(call.key)
         if not view.permits(call.model.name, call.model.groups):
             raise ModelNotPermitted()
@@ -166,12 +166,12 @@ class Pipeline:
     # Hold ------------------------------------------------------------------------------------------------------------
 
     async def _hold(self, call: Call, endpoint: Endpoint[Any]) -> None:
-        """Hold the worst case: key, permission, limits and balance are decided in one atomic step."""
+        """Hold the worst cost: key, permission, limits and balance are checked in one atomic step."""
         services, asked = self._services, time.monotonic()
         try:
             hold = await self._admit(call, endpoint)
         except BaseException:
-            _close_claim(call)  # whoever was refused may try again
+            _close_claim(call)  # a refused call may be retried with the same key
             raise
         call.hold = hold
         services.metrics.store_round_trip(time.monotonic() - asked)
@@ -196,7 +196,7 @@ class Pipeline:
     # Dispatch and encode ---------------------------------------------------------------------------------------------
 
     async def _answer(self, call: Call, endpoint: Endpoint[Any]) -> None:
-        """The first whole answer of a candidate, encoded; settled before it is sent."""
+        """Send the first whole answer of a candidate; it is settled before it is sent."""
         services, started = self._services, time.monotonic()
         try:
             answer = await services.dispatcher.call(
@@ -217,12 +217,12 @@ class Pipeline:
         headers["Content-Type"] = media_type
         if call.claim is not None:
             call.claim.keep(body)
-            # The settlement leaves in a later step of the loop, so the store has the answer before the charge.
+            # The settlement is sent in a later step of the event loop, so the store gets the answer before the charge.
             call.claim.complete(200, headers)
         call.reply.send(body, media_type=media_type)
 
     async def _stream(self, call: Call, endpoint: Endpoint[Any]) -> None:
-        """The first stream of a candidate that yields something; meanwhile comments keep the client waiting."""
+        """Send the first stream that yields an item; until then keep-alive comments hold the connection open."""
         services, started = self._services, time.monotonic()
         sink = call.sink = endpoint.sink(call, services)
         try:
@@ -243,7 +243,7 @@ class Pipeline:
         sink.finish(last)
 
     def _describe(self, call: Call) -> None:
-        """Headers that say who served, and what it was not told."""
+        """Set the headers that name the provider that served and the dropped fields."""
         served, headers = call.attempts[-1], call.reply.headers
         if len(call.adapted) == 1:
             dropped = call.adapted[0].dropped
@@ -260,10 +260,10 @@ class Pipeline:
             headers["x-gateway-attempts"] = str(len(call.attempts))
 
     async def _public_model(self, call: Call) -> str:
-        """The model that the answer of a fallback names: the fallback if the caller may use it, else the one asked for.
+        """The model that the answer of a fallback names: the fallback if the caller may use it, else the requested one.
 
-        Admission decides about the model asked for alone, so this reads the store once. The answer does not depend on
-        the read: where it fails, the answer names the model asked for.
+        Admission checks the requested model only, so this reads the store once. If the read fails, the answer names
+        the requested model.
         """
         served = call.attempts[-1].model
         try:
@@ -273,7 +273,7 @@ class Pipeline:
         return served.name if view.permits(served.name, served.groups) else call.model.name
 
     async def _public_model_of(self, call: Call, opened: Opened[Any]) -> str:
-        """`_public_model` of a stream that nothing reads yet, so that it is closed here when this fails."""
+        """`_public_model` for a stream that is not read yet; closes the stream when it fails."""
         try:
             return await self._public_model(call)
         except BaseException:
@@ -283,9 +283,9 @@ class Pipeline:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _fail(self, call: Call, endpoint: Endpoint[Any], error: GatewayError) -> None:
-        """End the answer with `error`: as a status if nothing was sent yet, else inside what was begun."""
+        """End the answer with `error`: as an HTTP status if nothing was sent yet, else as a frame of the stream."""
         if isinstance(error, ContextLengthExceeded | ContentFiltered):
-            error.param = endpoint.prompt_param  # a provider need not know which endpoint it serves
+            error.param = endpoint.prompt_param  # a provider does not know the endpoint it serves
             if isinstance(error, ContentFiltered):
                 error.code = endpoint.filter_code
         call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
@@ -296,7 +296,7 @@ class Pipeline:
             call.reply.send_error(error)
 
     def _settle(self, call: Call) -> None:
-        """Charge what was used: at the end, or earlier once the amount is known."""
+        """Charge what was used, once; called as soon as the amount is known and again at the end."""
         if call.settled:
             return
         if call.client_gone:
@@ -304,7 +304,7 @@ class Pipeline:
         try:
             usage = None if call.client_gone and call.model.disconnect == "void" else call.usage()
         except Exception as error:
-            # In the settle path a bug in counting must not lose the charge: the prompt's estimate is charged instead.
+            # A bug in counting must not lose the charge: the estimate of the prompt is charged instead.
             gateway_log.error("%s: usage failed", call.request_id, exc_info=error)
             usage = call.quote.prompt
         services = self._services
@@ -332,7 +332,7 @@ def _close_claim(call: Call) -> None:
 
 
 def _replay(call: Call, answer: Answer) -> None:
-    """Send the answer that was kept, cut where it was cut."""
+    """Send the stored answer; cut it where the first one was cut."""
     head, reply = answer.head, call.reply
     reply.headers |= head.headers
     reply.headers["Idempotent-Replayed"] = "true"

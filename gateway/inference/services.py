@@ -1,4 +1,4 @@
-"""What handlers and the pipeline need of a worker; the composition root has it all."""
+"""The parts of a worker that handlers and the pipeline use; the composition root provides them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from gateway.store import Store
 
 
 class Overload(Protocol):
-    """Whether this worker has more than it can do."""
+    """Whether this worker is overloaded."""
 
     @property
     def high(self) -> bool: ...
 
 
 class Services(Protocol):
-    """Read anew with each request: a reload replaces some of them."""
+    """Read them at each request: a reload replaces some of them."""
 
     settings: Settings
     catalog: Catalog
     router: Router
     store: Store
-    spools: Path  # where uploads are kept while they are read
+    spools: Path  # folder of uploaded files
 
     @property
     def ids(self) -> Ids: ...

@@ -1,8 +1,8 @@
-"""The one place where a finished call becomes money: usage to cost, cost to the ledger, and the record everyone reads.
+"""Settles a finished call: usage to cost, cost to the ledger, and the record for log, metrics and plugins.
 
-`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is owed. It never
-waits: the entry is on its way to the store when this returns, whatever becomes of the request, and `drain()`
-waits for the last one.
+`Settlement.settle(call, usage)` is called exactly once per admitted call, with None when nothing is charged. It does
+not wait: when it returns, the entry is queued for the store, and the end of the request does not affect it. `drain()`
+waits for the last entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.plugins.loader import Plugins
 
 
 class Settlement:
-    """Settles calls on the ledger, and tells the log, the metrics and the plugins."""
+    """Settles calls in the ledger and reports them to the metrics and the plugins."""
 
     def __init__(self, ledger: Ledger, metrics: Metrics, plugins: Plugins) -> None:
         self.ledger = ledger
@@ -46,7 +46,7 @@ class Settlement:
             return None, 0
         most_in, most_out = call.quote.ceiling
         if usage.tokens_in > most_in or usage.tokens_out > most_out:
-            # More than the request could have used: the upstream's count is absurd. Never a credit, never a ruin.
+            # More than the request can have used: the upstream's count is impossible, so the hold is charged.
             gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
             return call.quote.worst_case, call.hold.amount
         return usage, call.cost(usage)
@@ -82,7 +82,9 @@ def _outcome(call: Call, record: CallRecord) -> Outcome:
         amount=record.cost,
         provider=record.provider,
         model=call.attempts[-1].target.model if call.attempts else "",
-        usage=structs.replace(usage, estimated=False) if usage.estimated else usage,  # the line says so elsewhere
+        usage=structs.replace(usage, estimated=False)
+        if usage.estimated
+        else usage,  # the ledger line has its own field for it
         tokens=usage.tokens_in + usage.tokens_out,
         estimated=usage.estimated,
         attempts=record.attempts,

@@ -1,9 +1,9 @@
-"""Where a streamed answer goes: an event stream or bytes, with keep-alive comments and an honest end.
+"""Where a streamed answer goes: an event stream or bytes, with keep-alive comments.
 
-A sink holds the status back until there is something to send, because only an uncommitted answer can still become a
-true HTTP error. `KeepAlive` is the one timer that all streams of a worker share: it commits an answer that stays silent
-too long and sends comments into idle ones, which also finds clients that left without a word. Sharp edge: `fail` cuts
-the connection without a terminator on purpose; a clean end means a complete answer.
+A sink delays the status until there is something to send, because only an uncommitted answer can still become an HTTP
+error. `KeepAlive` is one timer for all streams of a worker. It commits an answer that is silent for too long and sends
+comments into idle streams, which also detects clients that are gone. Sharp edge: `fail` cuts the connection without a
+terminator on purpose, because a regular end means a complete answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TICK = 1.0  # seconds
 
 
 class KeepAlive:
-    """Looks at every open stream once a second."""
+    """Calls `tick` of every open stream once a second."""
 
     def __init__(self, *, commit_after: float, comment_after: float) -> None:
         self.commit_after = commit_after  # seconds of silence before the headers are committed
@@ -59,32 +59,31 @@ class KeepAlive:
 class EventSink:
     """One answer as an event stream."""
 
-    # Slots here and in all that a chunk passes: with 1,000 open streams each chunk finds the objects of its own out of
-    # the caches, and a dict is one more of them.
-    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "_spoke", "committed")
+    # Slots, here and in all objects that a chunk uses: with 1,000 open streams these objects are not in the CPU caches,
+    # and a dict would be one more of them.
+    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "_sent", "committed")
 
     def __init__(self, reply: Reply, keep_alive: KeepAlive, *, claim: Claim | None = None) -> None:
         self._reply = reply
-        self._claim = claim  # keeps what was sent, for a retry with the same Idempotency-Key
+        self._claim = claim  # stores what was sent, for a retry with the same Idempotency-Key
         self._exchange = reply.exchange
         self._keep_alive = keep_alive
-        self._spoke = False  # since the last tick: cheaper than to look at the clock with each chunk
-        self._quiet_since = asyncio.get_running_loop().time()  # as far as the ticks have seen
+        self._sent = False  # since the last tick; cheaper than reading the clock at each chunk
+        self._quiet_since = asyncio.get_running_loop().time()  # exact to a tick
         self._headers = SSE_HEADERS
         self.committed = False
         keep_alive.add(self)
 
     def send(self, frames: bytes, on_written: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
-        """Write `frames`; the future, if any, is what to await before sending more.
+        """Write `frames`; await the returned future, if any, before sending more.
 
-        With `on_written` they go once all was read that arrived in this turn of the event loop, and it is called as
-        they go.
+        With `on_written` they are written at the end of this turn of the event loop, and it is called right before.
         """
         if self._claim is not None:
             self._claim.keep(frames)
-        self._spoke = True
+        self._sent = True
         if not self.committed:
-            assert on_written is None, "what goes first goes at once"
+            assert on_written is None, "the first frames are written at once"
             return self._commit(frames)
         exchange = self._exchange
         future = exchange.write(frames) if on_written is None else exchange.write_soon(frames, on_written)
@@ -95,7 +94,7 @@ class EventSink:
         headers = self._reply.headers
         headers.update(self._headers)
         future = self._reply.begin(200, frames)
-        if self._claim is None:  # which keeps them for a retry
+        if self._claim is None:  # a claim stores them for a retry
             headers.clear()
         return None if future.done() else future
 
@@ -108,20 +107,20 @@ class EventSink:
         self.close()
 
     def fail(self, frame: bytes) -> None:
-        """Write one error frame and cut the connection, so that the answer does not look whole."""
+        """Write one error frame and cut the connection, so that the answer does not look complete."""
         self.send(frame)
         self._exchange.abort()
         self.close()
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """Stop the keep-alive comments; nothing more is sent."""
         self._keep_alive.discard(self)
 
     def tick(self, now: float, keep_alive: KeepAlive) -> None:
-        """A second has passed."""
-        if self._spoke:
-            self._spoke, self._quiet_since = False, now
-        # Half a tick less where ticks are counted, for they are never exactly one apart.
+        """Called once a second; commits or comments after too much silence."""
+        if self._sent:
+            self._sent, self._quiet_since = False, now
+        # Half a tick less, because ticks are never exactly a second apart.
         limit = keep_alive.comment_after - TICK / 2 if self.committed else keep_alive.commit_after
         if now - self._quiet_since >= limit:
             self._quiet_since = now
@@ -132,7 +131,7 @@ class EventSink:
 
 
 class ByteSink(EventSink):
-    """One answer of another media type, sent as it comes: no comments, and no error frame once it began."""
+    """One answer of another media type, sent as it arrives: no comments, and no error frame."""
 
     __slots__ = ()
 
@@ -141,9 +140,9 @@ class ByteSink(EventSink):
         self._headers = {"Content-Type": media_type}
 
     def fail(self, frame: bytes) -> None:
-        """Cut the connection before the end of the body: the one way to say that something is missing."""
+        """Cut the connection before the end of the body, which is how the client detects an incomplete answer."""
         self.close()
         self._exchange.abort()
 
     def tick(self, now: float, keep_alive: KeepAlive) -> None:
-        """A silent answer stays silent."""
+        """Send nothing: bytes of a media type have no comments."""

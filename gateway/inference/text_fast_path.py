@@ -1,8 +1,8 @@
-"""The client's end of a text fast path: sends what comes along it, and counts it as `relay` counts a chunk.
+"""The client's side of a text fast path: sends its texts and counts them like `relay` counts chunks.
 
-Opened with the first words of an answer and closed with its stream. It refuses what the relay would have to wait for:
-more money, or a client that reads slowly. Sharp edge: it runs inside the upstream connection's callback, so it must
-neither wait nor be long.
+It opens with the first content of an answer and closes with the stream. It refuses texts for which the relay would have
+to wait: the hold must be extended, or the client reads slowly. Sharp edge: it runs inside the callback of the upstream
+connection, so it must not wait and must be short.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gateway.schemas.chat_response import ChatChunk
 
 
 def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object) -> TextRelay | None:
-    """Open the fast path of the rest of a stream, if it has one and the answer is a chat's."""
+    """Open the fast path of `rest`, if it has one and the answer is a chat's; None otherwise."""
     encoder, sink = call.encoder, call.sink
     if not (isinstance(rest, LanedStream) and isinstance(encoder, ChatStreamEncoder)):
         return None
-    assert slot is not None, "chats note what they deliver"
+    assert slot is not None, "a chat has a slot in the inflight checkpoint"
     assert sink is not None
     assert isinstance(limit, HoldExtension)
     return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit)
 
 
 class TextRelay:
-    """Takes text off one lane; `slow` is what the relay must await before it sends anything more."""
+    """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
     __slots__ = ("_below", "_call", "_chunks", "_encoder", "_extension", "_lane", "_sink", "_slot", "slow")
 
@@ -52,12 +52,12 @@ class TextRelay:
         self._slot = slot
         self._extension = extension
         self._below = extension.until
-        self._chunks = 0  # the call's are counted when the lane closes: it is one object less that a chunk must find
+        self._chunks = 0  # added to the call when the lane closes: a chunk then uses one object less
         self.slow: asyncio.Future[None] | None = None
         lane.take = self._take
 
     def close(self) -> None:
-        """Nothing more comes this way; otherwise the stream and its call would hold each other."""
+        """Close the lane, which also breaks the reference cycle between the stream and its call."""
         self._lane.take = None
         self._call.chunks += self._chunks
         self._chunks = 0
@@ -68,7 +68,7 @@ class TextRelay:
         encoder = self._encoder
         frames = encoder.more(like, texts, self._below)
         if not frames:
-            self._below = self._extension.until  # which changes only when it was reached: an old one is merely early
+            self._below = self._extension.until  # it changes only when reached, so an old value is only too low
             return False
         self._chunks += len(texts)
         written = partial(self._slot.delivered, encoder.delivered.text_quarter_tokens)

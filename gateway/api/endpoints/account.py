@@ -1,8 +1,8 @@
-"""What a caller may know of its money: `GET /v1/balance` and the receipt of a call, `GET /v1/usage/{request_id}`.
+"""The caller's money: `GET /v1/balance`, and the receipt of a call at `GET /v1/usage/{request_id}`.
 
-Receipts are found by the marker that a settlement leaves for a day; older ones are in the ledger, where an operator
-finds them with `gateway usage`. A receipt never says which provider served: that is the operator's business. It names a
-fallback only to a key that may use it, as the answer does.
+A receipt is found by the marker that a settlement leaves in the store for a day. An operator finds older calls in the
+ledger with `gateway usage`. A receipt never names the provider. Like the answer, it names a fallback only if the key
+may use that model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BalanceHandler(KeyedHandler):
-    """The caller's account: what it has, and what of it running calls hold."""
+    """The balance of the caller's account, and the part that running calls hold."""
 
     endpoint_name = "balance"
 
@@ -43,7 +43,7 @@ class BalanceHandler(KeyedHandler):
 
 
 class ReceiptHandler(KeyedHandler):
-    """What one call of the caller's own key came to."""
+    """The receipt of one call of the caller's own key."""
 
     endpoint_name = "usage"
 
@@ -59,7 +59,7 @@ class ReceiptHandler(KeyedHandler):
     head = get
 
     def _served_model(self, line: LedgerLine, view: KeyView) -> str | None:
-        """The model that the receipt says served: a fallback if the key may use it now, else the model asked for."""
+        """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
         served = self.services.catalog.find(line.served_model or "")
         permitted = served is not None and view.permits(served.name, served.groups)
         return line.served_model if permitted else line.meta.get("model")
@@ -77,7 +77,7 @@ def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency:
         "currency": currency,
         "hold": format_amount(meta.get("hold", 0)),
         "price": meta.get("price", ""),
-        # What the operator pays is not the caller's to know.
+        # `provider_cost` is what the operator pays; the caller does not see it.
         "usage": {name: count for name, count in meta.get("usage", {}).items() if name != "provider_cost"},
         "estimated": meta.get("estimated", False),
         "attempts": meta.get("attempts", 0),
@@ -86,6 +86,6 @@ def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency:
 
 
 def _currency(settings: Settings) -> str | None:
-    """The one currency that the prices name, None when they name none or several."""
+    """The currency of the prices; None when they name none or several."""
     named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
     return named.pop() if len(named) == 1 else None

@@ -32,14 +32,14 @@ from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionU
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-#: What one media part, or a provider's own frame around the prompt, can add to a true count.
+#: Tokens that one media part, or a provider's own text around the prompt, can add to the upstream's count.
 MEDIA_CEILING = 200_000
-#: Output that reasoning may add beyond what the caller's limit says.
+#: Tokens of output that reasoning may add beyond the caller's limit.
 REASONING_CEILING = 1_000_000
-#: Bytes a second below which a prompt holds no sound worth the name: a count of more seconds is impossible.
-SLOWEST_SOUND = 100
-#: Tokens of output below which a call is refused rather than clamped: nobody wants half a sentence.
-LEAST_OUTPUT = 16
+#: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
+MIN_AUDIO_BYTE_RATE = 100
+#: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use.
+MIN_OUTPUT = 16
 
 
 class ChatEndpoint(Endpoint[ChatRequest]):
@@ -73,7 +73,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
             return _with_output(worst, tokens * choices)
 
         tokens = quote.affordable(amount, output=output, most=most)
-        if tokens < min(LEAST_OUTPUT, most):
+        if tokens < min(MIN_OUTPUT, most):
             return None
         return quote.clamped(output(tokens), tokens)
 
@@ -107,7 +107,9 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
         prompt, factor = call.quote.prompt, call.model.token_factor
-        estimate = partial(_estimated_public, prompt, factor)  # without the call, which holds the encoder
+        estimate = partial(
+            _estimated_public, prompt, factor
+        )  # not a method of the call: the call refers to the encoder, which would be a cycle
         encoder = ChatStreamEncoder(_form(call, services), estimate=estimate)
         if call.model.continue_cut:
             opened.rest = Continuation(
@@ -149,7 +151,7 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
     reserve = longest = model.reserve_output(wanted)
     limit = None
     if wanted is None and not request.stream:
-        # A stream asks for more as it goes on; an answer that comes whole cannot, so the longest one is held.
+        # A stream extends its hold; a whole answer cannot, so the cost of the longest one is held.
         longest = model.max_output_tokens or reserve
         if model.hold == "clamp" and model.max_output_tokens is None:
             limit = reserve
@@ -169,7 +171,7 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
             max(wanted or 0, model.max_output_tokens or 0) * choices + REASONING_CEILING,
         ),
         service_tier=request.service_tier,
-        # Rates go by what is likely: with the longest answer, a limit in tokens per minute would let little pass.
+        # The rate limit counts the expected tokens: with the longest answer it would admit too few calls.
         tokens=with_safety(tokens) + reserve * choices,
         choices=choices,
         output_limit=limit,
@@ -188,7 +190,7 @@ def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) 
 
 
 def _check_window(model: Model, estimate: int, output: int) -> None:
-    """Refuse what cannot fit; within a factor of two an estimate proves nothing, and the upstream decides."""
+    """Refuse a prompt that cannot fit. An estimate may be wrong by a factor of two; then the upstream decides."""
     window = model.context_window
     if window is not None and estimate // 2 + output > window:
         raise ContextLengthExceeded(
@@ -198,12 +200,12 @@ def _check_window(model: Model, estimate: int, output: int) -> None:
 
 
 def _seconds(audio: int, model: Model) -> float:
-    """Seconds of sound in a prompt, where they are what is paid for."""
+    """Seconds of audio in a prompt, if the price is per second; else 0."""
     return audio / AUDIO_PER_SECOND if audio and model.price.per_second_in else 0.0
 
 
 def _worst(request: ChatRequest, prompt: PromptEstimate, tokens: int, *, model: Model) -> Usage:
-    """What may be used at most: the prompt's estimate with its margin, and `tokens` of output."""
+    """The worst usage: the estimate of the prompt with its margin, and `tokens` of output."""
     if not (prompt.media or request.modalities):  # text in and out
         return Usage(in_text=with_safety(prompt.text), out_text=tokens, estimated=True)
     speaks = "audio" in (request.modalities or ())
@@ -214,20 +216,20 @@ def _worst(request: ChatRequest, prompt: PromptEstimate, tokens: int, *, model: 
         in_audio=audio,
         audio_seconds_in=_seconds(audio, model),
         out_text=0 if speaks else tokens,
-        out_audio=tokens if speaks else 0,  # nobody knows how much of it is sound
+        out_audio=tokens if speaks else 0,  # the share of audio is unknown, so all of it counts
         estimated=True,
     )
 
 
 def _with_output(usage: Usage, tokens: int) -> Usage:
-    """`usage` with that many tokens of output, of the kind it has."""
+    """`usage` with `tokens` of output, as text or as audio."""
     if usage.out_audio:
         return structs.replace(usage, out_audio=tokens)
     return structs.replace(usage, out_text=tokens)
 
 
 def _form(call: Call, services: Services) -> AnswerForm:
-    """What the caller asked of the answer's form."""
+    """The form of the answer that the caller requested."""
     request = call.request
     return AnswerForm(
         services.ids.completion_id(),
@@ -242,21 +244,21 @@ def _form(call: Call, services: Services) -> AnswerForm:
 
 
 def _counted(call: Call, reported: CompletionUsage) -> Usage:
-    """The upstream's own count; sound that is priced by time and that it has not timed takes our estimate."""
+    """The upstream's count; audio seconds that it does not report, or that are impossible, are estimated."""
     used, prompt = Usage.of_chat(reported), call.quote.prompt
     seconds = prompt.audio_seconds_in
-    if (seconds and not used.audio_seconds_in) or used.audio_seconds_in * SLOWEST_SOUND > call.body_size:
+    if (seconds and not used.audio_seconds_in) or used.audio_seconds_in * MIN_AUDIO_BYTE_RATE > call.body_size:
         return structs.replace(used, audio_seconds_in=seconds, estimated=True)
     return used
 
 
 def _billed_tier(call: Call, used: Any) -> str | None:
-    """The service tier that is charged: the one that the upstream says it used."""
+    """The service tier that is charged: the one that the upstream reports."""
     return call.quote.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
 
 
 def _estimated(call: Call, quarter_tokens: int) -> Usage:
-    """The charge without upstream usage: the prompt's estimate and what was delivered."""
+    """The usage without an upstream count: the estimate of the prompt and what was delivered."""
     tokens = tokens_of(quarter_tokens, factor=call.model.token_factor)
     return structs.replace(call.quote.prompt, out_text=tokens)
 

@@ -22,7 +22,7 @@ from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-#: Tokens that a model may put around each input; two is usual.
+#: Tokens that a model may add to each input; two is usual.
 FRAME_CEILING = 16
 
 
@@ -41,7 +41,7 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     def quote(self, request: EmbeddingRequest, model: Model, body_size: int) -> Quote:
         sizes = embedding_tokens(request, factor=model.token_factor)
         _check_window(request, model, max(sizes))
-        # A text token is at least one byte long, so there are no more of them than the body has bytes.
+        # A text token is at least one byte long, so a body has no more tokens than bytes.
         ceiling = body_size + FRAME_CEILING * len(sizes)
         return _quote(model, sum(sizes), counted=request.is_tokens, ceiling=ceiling)
 
@@ -83,7 +83,7 @@ def _provider(candidate: Candidate) -> Embeddings:
 
 
 def _check_window(request: EmbeddingRequest, model: Model, longest: int) -> None:
-    """Refuse an input that cannot fit; of text, within a factor of two an estimate proves nothing."""
+    """Refuse an input that cannot fit; the estimate of a text may be wrong by a factor of two."""
     window = model.context_window
     if window is not None and (longest if request.is_tokens else longest // 2) > window:
         raise ContextLengthExceeded(f"An input exceeds this model's context length of {window} tokens.", param="input")

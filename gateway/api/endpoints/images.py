@@ -1,4 +1,4 @@
-"""`POST /v1/images/generations`: a prompt in, images out, as one document or as named events while they are made."""
+"""`POST /v1/images/generations`: a prompt in, images out, as one document or as named events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageU
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-#: Tokens beyond which a count is impossible: a frame around the prompt, and what one image may have.
+#: Tokens above which a count is impossible: text around the prompt, and one image.
 PROMPT_CEILING = 10_000
 IMAGE_CEILING = 1_000_000
 
@@ -122,18 +122,18 @@ def _provider(candidate: Candidate) -> Images:
 
 
 def _used(call: Call, usage: ImageUsage | None, images: ImageCount, *, previews: int) -> Usage:
-    """The images that were delivered, and tokens by the upstream's count or by what they may have been."""
+    """The delivered images, with the upstream's tokens or an estimate of them."""
     if usage is not None:
         return Usage.of_images(usage, images)
     price = call.quote.price
     if not (price.input or price.image_output):
-        return Usage(images=images)  # nobody counts tokens here
+        return Usage(images=images)  # the price has no tokens
     tokens = _tokens_made(call.request, call.model, price, images=images.count, previews=previews)
     return structs.replace(call.quote.prompt, out_image=tokens, images=images)
 
 
 def _tokens_made(request: ImageRequest, model: Model, price: Price, *, images: int, previews: int) -> int:
-    """Output tokens of so many images at most; none where they cost nothing."""
+    """The most output tokens of `images` images; 0 where tokens cost nothing."""
     if not price.image_output:
         return 0
     each = model.max_output_tokens or made_image_tokens(request.exact_size, request.exact_quality)

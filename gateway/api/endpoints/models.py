@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: the authority on the names a caller may use."""
+"""`GET /v1/models` and `/v1/models/{id}`: the models that a caller may use."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ModelsHandler(KeyedHandler):
     head = get
 
     async def permitted(self) -> list[ModelRecord]:
-        """The records this key may see."""
+        """The models that this key may use."""
         view = await self.confirm()
         return [record for record, model in self.services.catalog.records() if view.permits(model.name, model.groups)]
 
 
 class ModelHandler(KeyedHandler):
-    """One model; unknown and not enabled are the same answer."""
+    """One model; an unknown model and a forbidden one get the same answer."""
 
     endpoint_name = "models"
 
@@ -47,7 +47,7 @@ class ModelHandler(KeyedHandler):
 
 
 def _anthropic_list(records: list[ModelRecord]) -> dict[str, Any]:
-    """The list in the shape Claude clients expect."""
+    """The list in the format of Anthropic clients."""
     data = [
         {"type": "model", "id": record.id, "display_name": record.id, "created_at": _rfc3339(record.created)}
         for record in records

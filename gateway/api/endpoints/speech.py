@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`: text in, sound out as it is made, as bytes or as events."""
+"""`POST /v1/audio/speech`: text in, audio out while it is made, as bytes or as events."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, Spee
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-#: Tokens of a second of speech that nobody counted, as published prices per minute and per token imply; and those
-#: that are held for one.
+#: Tokens per second of speech without an upstream count, from published prices per minute and per token; and the
+#: tokens per second that are held.
 TOKENS_PER_SECOND = 21
 MOST_TOKENS_PER_SECOND = 32
-#: How much longer than usual a text may take to say, whatever the instructions: a factor, and seconds.
+#: How much longer than usual a spoken text may be: a factor, and seconds.
 SLOW = 2, 5
-#: Tokens beyond which a count is impossible: a frame around the text, and what the sound may have.
+#: Tokens above which a count is impossible: text around the input, and the audio.
 PROMPT_CEILING = 10_000
 SOUND_CEILING = 1_000_000
-#: Characters of text that a token stands for, where only tokens are asked about.
+#: Characters per token, where `gateway explain` gets only tokens.
 CHARACTERS_PER_TOKEN = 4
-#: Upstream models that know no events; the names are OpenAI's, and whoever serves these models keeps them.
+#: Upstream models without events; other servers use OpenAI's names for them.
 WITHOUT_EVENTS = ("tts-1", "tts-1-hd")
 
 
 class SpeechEndpoint(Endpoint[SpeechRequest]):
-    """Text to speech. Every answer is a stream on the way here; `call.stream` says whether it is one of events."""
+    """Text to speech. Every provider answer is a stream; `call.stream` is True if the client gets events."""
 
     name = "speech"
     capability = Speech
@@ -133,7 +133,7 @@ def _counts_tokens(price: Price) -> bool:
 
 
 def _public(call: Call) -> SpeechUsage:
-    """The usage that the last event tells: as counted, else estimated."""
+    """The usage in the last event: the upstream's count, else an estimate."""
     encoder: SpeechStreamEncoder = call.encoder
     if encoder.usage is not None:
         return encoder.usage
@@ -142,7 +142,7 @@ def _public(call: Call) -> SpeechUsage:
 
 
 def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
-    """The characters, all of which the upstream had; tokens as it counted them; seconds as they were delivered."""
+    """All characters of the input, the upstream's tokens, and the delivered seconds."""
     seconds, timed = encoder.meter.seconds, bool(call.quote.price.per_second_out)
     if encoder.usage is None:
         unreported = _unreported(call, seconds)
@@ -158,6 +158,6 @@ def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
 
 
 def _unreported(call: Call, seconds: float) -> Usage:
-    """What so many seconds come to where the upstream counts nothing."""
+    """The usage of `seconds` of audio without an upstream count."""
     tokens = int(seconds * TOKENS_PER_SECOND) + 1 if _counts_tokens(call.quote.price) and seconds else 0
     return structs.replace(call.quote.prompt, out_audio=tokens, audio_seconds_out=round(seconds, 6))

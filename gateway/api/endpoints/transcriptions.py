@@ -1,7 +1,7 @@
-"""`POST /v1/audio/transcriptions`: a form with a sound in, its words out, as a document, subtitles or events.
+"""`POST /v1/audio/transcriptions`: a form with audio in, its text out, as a document, subtitles or events.
 
-Each second of the sound is held for by what its headers claim, and charged by what the upstream counted. Sharp edge:
-models of the whisper family ignore the wish for a stream, so a caller who asks them for one gets a document.
+The hold follows the duration in the headers of the file, the charge follows the upstream's count. Sharp edge: models of
+the whisper family ignore `stream`, so their answer is always a document.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from gateway.uploads.upload import UploadedForm
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-#: Text fields of the form that may be longer than others: sounds of a few seconds, as data URLs.
+#: Text fields of the form that may be long: audio of a few seconds, as data URLs.
 LARGE_FIELDS = frozenset({"known_speaker_references"})
-#: Bytes a second of a sound whose headers do not say, as it is charged and as it is held for.
+#: Bytes per second of audio without a duration in its headers: for the charge, and for the hold.
 UNKNOWN_RATE = 16_000
 LEAST_RATE = 4_000
-#: Bytes a second below which there is no sound worth the name: a count of more seconds is impossible.
+#: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
 SLOWEST_RATE = 100
-#: Tokens of text and of sound that a second may have at most.
+#: The most tokens of text and of audio in a second.
 MOST_TEXT_PER_SECOND = 8
 MOST_AUDIO_PER_SECOND = 20
-#: Tokens beyond those of so many seconds from which on a count is impossible.
+#: Tokens above those of the duration from which on a count is impossible.
 TOKEN_CEILING = 100_000
-#: Formats that a stream of text has no place for.
+#: Formats that cannot be streamed.
 TIMED = frozenset({"srt", "vtt", "verbose_json"})
 
 
@@ -105,7 +105,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
 
     async def encode(self, call: Call, answer: Transcript, services: Services) -> tuple[bytes, str]:
         used = call.used = _count(call, answer)
-        _tell_usage(answer, used)
+        _add_usage(answer, used)
         if used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"
         media_type, body = write_transcript(answer, call.request)
@@ -119,7 +119,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
     def last_frames(self, call: Call, frames: bytes) -> bytes:
         transcript = call.encoder.transcript
         used = call.used = _count(call, transcript)
-        _tell_usage(transcript, used)
+        _add_usage(transcript, used)
         return done_frame(transcript)
 
     # The end ---------------------------------------------------------------------------------------------------------
@@ -148,13 +148,13 @@ def _quote(model: Model, text: int, likely: float, *, longest: float, ceiling: i
 
 
 def _count(call: Call, transcript: Transcript) -> Usage:
-    """What a whole transcript used; what nobody upstream counted is estimated."""
+    """The usage of a whole transcript; a part that the upstream did not count is estimated."""
     reported = transcript.usage or TranscriptUsage()
     used = _heard(call, text_units(transcript.text))
     seconds = transcript.duration if reported.seconds is None else reported.seconds
     if seconds is not None:
         if not 0 <= seconds <= _most_seconds(call.request):
-            return call.quote.worst_case  # absurd, as a count of tokens beyond the ceiling is
+            return call.quote.worst_case  # impossible, like a count of tokens above the ceiling
         used = structs.replace(used, audio_seconds_in=seconds)
     tokens = bool(reported.input_tokens or reported.output_tokens)
     if tokens:
@@ -166,8 +166,8 @@ def _count(call: Call, transcript: Transcript) -> Usage:
     return structs.replace(used, estimated=guessed)
 
 
-def _tell_usage(transcript: Transcript, used: Usage) -> None:
-    """The answer always says what it took."""
+def _add_usage(transcript: Transcript, used: Usage) -> None:
+    """Add the usage to an answer without one."""
     if transcript.usage is None:
         transcript.usage = TranscriptUsage(seconds=used.audio_seconds_in)
 
@@ -182,7 +182,7 @@ def _most_seconds(request: TranscriptionRequest) -> float:
 
 
 def _can_stream(model: Model) -> bool:
-    """Models of the whisper family have no stream, and ignore the wish; the names are those of their upstreams."""
+    """Whether the model can stream; one whose upstream names all begin with "whisper" cannot."""
     whisper = all(item.target.model.startswith("whisper") for item in model.targets)
     return not whisper and "stream" not in model.unsupported_params
 
@@ -192,7 +192,7 @@ def _counts_tokens(price: Price) -> bool:
 
 
 def _heard(call: Call, quarter_tokens: int) -> Usage:
-    """The charge without upstream usage: the sound as estimated, and the text that was delivered."""
+    """The usage without an upstream count: the estimated audio, and the delivered text."""
     counted = _counts_tokens(call.quote.price)
     out = tokens_of(quarter_tokens, factor=call.model.token_factor) if counted else 0
     return structs.replace(call.quote.prompt, out_text=out)
