@@ -1,4 +1,4 @@
-"""The wire's rules for answers, whatever shape a provider gave them: one module per kind of answer.
+"""Provider answers to wire bytes, by the rules of the wire format: one module per kind of answer.
 
-A shaper takes what a provider yields, gives the frames a client may see, and counts what was delivered.
+An encoder takes what a provider yields, returns the frames for the client, and counts what was delivered.
 """

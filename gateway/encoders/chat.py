@@ -1,10 +1,9 @@
-"""The wire's rules for a chat answer, whatever the upstream sent (docs/api.md, "POST /v1/chat/completions").
+"""Encodes chat answers by the rules of the wire format (docs/api.md, "POST /v1/chat/completions").
 
-`ChatStreamEncoder` takes a provider's chunks and yields the frames of an honest stream: one id, created and model, a
-role chunk per choice, tool calls numbered from 0 and named once, one finish per choice, usage last and only when asked
-for. `encode_completion` does the same for an answer that comes whole. Both count what was delivered, for bills without
-upstream usage. Sharp edge: `feed` returns bytes that must reach the client in order; `close` refuses to end a stream
-that is not whole.
+`ChatStreamEncoder` takes a provider's chunks and returns the frames of a valid stream: one id, created and model, a
+role chunk per choice, tool calls numbered from 0 and named once, one finish per choice, and usage last, if requested.
+`encode_completion` does the same for a whole answer. Both count what was delivered, for charges without upstream usage.
+Sharp edge: the bytes of `feed` must be sent in order; `close` raises for an incomplete stream.
 """
 
 from __future__ import annotations
@@ -36,20 +35,22 @@ _encoder = msgspec.json.Encoder()
 
 
 class AnswerForm(msgspec.Struct, frozen=True):
-    """What the caller asked of the answer's form."""
+    """The form of the answer that the caller requested."""
 
     id: str
     created: int  # Unix seconds
-    model: str  # the public name of the model that the answer names
+    model: str  # the public name of the model in the answer
     include_usage: bool = False
-    obfuscation: str = "upstream"  # padding of delta chunks: the upstream's own, "on" where it sent none, "off"
-    legacy_functions: bool = False  # answer with function_call, as the request was written
-    service_tier: str | None = None  # what the caller asked, for upstreams that do not say what they used
+    obfuscation: str = (
+        "upstream"  # padding of delta chunks: "upstream": as it was sent, "on": added if absent, "off": none
+    )
+    legacy_functions: bool = False  # answer with function_call, because the request used functions
+    service_tier: str | None = None  # the requested tier, for upstreams that do not report the used one
     metadata: Raw | UnsetType = UNSET  # of the request, echoed on a whole answer
 
 
-class _Mould(msgspec.Struct, frozen=True):
-    """A frame without its text, and what it depends on."""
+class _FrameTemplate(msgspec.Struct, frozen=True):
+    """A frame without its text, and the values it depends on."""
 
     index: int
     origin: tuple[str | None, str | UnsetType | None]
@@ -57,19 +58,19 @@ class _Mould(msgspec.Struct, frozen=True):
     after: bytes
 
 
-#: Stands for a text while a mould is made; an id, a model or a fingerprint is never just this.
+#: Replaces the text while a template is made; no id, model or fingerprint is equal to it.
 PLACEHOLDER = "\0text\0"
 
 
 class ChatStreamEncoder:
-    """Turns one provider stream into the frames a client may see."""
+    """Turns one provider stream into frames for the client."""
 
     __slots__ = (
         "_choices",
         "_estimate",
         "_last",
-        "_mould",
         "_plain",
+        "_template",
         "content_started",
         "continued",
         "delivered",
@@ -80,17 +81,17 @@ class ChatStreamEncoder:
     def __init__(self, form: AnswerForm, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
         self.form = form
         self.usage: CompletionUsage | None = None
-        self._estimate = estimate  # usage by delivered quarter tokens, where the upstream gave none
+        self._estimate = estimate  # usage from the delivered quarter tokens, without an upstream count
         self.delivered = Delivered()
-        self.continued = False  # a second upstream went on, so that neither's count is the answer's
-        self.content_started = False  # something that a caller would call an answer has been sent
+        self.continued = False  # a second upstream continued, so neither count covers the whole answer
+        self.content_started = False  # content of the answer was encoded
         self._choices: list[_ChoiceEncoder] = []
         self._last = ChatChunk()
-        self._mould: _Mould | None = None
-        self._plain: ChatChunk | None = None  # the last chunk that was fed, if its frame came out of the mould
+        self._template: _FrameTemplate | None = None
+        self._plain: ChatChunk | None = None  # the last chunk, if its frame was made from the template
 
     def feed(self, chunk: ChatChunk) -> bytes:
-        """The frames that `chunk` amounts to; may be empty."""
+        """The frames of `chunk`; may be empty."""
         if chunk.usage is not UNSET and chunk.usage is not None:
             self.usage = chunk.usage if is_possible(chunk.usage) else None
         choices = chunk.choices
@@ -101,13 +102,13 @@ class ChatStreamEncoder:
         self._plain = None  # a choice may have ended
         frames: list[bytes] = []
         for part in choices:
-            for shaped in self._choice(part.index, chunk, frames).feed(part):
-                self._count(shaped.delta)
-                frames.append(self._encode(chunk, shaped))
+            for encoded in self._choice(part.index, chunk, frames).feed(part):
+                self._count(encoded.delta)
+                frames.append(self._encode(chunk, encoded))
         return b"".join(frames)
 
     def continue_elsewhere(self) -> None:
-        """Another upstream goes on with the answer: what the first one counted is not the whole."""
+        """Another upstream continues the answer, so the usage of the first one does not cover it."""
         self.usage, self.continued = None, True
 
     @property
@@ -116,7 +117,7 @@ class ChatStreamEncoder:
         return self._last.service_tier
 
     def close(self) -> bytes:
-        """The end of a whole stream; UpstreamTruncated if any choice is unfinished."""
+        """The last frames of a complete stream; UpstreamTruncated if a choice is unfinished."""
         if not self._choices or any(choice.finish_reason is None for choice in self._choices):
             raise UpstreamTruncated()
         if not self.form.include_usage:
@@ -129,10 +130,10 @@ class ChatStreamEncoder:
         return encode_data(_encoder.encode(last)) + DONE
 
     def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
-        """The frame of a chunk that is a fragment of text in an open choice and nothing else; empty for any other.
+        """The frame of a chunk that has only a fragment of text for an open choice; empty for any other chunk.
 
-        It differs from the one before in its text only, so it is the last frame with another text in it: two fifths of
-        the time that the general way takes.
+        Such a frame differs from the last one only in its text, so it is made from the template. This takes two fifths
+        of the time of the general way.
         """
         delta, index = part.delta, part.index
         text = delta.content
@@ -153,22 +154,26 @@ class ChatStreamEncoder:
             or _encoder.encode(delta) != b'{"content":%b}' % encoded
         ):
             return b""
-        mould = self._mould
-        if mould is None or mould.index != index or mould.origin != (chunk.system_fingerprint, chunk.service_tier):
-            mould = self._mould = self._cast(chunk, index)
+        template = self._template
+        if (
+            template is None
+            or template.index != index
+            or template.origin != (chunk.system_fingerprint, chunk.service_tier)
+        ):
+            template = self._template = self._make_template(chunk, index)
         self._last = self._plain = chunk
-        choice.spoke = self.content_started = True
+        choice.has_content = self.content_started = True
         self.delivered.text_quarter_tokens += len(text) if text.isascii() else text_units(text)
-        return b"%b%b%b" % (mould.before, encoded, mould.after)
+        return b"%b%b%b" % (template.before, encoded, template.after)
 
-    def more(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        """What `feed` would make of chunks that are as `like`, the last one it was fed, but for these texts.
+    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
+        """The frames of chunks that are equal to `like`, the last chunk of `feed`, except for their texts.
 
-        Nothing, and nothing has happened, where it would be something else or bring the quarter tokens delivered up to
+        Returns b"" and changes nothing if the template does not fit, or if the quarter tokens delivered would reach
         `below`.
         """
-        mould = self._mould
-        if like is not self._plain or mould is None or "" in texts:
+        template = self._template
+        if like is not self._plain or template is None or "" in texts:
             return b""
         delivered = self.delivered
         quarters = delivered.text_quarter_tokens
@@ -177,19 +182,19 @@ class ChatStreamEncoder:
         if quarters >= below:
             return b""
         if len(texts) == 1:
-            frames = b"%b%b%b" % (mould.before, _encoder.encode(texts[0]), mould.after)
+            frames = b"%b%b%b" % (template.before, _encoder.encode(texts[0]), template.after)
         else:
-            frames = b"".join([b"%b%b%b" % (mould.before, _encoder.encode(text), mould.after) for text in texts])
-        self._last, delivered.text_quarter_tokens = like, quarters  # only now: not every string can be encoded
+            frames = b"".join([b"%b%b%b" % (template.before, _encoder.encode(text), template.after) for text in texts])
+        self._last, delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
         return frames
 
-    def _cast(self, chunk: ChatChunk, index: int) -> _Mould:
+    def _make_template(self, chunk: ChatChunk, index: int) -> _FrameTemplate:
         frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))
         before, _, after = frame.partition(_encoder.encode(PLACEHOLDER))
-        return _Mould(index, (chunk.system_fingerprint, chunk.service_tier), before, after)
+        return _FrameTemplate(index, (chunk.system_fingerprint, chunk.service_tier), before, after)
 
     def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> _ChoiceEncoder:
-        """The shaper of choice `index`; every choice before it is opened first, or SDK helpers fail."""
+        """The encoder of choice `index`; opens every choice before it first, because SDK helpers need that."""
         if not 0 <= index < 128:
             raise UpstreamInvalidResponse()
         while len(self._choices) <= index:
@@ -242,27 +247,27 @@ class ChatStreamEncoder:
 
     def _moderation(self, chunk: ChatChunk) -> bytes:
         if chunk.moderation is UNSET:
-            return b""  # usage alone, or the empty prelude some hosts send
+            return b""  # only usage, or the empty first chunk of some hosts
         out = self._stamp(chunk, [])
         out.moderation = chunk.moderation
         return encode_data(_encoder.encode(out))
 
 
 class _ChoiceEncoder:
-    """One choice of a stream: its role, its tool numbering, its one finish."""
+    """One choice of a stream: its role, its tool numbers, its finish."""
 
-    __slots__ = ("finish_reason", "form", "index", "opened", "spoke", "tools")
+    __slots__ = ("finish_reason", "form", "has_content", "index", "opened", "tools")
 
     def __init__(self, index: int, form: AnswerForm) -> None:
         self.index = index
         self.form = form
         self.finish_reason: str | None = None
         self.opened = False
-        self.spoke = False
+        self.has_content = False
         self.tools = _ToolNumbering()
 
     def feed(self, part: ChunkChoice) -> list[ChunkChoice]:
-        """The parts to send for this one: role first, finish in a chunk of its own."""
+        """The parts to send for `part`: role first, finish in its own chunk."""
         delta = part.delta
         if (
             self.opened
@@ -271,12 +276,12 @@ class _ChoiceEncoder:
             and not delta.tool_calls
             and self.finish_reason is None
         ):
-            # The hot case, a fragment of text in an open choice, goes out as it is.
-            self.spoke = True
-            return [part] if _says_something(delta) or part.logprobs is not None else []
-        return self._feed_slowly(part)
+            # The most frequent case: a fragment of text in an open choice is sent unchanged.
+            self.has_content = True
+            return [part] if _has_content(delta) or part.logprobs is not None else []
+        return self._feed_any(part)
 
-    def _feed_slowly(self, part: ChunkChoice) -> list[ChunkChoice]:
+    def _feed_any(self, part: ChunkChoice) -> list[ChunkChoice]:
         if self.finish_reason is not None:
             return []
         out: list[ChunkChoice] = []
@@ -290,26 +295,28 @@ class _ChoiceEncoder:
             delta.tool_calls = self.tools.number(delta.tool_calls)
         if self.form.legacy_functions and delta.tool_calls:
             delta.function_call, delta.tool_calls = _legacy(delta.tool_calls), UNSET
-        if _says_something(delta) or part.logprobs is not None:
-            self.spoke = True
+        if _has_content(delta) or part.logprobs is not None:
+            self.has_content = True
             out.append(ChunkChoice(self.index, delta, part.logprobs, None))
         if part.finish_reason is not None:
             out.append(self._finish(part.finish_reason))
         return out
 
     def open(self, *, tools: bool) -> list[ChunkChoice]:
-        """The role chunk; content is null where the answer begins with a tool call."""
+        """The role chunk; its content is null if the answer begins with a tool call."""
         self.opened = True
         return [ChunkChoice(self.index, Delta(role="assistant", content=None if tools else "", refusal=None))]
 
     def _finish(self, reason: str) -> ChunkChoice:
         called = self.tools.count > 0
-        self.finish_reason = finish_reason(reason, called=called, spoke=self.spoke, legacy=self.form.legacy_functions)
+        self.finish_reason = finish_reason(
+            reason, called=called, has_content=self.has_content, legacy=self.form.legacy_functions
+        )
         return ChunkChoice(self.index, finish_reason=self.finish_reason)
 
 
 class _ToolNumbering:
-    """Numbers tool calls from 0 by first appearance, and names each only once."""
+    """Numbers tool calls from 0 in the order of their first fragments, and names each only once."""
 
     __slots__ = ("_open", "count")
 
@@ -321,10 +328,10 @@ class _ToolNumbering:
         return [self._one(fragment) for fragment in fragments]
 
     def _one(self, fragment: ToolCallDelta) -> ToolCallDelta:
-        theirs = fragment.index if fragment.index is not UNSET else self._guess(fragment)
-        known = self._open.get(theirs)
+        upstream_index = fragment.index if fragment.index is not UNSET else self._guess(fragment)
+        known = self._open.get(upstream_index)
         if known is None or (fragment.id and known[1] and fragment.id != known[1]):
-            return self._start(theirs, fragment)
+            return self._start(upstream_index, fragment)
         fragment.index = known[0]
         fragment.id = fragment.type = UNSET
         if fragment.function:
@@ -333,13 +340,13 @@ class _ToolNumbering:
         return fragment
 
     def _guess(self, fragment: ToolCallDelta) -> int:
-        # Without an index a fragment with an id starts a call, and one without goes on with the newest.
+        # Without an index, a fragment with an id starts a call, and one without an id belongs to the newest call.
         newest = max(self._open, default=0)
         return newest + 1 if fragment.id and self._open else newest
 
-    def _start(self, theirs: int, fragment: ToolCallDelta) -> ToolCallDelta:
+    def _start(self, upstream_index: int, fragment: ToolCallDelta) -> ToolCallDelta:
         upstream_id = fragment.id or ""
-        self._open[theirs] = (self.count, upstream_id)
+        self._open[upstream_index] = (self.count, upstream_id)
         fragment.index, self.count = self.count, self.count + 1
         fragment.id = _call_id(upstream_id)
         fragment.type = "custom" if fragment.custom else "function"
@@ -350,13 +357,13 @@ class _ToolNumbering:
 
 
 def _call_id(upstream_id: str) -> str:
-    """The upstream's id where its form is one that clients send back unharmed, else one of ours."""
+    """The upstream's id if clients send it back unchanged, else a new one."""
     plain = upstream_id.replace("-", "").replace("_", "")
     return upstream_id if len(upstream_id) <= 64 and plain.isalnum() and plain.isascii() else tool_call_id()
 
 
-def _says_something(delta: Delta) -> bool:
-    """Whether a delta carries anything but an empty content."""
+def _has_content(delta: Delta) -> bool:
+    """Whether a delta has more than an empty content."""
     if delta.content:
         return True
     return any(
@@ -376,17 +383,17 @@ def _says_something(delta: Delta) -> bool:
 
 
 def _legacy(fragments: list[ToolCallDelta]) -> FunctionCall | UnsetType:
-    """What the fragments say about the first call, as `function_call`; that form has no words for further calls."""
+    """The fragments of the first call as `function_call`; that form has no field for further calls."""
     first = [fragment.function or FunctionCall() for fragment in fragments if fragment.index == 0]
     if not first:
         return UNSET
     return FunctionCall(name=first[0].name or UNSET, arguments="".join(call.arguments or "" for call in first))
 
 
-def finish_reason(reason: str, *, called: bool, spoke: bool, legacy: bool = False) -> str:
+def finish_reason(reason: str, *, called: bool, has_content: bool, legacy: bool = False) -> str:
     """The wire's finish reason; UpstreamInvalidResponse for an unknown one that ends an empty answer."""
     if reason not in FINISH_REASONS:
-        if not (spoke or called):
+        if not (has_content or called):
             raise UpstreamInvalidResponse(detail=f"unknown finish reason {reason!r}")
         reason = "stop"
     if called and reason in {"stop", "function_call", "tool_calls"}:
@@ -395,14 +402,14 @@ def finish_reason(reason: str, *, called: bool, spoke: bool, legacy: bool = Fals
 
 
 def service_tier(used: str | UnsetType | None, asked: str | None) -> str | UnsetType:
-    """The tier an answer names: the one used, or if nobody says, the one asked in the words of an answer."""
+    """The tier in an answer: the one the upstream reported, else the requested one in the terms of answers."""
     if used is not UNSET and used is not None:
         return used
     return UNSET if asked is None else {"auto": "default", "fast": "priority"}.get(asked, asked)
 
 
 def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
-    """The JSON document of a whole answer; UpstreamInvalidResponse when it holds no finished choice."""
+    """The JSON document of a whole answer; UpstreamInvalidResponse if it has no choice, or no valid finish."""
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="no choices")
     answer.id, answer.object, answer.created, answer.model = form.id, "chat.completion", form.created, form.model
@@ -417,9 +424,9 @@ def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
         message = choice.message
         _normalize_message(message, legacy=form.legacy_functions)
         called = bool(message.tool_calls or message.function_call)
-        spoke = bool(message.content or message.refusal or message.reasoning_content)
+        has_content = bool(message.content or message.refusal or message.reasoning_content)
         choice.finish_reason = finish_reason(
-            choice.finish_reason or "", called=called, spoke=spoke, legacy=form.legacy_functions
+            choice.finish_reason or "", called=called, has_content=has_content, legacy=form.legacy_functions
         )
     return _encoder.encode(answer)
 

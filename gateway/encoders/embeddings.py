@@ -1,9 +1,9 @@
-"""Vectors on their way from a provider to the caller: judged, then written as numbers or as base64 (docs/api.md).
+"""Validates a provider's vectors and encodes them as numbers or as base64 (docs/api.md).
 
-`validate(answer, request)` says whether a provider's answer is one: as many vectors as inputs, of one length, the one
-that was asked for, and finite. `write_list(…)` makes the body. Both give way between vectors, for 2,048 of them with
-3,072 numbers each took 2.4 s from lists to numbers, and 0.4 s from float32 to base64. Sharp edge: a plugin may have put
-anything anywhere; what is odd is the upstream's fault and may be tried elsewhere.
+`validate(answer, request)` checks a provider's answer: one vector per input, all of the requested length, all numbers
+finite. `write_list(…)` makes the body. Both yield to the event loop between vectors, because 2,048 vectors of 3,072
+numbers took 2.4 s from lists to numbers, and 0.4 s from float32 to base64. Sharp edge: a plugin may have put anything
+into the answer; an invalid answer counts as the upstream's failure, and another target may be tried.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.plugins.isolation import yield_to_loop
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, Vector
 
 FLOAT32 = 4  # bytes
-BATCH = 8  # vectors after which everybody else has a turn; 64 of the longest stopped the loop for 80 ms
+BATCH = 8  # vectors between two yields to the event loop; 64 of the longest blocked it for 80 ms
 _SWAP = sys.byteorder == "big"  # the wire is little-endian
 
 _encoder = msgspec.json.Encoder()
@@ -29,7 +29,7 @@ _numbers = list[float]
 
 
 async def validate(answer: EmbeddingAnswer, request: EmbeddingRequest) -> EmbeddingAnswer:
-    """The answer, its vectors sound; UpstreamInvalidResponse when they are not."""
+    """The answer with valid vectors; raises UpstreamInvalidResponse otherwise."""
     if not isinstance(answer, EmbeddingAnswer) or not isinstance(answer.vectors, list):
         raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} instead of an EmbeddingAnswer")
     wanted = len(request.inputs)
@@ -61,17 +61,19 @@ async def write_list(vectors: list[Vector], *, base64: bool, model: str, tokens:
 
 
 def _length(vector: Any) -> int:
-    """How many numbers a vector has; UpstreamInvalidResponse when it is none, or one is not finite."""
+    """The length of a vector; UpstreamInvalidResponse if it is no vector, or a number is not finite."""
     if isinstance(vector, bytes):
         if len(vector) % FLOAT32:
-            raise UpstreamInvalidResponse(detail=f"a vector of {len(vector)} bytes is no float32")
+            raise UpstreamInvalidResponse(
+                detail=f"a vector of {len(vector)} bytes is not a whole number of float32 values"
+            )
         numbers = _unpack(vector)
     else:
         try:
             numbers = array("f", msgspec.convert(vector, _numbers))  # refuses texts, booleans and null
         except msgspec.ValidationError as error:
-            raise UpstreamInvalidResponse(detail=f"a vector is none: {error}") from None
-    if not isfinite(sum(numbers)):  # one that is not finite makes the sum so
+            raise UpstreamInvalidResponse(detail=f"not a vector: {error}") from None
+    if not isfinite(sum(numbers)):  # a number that is not finite makes the sum not finite
         raise UpstreamInvalidResponse(detail="a vector holds a number that is not finite")
     return len(numbers)
 

@@ -1,8 +1,8 @@
-"""Made images on their way to the caller: judged, written as one document or as named events, and counted for the bill.
+"""Validates generated images, encodes them as one document or as named events, and counts them for the charge.
 
-`validate` says whether a provider's answer is one, `write_answer` makes the JSON body, `ImageStreamEncoder` the frames
-of a stream (docs/api.md): previews, a `completed` event for each image, no end marker. Sharp edge: nobody is
-charged for more images than were asked for, nor for one that did not come.
+`validate` checks a provider's answer. `write_answer` makes the JSON body. `ImageStreamEncoder` makes the frames of a
+stream (docs/api.md): previews, a `completed` event for each image, no end marker. Sharp edge: the charge never includes
+more images than were requested, nor an image that was not delivered.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gateway.billing.usage import ImageCount, possible_image_usage
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.images import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
 
-HEAD = 4096  # base64 characters of a finished image that are remembered: they hold its size
-MAX_PREVIEWS = 64  # of one stream; more is no stream of images
+HEAD = 4096  # base64 characters of a finished image that are kept: its size is in them
+MAX_PREVIEWS = 64  # most previews of one stream
 
 _encoder = msgspec.json.Encoder()
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 class ImageDocument(Struct, omit_defaults=True):
-    """The answer as the wire shows it."""
+    """The wire form of the answer."""
 
     created: int
     data: list[GeneratedImage]
@@ -41,7 +41,7 @@ class ImageDocument(Struct, omit_defaults=True):
 
 
 class EventDocument(Struct, omit_defaults=True):
-    """An event's data as the wire shows it."""
+    """The wire form of an event's data."""
 
     type: str
     b64_json: str
@@ -55,7 +55,7 @@ class EventDocument(Struct, omit_defaults=True):
 
 
 def validate(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
-    """The answer with no more images than were asked for; UpstreamInvalidResponse when it is none."""
+    """The answer with at most the requested images; raises UpstreamInvalidResponse if it is invalid."""
     if not isinstance(answer, ImageAnswer) or not isinstance(answer.data, list) or not answer.data:
         raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} without images")
     del answer.data[request.count :]
@@ -64,14 +64,14 @@ def validate(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
             raise UpstreamInvalidResponse(detail=f"{type(image).__name__} instead of a GeneratedImage")
         if request.wants_urls:
             if not _is_writable(image.url) or not image.url.startswith(("https://", "http://")):
-                raise UpstreamInvalidResponse(detail="an image without an address, which was asked for")
+                raise UpstreamInvalidResponse(detail="an image without the requested URL")
         elif not is_base64(image.b64_json):
             raise UpstreamInvalidResponse(detail="an image that is not base64")
     return answer
 
 
 def is_base64(text: object) -> bool:
-    """Whether a text looks like base64 of something; its ends are looked at, for the whole may be megabytes."""
+    """Whether a text looks like base64; only its two ends are checked, because it may have megabytes."""
     if not isinstance(text, str) or len(text) % 4 or not text.isascii():
         return False
     return _BASE64.fullmatch(text[:64] if len(text) <= 64 else text[:64] + text[-64:]) is not None
@@ -80,7 +80,7 @@ def is_base64(text: object) -> bool:
 def count_images(
     images: Sequence[GeneratedImage | ImageEvent], request: ImageRequest, size: object, quality: object
 ) -> ImageCount:
-    """What is charged for: the size and quality asked for, else those of the images themselves."""
+    """The size and quality for the charge: the requested ones, else those of the images."""
     real = request.exact_size or _text(size, "auto") or (_measured(images[0].b64_json) if images else "")
     return ImageCount(len(images), real, request.exact_quality or _text(quality, "auto"))
 
@@ -120,10 +120,10 @@ class ImageStreamEncoder:
         if item.partial_index is not None:
             self.previews += 1
             if self.previews > MAX_PREVIEWS or not isinstance(item.partial_index, int):
-                raise UpstreamInvalidResponse(detail="a preview that cannot be")
+                raise UpstreamInvalidResponse(detail="too many previews, or an invalid one")
             return self._frame("image_generation.partial_image", item, partial_image_index=item.partial_index)
         if len(self.images) == self._request.count:
-            return b""  # one more than was asked for
+            return b""  # more images than were requested
         self.usage = possible_image_usage(item.usage) or self.usage
         frame = self._frame("image_generation.completed", item, usage=self.usage or ImageUsage())
         self.delivered.images += 1
@@ -159,7 +159,7 @@ class ImageStreamEncoder:
 
 
 def error_event(error: GatewayError) -> bytes:
-    """An error inside a stream; clients look for the nested `error`."""
+    """The frame of an error inside a stream; clients read the nested `error`."""
     return named_frame("error", _encoder.encode({"type": "error", "error": error.envelope().error}))
 
 
@@ -169,7 +169,7 @@ def named_frame(name: str, payload: bytes) -> bytes:
 
 
 def _told(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict[str, str]:
-    """What the images are, as far as anybody has said."""
+    """The properties of the images, from the answer or from the request."""
     return {
         "size": _text(answer.size) or request.size or "",
         "quality": _text(answer.quality) or request.quality or "",
@@ -186,12 +186,12 @@ def _shown(image: GeneratedImage, request: ImageRequest) -> GeneratedImage:
 
 
 def _text(value: object, *nothing: str) -> str:
-    """A provider's word, short; empty for what is no word."""
+    """A short text of a provider; empty for any other value."""
     return value if _is_writable(value) and len(value) <= 64 and value not in nothing else ""
 
 
 def _is_writable(value: object) -> TypeGuard[str]:
-    """Whether this is a text that JSON can hold: half a surrogate pair is none."""
+    """Whether this is a text that can be encoded as JSON; half of a surrogate pair cannot."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,8 +1,8 @@
-"""How many seconds of sound have passed by, counted in the bytes themselves as they stream.
+"""Measures the duration of streamed audio from its bytes.
 
-`SoundMeter(format)` takes each piece with `feed`; `seconds` says how long what came so far plays. PCM and WAV are
-counted by their byte rate, MP3 and AAC by frames, Ogg by the position its pages tell. Sharp edge: FLAC keeps its
-lengths in bits that only a decoder finds, so `exact` is false for it, as for anything that is not what it should be.
+`SoundMeter(format)` takes each piece with `feed`; `seconds` is the duration of the pieces so far. PCM and WAV are
+measured by their byte rate, MP3 and AAC by frames, Ogg by the position in its pages. Sharp edge: the durations inside
+FLAC need a decoder, so `exact` is False for FLAC, and for bytes that do not have the expected format.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 from gateway.uploads.durations import mp3_frame, seven_bits
 
 PCM_RATE = 48_000  # bytes a second: 24 kHz, 16 bits, mono
-FLAC_RATE = 28_000  # the same, packed as tightly as speech usually is
-USUAL_RATE = 8_000  # 64 kbit/s, for what cannot be read
-SLOWEST_RATE = 100  # bytes a second below which there is no sound worth the name, whatever its headers claim
-MAX_HEADER = 4_096  # bytes in which a WAV's sound begins
+FLAC_RATE = 28_000  # bytes a second of compressed speech, usually
+USUAL_RATE = 8_000  # 64 kbit/s, for bytes that cannot be measured
+SLOWEST_RATE = 100  # the lowest possible bytes per second, also against the headers
+MAX_HEADER = 4_096  # bytes within which the audio of a WAV begins
 
 _AAC_RATES = (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000, 7_350)
 
 
 class SoundMeter:
-    """Counts one sound."""
+    """Measures one audio stream."""
 
     def __init__(self, format: str) -> None:
         self._exact = format != "flac"
         self._size = 0
         self._seconds = 0.0
         self._rate = {"pcm": PCM_RATE, "flac": FLAC_RATE, "wav": 0}.get(format, USUAL_RATE)
-        self._counted = 0  # bytes that the rate holds for
-        self._rest = b""  # the start of a header that is not whole
-        self._skip = 0  # bytes of the frame under way that are still to come
-        # Functions rather than bound methods, which would make a cycle.
+        self._counted = 0  # bytes that the rate applies to
+        self._rest = b""  # the start of an incomplete header
+        self._skip = 0  # bytes of the current frame that have not arrived
+        # Functions and not bound methods, which would make a reference cycle.
         self._feed = {
             "wav": SoundMeter._wav,
             "mp3": SoundMeter._frames,
@@ -40,12 +40,12 @@ class SoundMeter:
 
     @property
     def seconds(self) -> float:
-        """What came so far; no more than so many bytes can play."""
+        """Seconds of audio so far; at most what that many bytes can hold."""
         return min(self._claimed, self._size / SLOWEST_RATE)
 
     @property
     def exact(self) -> bool:
-        """Whether the bytes told it themselves, and can be believed."""
+        """Whether `seconds` was measured and is not an estimate."""
         return self._exact and self._claimed * SLOWEST_RATE <= self._size
 
     @property
@@ -53,7 +53,7 @@ class SoundMeter:
         return self._seconds + (self._counted / self._rate if self._rate else 0.0)
 
     def feed(self, data: bytes) -> None:
-        """The next bytes."""
+        """Add bytes."""
         self._size += len(data)
         if self._feed is None:
             self._counted += len(data)
@@ -61,7 +61,7 @@ class SoundMeter:
             self._feed(self, data)
 
     def _give_up(self, data: bytes) -> None:
-        """It is not what it should be: count by the usual rate from here on."""
+        """Estimate by the usual rate from here on, because the bytes do not have the expected format."""
         self._exact, self._feed = False, None
         self._rate = self._rate or USUAL_RATE
         self._counted += len(data)
@@ -83,7 +83,7 @@ class SoundMeter:
             self._counted += len(head) - at - 8
 
     def _frames(self, data: bytes) -> None:
-        """MP3 and AAC: each frame says how long it is and how many samples it holds."""
+        """MP3 and AAC: each frame header has the length and the number of samples."""
         if self._rest:
             data, self._rest = self._rest + data, b""
         at = self._skip
@@ -93,7 +93,7 @@ class SoundMeter:
                 continue
             frame = self._frame(data, at)
             if frame is None:
-                if data[at : at + 3] != b"TAG":  # else 128 bytes of title at the end
+                if data[at : at + 3] != b"TAG":  # a tag of 128 bytes at the end is no audio
                     self._give_up(data[at:])
                 return
             length, seconds = frame

@@ -1,6 +1,6 @@
-"""A spoken answer as the wire shows it: bare bytes, or events with base64 in them; and how long it plays.
+"""Encodes speech as plain bytes or as events with base64, and measures its duration.
 
-Both encoders take `SpeechChunk`s and measure them on the way.
+Both encoders take `SpeechChunk`s.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from gateway.sse import encode_data
 
 
 class SpeechStreamEncoder:
-    """The sound itself, as it comes."""
+    """Passes the audio on as plain bytes."""
 
     def __init__(self, format: str) -> None:
         self.meter = SoundMeter(format)
-        self.usage: SpeechUsage | None = None  # the upstream's count, if it is one
-        self.size = 0  # bytes of sound
+        self.usage: SpeechUsage | None = None  # the upstream's count, if it is possible
+        self.size = 0  # bytes of audio
         self.delivered = Delivered()
 
     @property
     def content_started(self) -> bool:
-        """Whether there was any sound."""
+        """Whether any audio was encoded."""
         return self.size > 0
 
     def feed(self, item: SpeechChunk) -> bytes:
-        """The bytes that `item` makes on the wire."""
+        """The wire bytes of `item`."""
         if not isinstance(item, SpeechChunk):
             raise TypeError(f"a stream of sound yields SpeechChunk, not {type(item).__name__}")
         self.usage = possible_speech_usage(item.usage) or self.usage
@@ -46,26 +46,26 @@ class SpeechStreamEncoder:
         return self.frame(sound)
 
     def frame(self, sound: bytes) -> bytes:
-        """Some sound on the wire."""
+        """The wire bytes of some audio."""
         return sound
 
     def close(self) -> bytes:
-        """What ends the answer; silence is no answer."""
+        """The end of the answer; UpstreamInvalidResponse if there was no audio."""
         if not self.size:
             raise UpstreamInvalidResponse(detail="there was no sound")
         return b""
 
 
 class SpeechEventEncoder(SpeechStreamEncoder):
-    """The sound in `speech.audio.delta` events; the last event, which tells the usage, is the endpoint's."""
+    """Encodes the audio as `speech.audio.delta` events; the endpoint makes the last event, which has the usage."""
 
     def frame(self, sound: bytes) -> bytes:
-        """One event; base64 and the names need no escapes."""
+        """One event; base64 and the names need no JSON escapes."""
         return encode_data(b'{"type":"speech.audio.delta","audio":"%b"}' % b64encode(sound))
 
 
 def done_event(usage: SpeechUsage) -> bytes:
-    """The event that ends a sound."""
+    """The last event, with the usage."""
     return encode_data(
         b'{"type":"speech.audio.done","usage":{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d}}'
         % (usage.input_tokens, usage.output_tokens, usage.input_tokens + usage.output_tokens)

@@ -1,8 +1,8 @@
-"""Every form of a transcription's answer, written from one `Transcript` (docs/api.md).
+"""Encodes a `Transcript` in every format of a transcription (docs/api.md).
 
-`write_transcript(transcript, request)` gives media type and body of a whole answer, `delta_frame` and its neighbours
-the events of a streamed one. What a provider left open is filled in: a duration from the sound's own headers, segments
-from words, letters for speakers nobody named. Sharp edge: it takes what `sound_transcript` let pass.
+`write_transcript(transcript, request)` returns media type and body of a whole answer; `delta_frame`, `segment_frame`
+and `done_frame` make the events of a streamed one. Missing values are filled in: the duration from the headers of the
+file, segments from words, letters for unnamed speakers. Sharp edge: call `validated_transcript` first.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.sse import encode_data
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
-CUE_SECONDS = 7.0  # of one subtitle made of words
+CUE_SECONDS = 7.0  # longest subtitle that is made from words
 CUE_CHARACTERS = 80
 SENTENCE_END = (".", "?", "!", "。", "？", "！")
-MAX_COUNT = 1_000_000_000  # above it a count is no count of one call
+MAX_COUNT = 1_000_000_000  # a larger count is impossible for one call
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Transcript)
 
 
-def sound_transcript(transcript: Transcript) -> Transcript:
-    """The transcript if its values have the types they should; raises for what a plugin may have put there."""
+def validated_transcript(transcript: Transcript) -> Transcript:
+    """A copy of the transcript with checked types; raises TypeError or msgspec.MsgspecError otherwise."""
     if not isinstance(transcript, Transcript):
         raise TypeError(f"a transcript is a Transcript, not a {type(transcript).__name__}")
     sound = _decoder.decode(_encoder.encode(transcript))
@@ -46,13 +46,13 @@ def sound_transcript(transcript: Transcript) -> Transcript:
 
 
 def is_possible(usage: TranscriptUsage) -> bool:
-    """Whether the counts are some that can be."""
+    """Whether the counts are possible for one call."""
     counts = (usage.seconds or 0, usage.input_tokens, usage.output_tokens, usage.audio_tokens)
     return all(0 <= count <= MAX_COUNT for count in counts) and any(counts)
 
 
 def write_transcript(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, bytes]:
-    """Media type and body in the format that was asked for."""
+    """Media type and body in the requested format."""
     match request.response_format:
         case "verbose_json":
             return JSON, _encoder.encode(_verbose(transcript, request))
@@ -69,7 +69,7 @@ def write_transcript(transcript: Transcript, request: TranscriptionRequest) -> t
 
 
 def duration(transcript: Transcript, request: TranscriptionRequest) -> float | None:
-    """Seconds of the sound: as the provider counted, else as its headers say."""
+    """Seconds of the audio: the provider's count, else the duration in the file's headers."""
     if transcript.duration is not None:
         return transcript.duration
     if transcript.usage is not None and transcript.usage.seconds is not None:
@@ -81,7 +81,7 @@ def duration(transcript: Transcript, request: TranscriptionRequest) -> float | N
 
 
 def public_usage(usage: TranscriptUsage) -> dict[str, Any]:
-    """Usage as the wire tells it: tokens where they were counted, else seconds."""
+    """The wire form of the usage: tokens if they were counted, else seconds."""
     if not usage.input_tokens and not usage.output_tokens:
         return {"type": "duration", "seconds": usage.seconds or 0}
     text = max(0, usage.input_tokens - usage.audio_tokens)
@@ -146,14 +146,14 @@ def _diarized(transcript: Transcript, request: TranscriptionRequest) -> dict[str
 
 
 class Speakers:
-    """What speakers are called: by the names the caller gave, else A, B and so on as they first speak."""
+    """Names of speakers: those that the caller gave, else A, B and so on in order of appearance."""
 
     def __init__(self, request: TranscriptionRequest) -> None:
         self._known = frozenset(request.known_speaker_names)
         self._letters: dict[str, str] = {}
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        """The parts of a segment that diarized answers tell."""
+        """The fields of a segment in a diarized answer."""
         speaker = segment.speaker or ""
         if speaker not in self._known:
             speaker = self._letters.setdefault(speaker, _letters(len(self._letters)))
@@ -182,17 +182,17 @@ def _usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def delta_frame(event: TranscriptEvent) -> bytes:
-    """Text that was heard."""
+    """The event of a piece of text."""
     return _frame({"type": "transcript.text.delta", "delta": event.delta, **_logprobs(event)})
 
 
 def segment_frame(segment: Segment, number: int, speakers: Speakers) -> bytes:
-    """A finished stretch of one speaker."""
+    """The event of a finished segment of one speaker."""
     return _frame({"type": "transcript.text.segment", "id": f"seg_{number}", **speakers.segment(segment)})
 
 
 def done_frame(transcript: Transcript) -> bytes:
-    """The whole text, and what it took."""
+    """The last event, with the whole text and the usage."""
     return _frame({"type": "transcript.text.done", **_plain(transcript)})
 
 
@@ -204,7 +204,7 @@ def _frame(document: dict[str, Any]) -> bytes:
 
 
 def subtitles(transcript: Transcript, request: TranscriptionRequest) -> list[Segment]:
-    """The segments; made of words, or of the whole text, where the provider gave none."""
+    """The segments; made from words or from the whole text if the provider gave none."""
     if transcript.segments:
         return transcript.segments
     if transcript.words:
@@ -215,7 +215,7 @@ def subtitles(transcript: Transcript, request: TranscriptionRequest) -> list[Seg
 
 
 def _grouped(words: list[Word]) -> Iterable[Segment]:
-    """Words by sentences that a screen can hold."""
+    """Words grouped into subtitles by sentence, duration and length."""
     line: list[Word] = []
     for word in words:
         line.append(word)
@@ -247,7 +247,7 @@ def _vtt(segments: list[Segment]) -> str:
 
 
 def _cue(text: str) -> str:
-    """Text that cannot end its cue: without empty lines, and without an arrow."""
+    """Text without empty lines and without an arrow, which would end the cue."""
     return "\n".join(line.strip() for line in text.splitlines() if line.strip()).replace("-->", "->")
 
 

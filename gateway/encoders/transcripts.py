@@ -1,23 +1,23 @@
-"""A streamed transcript as events: text as it is heard, and the whole with its usage at the end.
+"""Encodes a streamed transcript as events: pieces of text, and the whole text with its usage at the end.
 
-`TranscriptStreamEncoder` takes a provider's `TranscriptEvent`s. Without a `done` among them the answer has no end, and
-is told to be cut off. Sharp edge: the last event is the endpoint's, which knows what is charged.
+`TranscriptStreamEncoder` takes a provider's `TranscriptEvent`s. A stream without a `done` event counts as cut. Sharp
+edge: the endpoint makes the last event, because it knows the charged usage.
 """
 
 from __future__ import annotations
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.usage import text_units
-from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, sound_transcript
+from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, validated_transcript
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
 
 class TranscriptStreamEncoder:
-    """Turns events into frames."""
+    """Turns a provider's events into frames."""
 
     def __init__(self, request: TranscriptionRequest) -> None:
-        self.transcript: Transcript | None = None  # once it is whole
+        self.transcript: Transcript | None = None  # set when it is complete
         self.delivered = Delivered()
         self._speakers = Speakers(request)
         self._diarized = request.response_format == "diarized_json"
@@ -25,7 +25,7 @@ class TranscriptStreamEncoder:
 
     @property
     def content_started(self) -> bool:
-        """Whether the client was told anything; it learns the end from the endpoint."""
+        """Whether any text or segment was encoded."""
         return self.delivered.text_quarter_tokens > 0 or self._segments > 0
 
     def feed(self, item: TranscriptEvent) -> bytes:
@@ -33,7 +33,7 @@ class TranscriptStreamEncoder:
         if not isinstance(item, TranscriptEvent):
             raise TypeError(f"a streamed transcript yields TranscriptEvent, not {type(item).__name__}")
         if item.done is not None:
-            self.transcript = sound_transcript(item.done)
+            self.transcript = validated_transcript(item.done)
         frames = b""
         if item.delta:
             self.delivered.text_quarter_tokens += text_units(item.delta)
@@ -44,7 +44,7 @@ class TranscriptStreamEncoder:
         return frames
 
     def close(self) -> bytes:
-        """Nothing: the last event comes from the endpoint; UpstreamTruncated when there is none to come."""
+        """No bytes, because the endpoint makes the last event; UpstreamTruncated for a stream without `done`."""
         if self.transcript is None:
             raise UpstreamTruncated()
         return b""

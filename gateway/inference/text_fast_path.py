@@ -66,7 +66,7 @@ class TextRelay:
         if self.slow is not None:
             return False
         encoder = self._encoder
-        frames = encoder.more(like, texts, self._below)
+        frames = encoder.feed_texts(like, texts, self._below)
         if not frames:
             self._below = self._extension.until  # it changes only when reached, so an old value is only too low
             return False

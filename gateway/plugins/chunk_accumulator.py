@@ -1,4 +1,4 @@
-"""A stream of chat chunks folded into the one answer it amounts to."""
+"""Combines a stream of chat chunks into one whole answer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gateway.schemas.chat_response import (
     ToolCallDelta,
 )
 
-MAX_CHUNKS = 2_000_000  # what nobody reads as it comes must end somewhere: more than any model writes
+MAX_CHUNKS = 2_000_000  # a limit for an endless stream; more than any model writes
 
 
 async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
-    """The answer that `chunks` spell out; UpstreamTruncated when a choice never finished or none came."""
+    """The whole answer of `chunks`; UpstreamTruncated if a choice is unfinished, or there is none."""
     answer = ChatCompletion()
     choices: dict[int, _ChoiceFold] = {}
     taken = 0
@@ -55,7 +55,7 @@ async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
 
 
 class _ChoiceFold:
-    """The parts of one choice, collected."""
+    """Collects the parts of one choice."""
 
     def __init__(self) -> None:
         self.finish_reason: str | None = None
@@ -114,7 +114,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 class _CallFold:
-    """The fragments of one tool call, collected."""
+    """Collects the fragments of one tool call."""
 
     def __init__(self) -> None:
         self.id = ""

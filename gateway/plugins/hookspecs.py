@@ -1,6 +1,6 @@
-"""The whole extension surface: four hooks, synchronous, called at start-up or once per call, never per chunk.
+"""The four hooks of plugins: synchronous, called at start-up or once per call, never per chunk.
 
-A plugin implements the ones it needs and names its module under the entry-point group `gateway`::
+A plugin implements the hooks it needs and names its module under the entry-point group `gateway`::
 
     from gateway import hookimpl
 
@@ -8,7 +8,7 @@ A plugin implements the ones it needs and names its module under the entry-point
     def register_providers(register):
         register(MyProvider)
 
-Plugins run with the full rights of the gateway's process: install only what you would run yourself.
+Plugins run with the full rights of the gateway's process: install only code that you trust.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def register_providers(register: Callable[[type[Provider]], None]) -> None:
 
 @hookspec
 def startup(gateway: Gateway) -> None:
-    """The gateway is built and its port not yet open; raise to refuse to start."""
+    """Called when the gateway is built and its port is not open yet; raise to refuse the start."""
 
 
 @hookspec
 def shutdown(gateway: Gateway) -> None:
-    """The last request has drained."""
+    """Called after the last request has ended."""
 
 
 @hookspec
 def call_settled(record: CallRecord) -> None:
-    """A call has ended and was charged: what it used and what it cost. Must not block."""
+    """Called when a call was settled; `record` has its usage and cost. Must not block."""

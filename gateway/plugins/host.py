@@ -1,4 +1,4 @@
-"""What a plugin may use of the gateway that its `startup` and `shutdown` hooks are given."""
+"""The part of the gateway that `startup` and `shutdown` hooks of plugins may use."""
 
 from __future__ import annotations
 

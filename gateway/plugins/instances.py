@@ -1,7 +1,7 @@
-"""Provider instances: one per [providers.NAME] and credential, made from the plugin's class and its checked options.
+"""Provider instances: one per [providers.NAME] and credential, made from the plugin's class and validated options.
 
-A provider that cannot be made (its plugin failed, an option is wrong, it raises) is named in the log and left out; its
-models then answer 503 while everything else is served.
+A provider that cannot be created (its plugin failed, an option is wrong, it raises) is named in the log and left out.
+Its models then answer 503; all others are served.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Instances(Struct):
-    """The providers that could be made, and why the others could not."""
+    """The created providers, and the reasons why the others failed."""
 
-    instances: dict[str, dict[int, Provider]]  # by the number of the credential
+    instances: dict[str, dict[int, Provider]]  # by name, then by the number of the credential
     faults: dict[str, str]
-    files: dict[str, dict[Path, Stamp]]  # where each provider's secrets are, as they stood before they were read
+    files: dict[str, dict[Path, Stamp]]  # each provider's secret files, with their stamps from before they were read
 
 
 def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
@@ -49,13 +49,13 @@ def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type
 async def build_providers(
     names: Iterable[str], settings: Settings, *, plugins: Plugins, upstream: Upstream
 ) -> Instances:
-    """Make and start every provider in `names` that can be."""
+    """Create and start the providers in `names`; failures are logged."""
     made = Instances({}, {}, {})
     for name in names:
         try:
             provider, credentials = check_options(name, settings, plugins)
         except BaseException as error:
-            # A third party's Options may raise what they like while they are filled in.
+            # The Options class of a third party may raise anything.
             if not is_plugin_error(error):
                 raise
             made.faults[name] = str(error)
@@ -84,7 +84,7 @@ async def _instance(
         instance = provider(options, upstream)
         await instance.start()
     except BaseException as error:
-        # Third-party constructors and start-ups raise what they like; one must not stop the others.
+        # A third-party constructor or start may raise anything; it must not stop the other providers.
         if not is_plugin_error(error):
             raise
         fault = faults[label] = _without_secrets(str(error), options)
@@ -94,7 +94,7 @@ async def _instance(
 
 
 def secret_files(options: Struct) -> list[Path]:
-    """The files that hold the secrets of these options."""
+    """The files with the secrets of these options."""
     values = (getattr(options, name) for name in options.__struct_fields__)
     return [value.file for value in values if isinstance(value, Secret) and value.file is not None]
 
@@ -106,7 +106,7 @@ def _files(credentials: Iterable[Struct], proxy: ProxySetting | None) -> list[Pa
 
 
 def _without_secrets(text: str, options: Struct | None) -> str:
-    """`text` without what the provider's own secrets hold: a constructor's complaint may quote them."""
+    """`text` without the values of the provider's secrets, which the error of a constructor may quote."""
     for name in options.__struct_fields__ if options is not None else ():
         secret = getattr(options, name)
         if isinstance(secret, Secret):

@@ -1,8 +1,8 @@
-"""Loading plugins: built-ins by name, third parties by entry point; one bad plugin never stops the rest.
+"""Loads plugins: built-in ones by name, others by entry point; a failing plugin never stops the others.
 
 `load_plugins(settings.plugins)` returns `Plugins`: the provider classes by name, one report per plugin, and the hooks.
-Each plugin loads inside its own fence, so one that raises at import or at registration is reported and left out.
-Sharp edge: a built-in wins over a third party's provider of the same name, and the first of two third parties wins.
+A plugin that raises at import or at registration is reported and left out. Sharp edge: if two plugins register a
+provider of the same name, a built-in one is used before a third-party one, and otherwise the first one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "gateway"
 
-# Named as strings: the engine never imports its own providers, it loads them as it loads anyone's.
+# Named as strings: the engine never imports its own providers; it loads them like other plugins.
 BUILTINS: Mapping[str, str] = {
     "openai": "gateway_providers.openai",
     "azure": "gateway_providers.azure",
@@ -41,14 +41,14 @@ BUILTINS: Mapping[str, str] = {
 
 
 class PluginRefused(Exception):
-    """A plugin's hook raised, which means: do not start."""
+    """A plugin's `startup` hook raised, so the gateway must not start."""
 
     def __init__(self, plugin: str, hook: str, error: Exception) -> None:
         super().__init__(f"plugin {plugin} refuses to start: {type(error).__name__} in {hook}: {error}")
 
 
 class PluginReport(Struct, kw_only=True):
-    """What became of one plugin."""
+    """The state of one plugin, and the reason for it."""
 
     name: str
     version: str
@@ -70,7 +70,7 @@ class Plugins:
         self._hooks.add_hookspecs(hookspecs)
 
     def load(self, report: PluginReport, find: Callable[[], Any]) -> None:
-        """Import and register one plugin; whatever it does wrong ends up in its report."""
+        """Import and register one plugin; an error goes into its report."""
         self.reports.append(report)
         try:
             module = find()
@@ -78,14 +78,14 @@ class Plugins:
             self._hooks.check_pending()
             self._register_providers(report, module)
         except BaseException as error:
-            # A plugin is other people's code: anything it raises while loading is its own failure only.
+            # Third-party code may raise anything while it loads; only this plugin fails.
             if not is_plugin_error(error):
                 raise
             self._fail(report, f"{type(error).__name__}: {error}")
 
     def _register_providers(self, report: PluginReport, module: Any) -> None:
         offered: list[type[Provider]] = []
-        # Only this plugin's own implementation: the others have been asked already.
+        # Call only this plugin's implementation; the others were called before.
         others = [plugin for plugin in self._hooks.get_plugins() if plugin is not module]
         self._hooks.subset_hook_caller("register_providers", others)(register=offered.append)
         for provider in offered:
@@ -119,20 +119,20 @@ class Plugins:
             try:
                 implementation.function(*(arguments[name] for name in names))
             except Exception as error:
-                # Third-party code after the fact: a faulty observer must not undo what was observed.
+                # Third-party code may raise anything; the call was settled before and stays settled.
                 self.log.hook_failed(implementation.plugin_name, hook, error)
 
     def call_strict(self, hook: str, **arguments: Any) -> None:
-        """Call a hook that may refuse; PluginRefused says which plugin did, and why."""
+        """Call a hook that may refuse; PluginRefused names the plugin and its reason."""
         for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
             try:
                 implementation.function(*(arguments[name] for name in implementation.argnames))
             except Exception as error:
-                # Third-party code: whatever it raises is its refusal, and the operator wants its name.
+                # Third-party code may raise anything; each exception is a refusal that names the plugin.
                 raise PluginRefused(implementation.plugin_name, hook, error) from error
 
     def has_hook(self, hook: str) -> bool:
-        """Whether any plugin implements `hook`; lets the caller skip building its arguments."""
+        """Whether any plugin implements `hook`; if not, the caller need not make its arguments."""
         return bool(getattr(self._hooks.hook, hook).get_hookimpls())
 
 

@@ -1,6 +1,6 @@
-"""What a provider plugin is: a class that speaks one vendor's dialect, with one base class per capability.
+"""The base classes of providers: a provider translates one vendor's API, with one base class per capability.
 
-A capability is a class you implement, not a flag you set: `class Mine(Provider, Chat)`. The smallest provider has one
+A capability is a class that you implement: `class Mine(Provider, Chat)`. The smallest provider has one
 method::
 
     class EchoProvider(Provider, Chat):
@@ -10,8 +10,8 @@ method::
             yield ChatChunk.text(request.messages[-1].content)
             yield ChatChunk.finish("stop")
 
-Providers translate. They raise the `Upstream*` errors, whose class says whether another target may be tried; they
-never retry, never touch the store and never count money. Sharp edge: an instance serves many calls at once, on one
+A provider raises the `Upstream*` errors; the class of an error decides whether another target may be tried. It never
+retries, never uses the store and never counts money. Sharp edge: an instance serves many calls at once, on one
 event loop.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Target(Struct, frozen=True):
-    """Where one attempt goes: a provider instance and the upstream's own name of the model."""
+    """The destination of an attempt: a provider and the upstream's name of the model."""
 
     provider: str  # the name under [providers.…] in the configuration
     model: str  # the upstream's name
@@ -47,7 +47,7 @@ class Target(Struct, frozen=True):
 
 
 class Provider:
-    """Base of every provider: a name, typed options, and the way to the upstream."""
+    """Base of every provider: a name, typed options, and the HTTP client for the upstream."""
 
     name: ClassVar[str] = ""
 
@@ -59,34 +59,34 @@ class Provider:
         self.upstream = upstream
 
     async def start(self) -> None:
-        """Open what the provider needs; called once before the port opens, and raising refuses to start."""
+        """Open resources; called once before the port opens. An exception takes the provider out of service."""
 
     async def close(self) -> None:
-        """Release it; called after the last call has ended."""
+        """Release the resources; called after the last call has ended."""
 
 
 class Chat(abc.ABC):
     """The provider answers chat completions."""
 
-    #: Fields of `ChatRequest` that this dialect can honour, "*" for unknown ones; None means all.
+    #: Fields of `ChatRequest` that this provider supports, "*" for unknown ones; None means all.
     chat_fields: ClassVar[frozenset[str] | None] = None
 
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """Yield the answer's chunks: text or tool fragments, a finish per choice, usage last if it is known.
 
-        Ending without a finish means the upstream was cut off; the caller is told so.
+        A stream that ends without a finish counts as cut, and the caller gets an error.
         """
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
-        """The whole answer at once; folds the stream unless the dialect has a better way."""
+        """The whole answer; by default combined from the stream."""
         return await fold_chat(self.stream_chat(request, target))
 
 
 class Embeddings(abc.ABC):
-    """The provider turns texts into vectors."""
+    """The provider creates embeddings of texts."""
 
-    #: Optional fields of `EmbeddingRequest` that this dialect can honour; None means all.
+    #: Optional fields of `EmbeddingRequest` that this provider supports; None means all.
     embedding_fields: ClassVar[frozenset[str] | None] = None
     #: Whether inputs may be lists of token numbers; they are refused otherwise.
     takes_tokens: bool = False
@@ -97,11 +97,11 @@ class Embeddings(abc.ABC):
 
 
 class Images(abc.ABC):
-    """The provider makes images."""
+    """The provider generates images."""
 
-    #: Optional fields of `ImageRequest` that this dialect can honour; None means all.
+    #: Optional fields of `ImageRequest` that this provider supports; None means all.
     image_fields: ClassVar[frozenset[str] | None] = None
-    #: Whether it can answer with URLs of images; a request for them is refused otherwise.
+    #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
     gives_urls: bool = False
 
     @abc.abstractmethod
@@ -109,7 +109,7 @@ class Images(abc.ABC):
         """`request.count` images."""
 
     async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
-        """Previews, then each finished image; without a better way the finished ones only."""
+        """Yield previews, then each finished image; by default only the finished ones."""
         answer = await self.generate_images(request, target)
         for number, image in enumerate(answer.data):
             yield ImageEvent(
@@ -123,35 +123,35 @@ class Images(abc.ABC):
 
 
 class Speech(abc.ABC):
-    """The provider speaks."""
+    """The provider generates speech."""
 
-    #: Optional fields of `SpeechRequest` that this dialect can honour; None means all.
+    #: Optional fields of `SpeechRequest` that this provider supports; None means all.
     speech_fields: ClassVar[frozenset[str] | None] = None
-    #: Formats of sound that it can make.
+    #: Audio formats that it can generate.
     speech_formats: ClassVar[frozenset[str]] = frozenset({"mp3", "opus", "aac", "flac", "wav", "pcm"})
 
     @abc.abstractmethod
     def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
-        """Yield the sound in `request.format` as it comes. PCM is 24 kHz, 16-bit little-endian, mono, without header.
+        """Yield the audio in `request.format` as it arrives. PCM is 24 kHz, 16-bit little-endian, mono, without header.
 
-        An iterator that ends says that the sound is whole; a cut one raises UpstreamTruncated.
+        An iterator that ends means that the audio is complete; raise UpstreamTruncated for a cut one.
         """
 
 
 class Transcription(abc.ABC):
-    """The provider writes down what it hears."""
+    """The provider transcribes audio."""
 
-    #: Optional form fields of `TranscriptionRequest` that this dialect can honour; None means all.
+    #: Optional form fields of `TranscriptionRequest` that this provider supports; None means all.
     transcription_fields: ClassVar[frozenset[str] | None] = None
-    #: Response formats it can fill: "json" and "text" need the text alone, the others times or speakers.
+    #: Response formats that it supports: "json" and "text" need only the text, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})
 
     @abc.abstractmethod
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
-        """The whole transcript, with segments and words where `response_format` and granularities want them."""
+        """The whole transcript, with segments and words where `response_format` and the granularities need them."""
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
-        """Text as it is heard, and the whole transcript last; without a better way all at once."""
+        """Yield pieces of text, and the whole transcript last; by default all text at once."""
         transcript = await self.transcribe(request, target)
         yield TranscriptEvent(delta=transcript.text)
         yield TranscriptEvent(done=transcript)

@@ -1,13 +1,13 @@
-"""A lane for plain text beside a provider's stream: from the socket to the client without waking anybody between.
+"""A fast path for plain text beside a provider's stream: from the socket to the client in one callback.
 
-A provider that can tell from an event's bytes that it is like an earlier chunk but for its text returns::
+A provider may detect in the bytes of an event that it differs from an earlier chunk only in its text. It returns::
 
     lane = TextLane()
     return LanedStream(self._chunks(request, target, lane), lane)
 
-and offers such text to `lane.take`, which is None while the lane is closed, as it is before the first words have
-reached the client. Most chunks of a stream go this way: 3 µs each where a chunk through generators and tasks takes 7.
-Sharp edge: what `take` refuses must be yielded as chunks, and never both.
+and passes such texts to `lane.take`. `take` is None while the lane is closed, for example before the first content was
+sent to the client. Most chunks of a stream take this path: 3 µs each, where a chunk through generators and tasks takes
+7. Sharp edge: texts that `take` refuses must be yielded as chunks; texts that it accepts must not.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gateway.schemas.chat_response import ChatChunk
 
 
 class TextLane:
-    """Where to offer text; opened and closed by whoever reads the stream."""
+    """Takes texts of a stream; the reader of the stream opens and closes it."""
 
     __slots__ = ("take",)
 
     def __init__(self) -> None:
-        #: Takes the texts of chunks that are otherwise as the given one, which was yielded before; or refuses them all.
+        #: Takes the texts of chunks that otherwise equal the given chunk, which was yielded before; False refuses all.
         self.take: Callable[[ChatChunk, list[str]], bool] | None = None
 
 
 class LanedStream:
-    """A stream of chunks, and the lane beside it; whoever knows nothing of lanes iterates over it like any other."""
+    """A stream of chunks with a lane; code that does not use the lane iterates over it like any stream."""
 
     def __init__(self, chunks: AsyncGenerator[ChatChunk], lane: TextLane) -> None:
         self.lane = lane

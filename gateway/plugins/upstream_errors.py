@@ -1,9 +1,9 @@
-"""What an upstream calls an error → the typed error that the gateway acts on, for every dialect.
+"""Maps an upstream's error to a typed error of the gateway, for every provider.
 
-The table is in docs/errors.md, "The provider". `raise_for_status` reads a status and a body of any of the shapes in
-use, `error_of_document` an `error` that rides inside a 200 answer or an event stream. The class decides whether another
-target may be tried. Sharp edge: only errors about the caller's own request carry the upstream's words, cleaned of
-addresses and keys; of an upstream's view of the operator's account, status and code stay in `detail`, for the log.
+The table is in docs/errors.md, "The provider". `raise_for_status` reads a status and a body of any known shape.
+`error_of_document` reads an `error` inside a 200 answer or an event stream. The class of the error decides whether
+another target may be tried. Sharp edge: only errors about the caller's request carry the upstream's message, without
+addresses and keys. For errors about the operator's account, status and code go into `detail`, for the log.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer
 
 MAX_BODY = 256 * 1024  # bytes of an error's body that are read
-MAX_WORDS = 600  # characters of an upstream's message that are passed on
-MAX_WAIT = 86_400.0  # seconds; a Retry-After beyond a day is a mistake
+MAX_MESSAGE = 600  # characters of an upstream's message that are passed on
+MAX_WAIT = 86_400.0  # seconds; a longer Retry-After is ignored
 
-# Order matters where one text matches twice: an overflow is often also called an invalid request.
+# The order matters if a text matches twice: an overflow is often also called an invalid request.
 _CONTEXT = re.compile(
     r"context[ _](length|limit|window)|maximum context|prompt is too long|input is too long|too many (input )?tokens"
     r"|exceeds? the (maximum|max|available) (number of )?(input )?tokens|longer than the model",
@@ -76,30 +76,30 @@ _PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
 
 
 class Complaint(Struct, frozen=True):
-    """What an upstream said about a failure, as far as it could be understood."""
+    """The parts of an upstream's error that could be parsed."""
 
     message: str = ""
-    code: str = ""  # its code, type and status words together: only ever matched, never shown
+    code: str = ""  # its code, type and status text together: only matched, never sent to callers
     param: str | None = None
     status: int = 0  # a status inside the document, when there is one
 
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
-    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out."""
+    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are removed."""
     if answer.status == 200:
         return
     try:
         body = await answer.read(limit=MAX_BODY)
     except UpstreamError:
-        body = b""  # the status alone says enough
+        body = b""  # the status is enough
     raise error_of_answer(answer.status, answer.headers, body, hidden)
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
-    """The typed error for an answer that is no success."""
+    """The typed error for an answer with an error status."""
     for text in hidden:
         body = body.replace(text.encode(), b"[removed]")
-    return _typed(status, _understand(body), retry_after=wait_asked(headers))
+    return _typed(status, _parse(body), retry_after=wait_asked(headers))
 
 
 def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
@@ -107,7 +107,7 @@ def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
     complaint = _complaint(error)
     for text in hidden:
         complaint = msgspec.structs.replace(complaint, message=complaint.message.replace(text, "[removed]"))
-    return _typed(complaint.status or _status_of_words(complaint), complaint, retry_after=None)
+    return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=None)
 
 
 def wait_asked(headers: Mapping[str, str]) -> float | None:
@@ -133,16 +133,16 @@ def _until(date: str) -> float:
 
 
 def clean(text: str) -> str:
-    """`text` fit for a caller: one line, bounded, without addresses and without anything shaped like a credential."""
-    text = " ".join(text[: 4 * MAX_WORDS].split())
+    """`text` for a caller: one line, limited in length, without addresses and texts that look like credentials."""
+    text = " ".join(text[: 4 * MAX_MESSAGE].split())
     for pattern in (_URL, _KEY, _HOST):
         text = pattern.sub("[removed]", text)
-    return "".join(character for character in text[:MAX_WORDS] if character.isprintable())
+    return "".join(character for character in text[:MAX_MESSAGE] if character.isprintable())
 
 
 def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> GatewayError:
     words = f"{complaint.code} {complaint.message}"
-    # Its code and type only: the words of an upstream may quote the prompt, which no log may hold.
+    # Only its code and type: the upstream's message may quote the prompt, which must not be logged.
     detail = clean(f"upstream status {status}: {complaint.code}").rstrip(": ")
     if status in {400, 403, 422} and (error := _about_the_request(complaint, words, detail)):
         return error
@@ -166,7 +166,7 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
 
 
 def _about_the_request(complaint: Complaint, words: str, detail: str) -> GatewayError | None:
-    """The caller's own fault, where the upstream is specific about it."""
+    """The error about the caller's request, if the upstream names one; else None."""
     if _CONTEXT.search(words):
         return ContextLengthExceeded(
             clean(complaint.message) or "The prompt is too long for the model", param="messages", detail=detail
@@ -185,7 +185,7 @@ _BY_STATUS: Mapping[int, Callable[..., GatewayError]] = {
     524: UpstreamTimeout,
 }
 
-_STATUS_BY_WORDS: tuple[tuple[re.Pattern[str], int], ...] = (
+_STATUS_BY_TEXT: tuple[tuple[re.Pattern[str], int], ...] = (
     (_CONTEXT, 400),
     (_FILTER, 400),
     (_CREDIT, 402),
@@ -197,21 +197,21 @@ _STATUS_BY_WORDS: tuple[tuple[re.Pattern[str], int], ...] = (
 )
 
 
-def _status_of_words(complaint: Complaint) -> int:
-    """The HTTP status that an error without one amounts to; 500 when nothing about it is known."""
+def _status_of_text(complaint: Complaint) -> int:
+    """The HTTP status for an error without one; 500 if its text matches nothing."""
     for text in (complaint.code, complaint.message):
-        for pattern, status in _STATUS_BY_WORDS:
+        for pattern, status in _STATUS_BY_TEXT:
             if pattern.search(text):
                 return status
     return 500
 
 
-def _understand(body: bytes) -> Complaint:
-    """The complaint in an error body: JSON of any shape, or plain text."""
+def _parse(body: bytes) -> Complaint:
+    """The complaint in an error body: JSON of any known shape, or plain text."""
     try:
         document = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Complaint(message=body[: 4 * MAX_WORDS].decode("utf-8", "replace"))
+        return Complaint(message=body[: 4 * MAX_MESSAGE].decode("utf-8", "replace"))
     if isinstance(document, list) and document:
         document = document[0]  # some gateways wrap the error in an array
     if isinstance(document, dict) and document.get("error"):
@@ -231,10 +231,10 @@ def _complaint(value: Any) -> Complaint:
         return Complaint(message=_text(value))
     message = next((_text(value[key]) for key in _MESSAGES if value.get(key)), "")
     words = [_word(value.get(key)) for key in ("code", "type", "status", "err_code", "category")]
-    inner = value.get("innererror")  # Azure: the filter's verdict
+    inner = value.get("innererror")  # Azure: the result of the content filter
     if isinstance(inner, dict):
         words.append(_word(inner.get("code")))
-    details = value.get("details")  # Anthropic: what tells a spent budget from a rate
+    details = value.get("details")  # Anthropic: distinguishes a spent budget from a rate limit
     if isinstance(details, dict):
         words.append(_word(details.get("error_code")))
     return Complaint(message, " ".join(word for word in words if word), _param(value.get("param")), _status(value))
@@ -259,7 +259,7 @@ def _word(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """The words in a message, which may itself be a list of validation errors or an object around one."""
+    """The text of a message, which may be a list of validation errors or an object with one."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):

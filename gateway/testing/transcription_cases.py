@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.encoders.transcript_formats import sound_transcript, write_transcript
+from gateway.encoders.transcript_formats import validated_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
 from gateway.testing import whole_call_cases
@@ -106,7 +106,7 @@ async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
 async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = None) -> Transcript:
     transcript = await subject.transcription.transcribe(request, target or subject.target)
     try:
-        return sound_transcript(transcript)
+        return validated_transcript(transcript)
     except (TypeError, msgspec.MsgspecError) as error:
         raise AssertionError(f"the transcript is none: {error}") from error
 

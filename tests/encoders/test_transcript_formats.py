@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.encoders.transcript_formats import sound_transcript, subtitles, write_transcript
+from gateway.encoders.transcript_formats import subtitles, validated_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Segment, Transcript, TranscriptEvent, TranscriptUsage, Word
@@ -119,7 +119,7 @@ def test_usage_has_the_wires_two_forms(usage: TranscriptUsage, told: dict[str, A
     ],
 )
 def test_impossible_usage_is_none(usage: TranscriptUsage) -> None:
-    assert sound_transcript(Transcript("x", usage=usage)).usage is None
+    assert validated_transcript(Transcript("x", usage=usage)).usage is None
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_impossible_usage_is_none(usage: TranscriptUsage) -> None:
 )
 def test_what_is_no_transcript_is_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, msgspec.MsgspecError)):
-        sound_transcript(wrong)
+        validated_transcript(wrong)
 
 
 def test_stream_without_its_end_is_truncated() -> None:

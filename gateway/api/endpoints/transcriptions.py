@@ -16,7 +16,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.transcript_formats import done_frame, sound_transcript, write_transcript
+from gateway.encoders.transcript_formats import done_frame, validated_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import InvalidValue, UnsupportedValue
 from gateway.inference.call import Call
@@ -98,7 +98,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
 
     async def attempt(self, adapted: Adapted[TranscriptionRequest]) -> Transcript:
         candidate = adapted.candidate
-        return sound_transcript(await _provider(candidate).transcribe(adapted.request, candidate.target))
+        return validated_transcript(await _provider(candidate).transcribe(adapted.request, candidate.target))
 
     def attempt_stream(self, adapted: Adapted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
         return _provider(adapted.candidate).stream_transcript(adapted.request, adapted.candidate.target)
