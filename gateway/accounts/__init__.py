@@ -1,1 +1,1 @@
-"""Accounts, their keys, who a caller is, and why a call would be refused."""
+"""Accounts, API keys, authentication, and the check of `gateway explain`."""

@@ -1,8 +1,8 @@
-"""Accounts: who pays, in which group, and which models they may use beyond their group's.
+"""Accounts: their group, their state, and their own permissions beside those of the group.
 
-Everything an operator does to an account goes through here; every change of a balance goes on through the ledger.
-`Refused` carries the one line that tells the operator why not. Sharp edge: what returns is done and answered for, but
-outlives a crash of the store only once `Store.doubts` had none; commands ask it.
+Every operation on an account is here; the ledger makes every change of a balance. The text of `Refused` is one line for
+the operator. Sharp edge: when a method returns, its change is in the store, but it survives a crash of the store only
+if `Store.doubts` reports none; the commands call it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "acco
 
 
 class Refused(Exception):
-    """The operator's wish cannot be granted; the text is one line and says why."""
+    """The operation is not possible; the text is one line with the reason."""
 
 
 class Account(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Account(Struct, frozen=True):
     created: datetime
 
     def json_form(self) -> dict[str, Any]:
-        """As the command line prints it."""
+        """The JSON document of the command line."""
         return {
             "name": self.name,
             "group": self.group,
@@ -57,14 +57,14 @@ class Account(Struct, frozen=True):
 
 
 class Accounts:
-    """The operator's view of all accounts."""
+    """The operations on accounts."""
 
     def __init__(self, links: Links, ledger: Ledger) -> None:
         self._links = links
         self._ledger = ledger
 
     async def create(self, name: str, *, group: str = "default", balance: int = 0) -> Account:
-        """Open an account."""
+        """Create an account; Refused if it exists."""
         check_name(name, "account")
         check_name(group, "group")
         if not 0 <= balance <= MAX_AMOUNT:
@@ -74,7 +74,7 @@ class Accounts:
         return await self.show(name)
 
     async def show(self, name: str) -> Account:
-        """One account."""
+        """One account; Refused if there is none."""
         account = await self._read(name)
         if account is None:
             raise Refused(f"no account {name!r}")
@@ -88,7 +88,7 @@ class Accounts:
         return [account for account in found if account is not None]
 
     async def disable(self, name: str) -> Account:
-        """Refuse every further call of the account; running streams are told to end."""
+        """Refuse every further call of the account, and cut its running calls."""
         account = await self._set(name, "state", "disabled")
         await self._links.link(slot(name)).call("PUBLISH", CHANGED, f"{name}:*")
         return account
@@ -98,22 +98,22 @@ class Accounts:
         return await self._set(name, "state", "active")
 
     async def move(self, name: str, group: str) -> Account:
-        """Put the account into another group; the next call is judged by it."""
+        """Move the account to another group, from the next call on."""
         check_name(group, "group")
         return await self._set(name, "group", group)
 
     async def allow(self, name: str, models: Iterable[str]) -> Account:
-        """Let the account use models whatever its group may; undoes `deny`."""
+        """Allow models to the account, also against its group; undoes `deny`."""
         return await self._rule(name, models, "+")
 
     async def deny(self, name: str, models: Iterable[str]) -> Account:
-        """Keep the account from models whatever its group may; undoes `allow`."""
+        """Deny models to the account, also against its group; undoes `allow`."""
         return await self._rule(name, models, "-")
 
     async def credit(
         self, name: str, amount: int, *, operation: str | None = None, allow_negative: bool = False
     ) -> Credited:
-        """Add to the balance; with an operation id, repeating it changes nothing."""
+        """Add `amount` nano units to the balance; a repeated operation id changes nothing."""
         if amount == 0:
             raise Refused("an amount of 0 changes nothing")
         if amount < 0 and not allow_negative:
@@ -134,8 +134,8 @@ class Accounts:
     async def _read(self, name: str) -> Account | None:
         if not NAME.fullmatch(name):
             return None
-        told = await self._links.link(slot(name)).call("HGETALL", slot(name))
-        items = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+        reply = await self._links.link(slot(name)).call("HGETALL", slot(name))
+        items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         fields = {key.decode(): value.decode() for key, value in items}
         if "bal" not in fields:
             return None
@@ -165,7 +165,7 @@ class Accounts:
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse a name that could leave its place in a key."""
+    """Refuse a name that is not safe inside a Redis key."""
     if not NAME.fullmatch(name):
         raise Refused(
             f"{name!r} is no {what} name: lower-case letters, digits and . _ - up to 63, letter or digit first"
@@ -173,7 +173,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_model(model: str) -> None:
-    """Refuse what cannot be a model's name."""
+    """Refuse an invalid model name."""
     if not MODEL.fullmatch(model):
         raise Refused(f"{model!r} is no model name")
 

@@ -1,11 +1,12 @@
-"""Would this call be admitted now, which rule refuses it, and what would change that.
+"""Checks whether a call would be admitted now, which rule refuses it, and what would change that.
 
 ::
 
-    told = await explain(store, ledger, key_id="key_…", quote=endpoint.quote_size(model, RequestSize(tokens=1000)))
+    quote = endpoint.quote_size(model, RequestSize(tokens=1000))
+    explanation = await explain(store, ledger, key_id="key_…", quote=quote)
 
-The endpoint's own arithmetic makes the quote and the ledger's own rules decide (`Ledger.explain`); nothing is called
-and nothing written.
+The endpoint makes the quote and the rules of the ledger decide (`Ledger.explain`). No upstream is called and nothing is
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gateway.ledger.scripts import Links
 
 
 class Rule(Struct, frozen=True):
-    """One rule: `pass` or `refuse`, what it looked at, and for a refusal what would change it."""
+    """The result of one rule: `pass` or `refuse`, the checked state, and for a refusal what would change it."""
 
     rule: str
     verdict: str
@@ -34,7 +35,7 @@ class Rule(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The `gateway explain` document; `hold` is a decimal text, `refused_by` the rule that a caller is told of."""
+    """The `gateway explain` document; `hold` is a decimal text, `refused_by` the rule in the caller's error."""
 
     admitted: bool
     key: str
@@ -56,7 +57,7 @@ async def explain(
     quote: Quote,
     clamp: Callable[[Quote, int], Quote | None] | None = None,
 ) -> Explanation:
-    """Ask about a call of that quote; `clamp` makes a smaller one where the model's hold policy is "clamp"."""
+    """Check a call with `quote`; `clamp` makes a smaller one for the hold policy "clamp". Refused: no such key."""
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
         raise Refused(f"no key {key_id!r}")
@@ -68,7 +69,7 @@ async def explain(
         if smaller is not None:
             quote = smaller
             dry_run = await ledger.explain(_ask(key, quote))
-    return _told(key, quote, dry_run)
+    return _explanation(key, quote, dry_run)
 
 
 def _ask(key: ApiKey, quote: Quote) -> Ask:
@@ -87,23 +88,23 @@ def _left(facts: dict[str, str]) -> int:
     return int(facts["key.budget"]) - int(facts["key.spent"]) - int(facts["key.held"])
 
 
-# The rules in words --------------------------------------------------------------------------------------------------
+# Texts of the rules --------------------------------------------------------------------------------------------------
 
 
-def _told(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
+def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
     refusals = {refusal.code: refusal for refusal in dry_run.refusals}
-    page = _Page(key, quote, dry_run.group, dry_run.facts, refusals)
+    texts = _RuleTexts(key, quote, dry_run.group, dry_run.facts, refusals)
     rules = [
-        page.key(),
-        page.expiry(),
-        page.account(),
-        page.permission(),
-        page.size(),
-        page.concurrency(),
-        page.rate("requests", RPM),
-        page.rate("tokens", TPM),
-        page.budget(),
-        page.balance(),
+        texts.key(),
+        texts.expiry(),
+        texts.account(),
+        texts.permission(),
+        texts.size(),
+        texts.concurrency(),
+        texts.rate("requests", RPM),
+        texts.rate("tokens", TPM),
+        texts.budget(),
+        texts.balance(),
     ]
     refused = [rule.rule for rule in rules if rule.verdict == "refuse"]
     return Explanation(
@@ -120,8 +121,8 @@ def _told(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
     )
 
 
-class _Page:
-    """Puts each rule into words; whether one refuses was decided by rules.lua."""
+class _RuleTexts:
+    """Describes each rule; rules.lua has decided which ones refuse."""
 
     def __init__(
         self, key: ApiKey, quote: Quote, group: str, facts: dict[str, str], refusals: dict[int, Refusal]
@@ -208,7 +209,7 @@ class _Page:
         return max((int(self._facts.get(f"{who}.{name}", "0")) for who in ("key", "account")), default=0)
 
     def _raise(self, name: str, needed: int) -> str:
-        """Where a limit that is in the way can be set."""
+        """The command or setting that raises a limit."""
         places = []
         for who, limit in self._limits(name):
             used = int(self._facts.get(f"{who}.running", "0")) + 1 if name == "concurrency" else needed

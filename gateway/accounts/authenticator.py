@@ -1,8 +1,8 @@
-"""Who calls: from a credential to an ApiKey, and what that key may do at this moment.
+"""Authentication: from a credential to an ApiKey, and the current permissions of that key.
 
-Keys only ever enter HMAC: Redis holds the HMAC under a pepper it does not know, and a worker remembers just the
-immutable mapping HMAC → (account, key id). Whether the key still holds is never remembered: `confirm`, and later the
-ledger's `admit`, ask Redis each time, so a revocation is seen by the very next request.
+A credential is only used as input of an HMAC. Redis stores the HMAC and does not know the pepper. A worker caches the
+immutable mapping HMAC → (account, key id). The validity of a key is never cached: `confirm`, and the ledger's `admit`,
+read Redis each time, so a revocation applies to the next request.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BEARER = re.compile(r"bearer +(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 CACHE_SIZE = 100_000  # some 25 MB when full
 
 OK, KEY, ACCOUNT = 0, 1, 2  # codes of confirm.lua
-SHOWS_COST = "cost"  # a mark behind the key's id, fixed when the key is made, so that workers may remember it
+SHOWS_COST = "cost"  # a suffix of the key's id that never changes, so workers may cache it
 
 
 class KeyView(Struct, frozen=True):
-    """What a key may do, as of one moment."""
+    """The permissions of a key at one moment."""
 
     key: ApiKey
     group: str
@@ -42,9 +42,9 @@ class KeyView(Struct, frozen=True):
 
 
 class Fingerprint:
-    """Turns a credential into the name it is stored under: its HMAC-SHA256, worthless without the pepper.
+    """Turns a credential into the name of its record: its HMAC-SHA256, which is useless without the pepper.
 
-    0.65 µs, with the two keyed halves of the HMAC made once and copied; `hmac.digest` took 2.0.
+    It takes 0.65 µs, because the two keyed halves of the HMAC are made once and copied; `hmac.digest` took 2.0.
     """
 
     def __init__(self, pepper: bytes) -> None:
@@ -60,27 +60,27 @@ class Fingerprint:
 
 
 class Authenticator:
-    """Finds out whose credential it is."""
+    """Finds the key of a credential."""
 
     def __init__(self, links: Links, pepper: bytes, *, cache_size: int = CACHE_SIZE) -> None:
         self._links = links
         self._fingerprint = Fingerprint(pepper)
-        self._known: dict[str, ApiKey] = {}  # by fingerprint: no credential stays in memory
+        self._known: dict[str, ApiKey] = {}  # by fingerprint; credentials are not kept in memory
         self._size = cache_size
         self._confirm = load_script("confirm")
 
     def fingerprint(self, credential: str | None) -> str | None:
-        """The name a credential is stored under; None for what cannot be one."""
+        """The fingerprint of a credential; None if its form is invalid."""
         if credential is None or not CREDENTIAL.fullmatch(credential):
             return None
         return self._fingerprint(credential)
 
     def cached(self, fingerprint: str | None) -> ApiKey | None:
-        """The key, if this worker has met it before; says nothing about whether it still holds."""
+        """The key, if it is in the cache; it may be revoked meanwhile."""
         return self._known.get(fingerprint) if fingerprint is not None else None
 
     async def authenticate(self, credential: str | None) -> ApiKey:
-        """Whose credential it is, or InvalidApiKey; whether it still holds, `confirm` and `admit` say."""
+        """The key of a credential, or InvalidApiKey; `confirm` and `admit` check whether the key is valid."""
         return await self.identify(self.fingerprint(credential))
 
     async def identify(self, fingerprint: str | None) -> ApiKey:
@@ -102,14 +102,14 @@ class Authenticator:
         return key
 
     async def confirm(self, key: ApiKey) -> KeyView:
-        """What the key may do now; InvalidApiKey when revoked or expired, InsufficientPermissions for its account."""
+        """The key's permissions now; InvalidApiKey, or InsufficientPermissions if its account is disabled."""
         name = slot(key.account)
-        code, *told = await self._links.link(name).eval(self._confirm, [name], [key.id])
+        code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id])
         if code == ACCOUNT:
             raise InsufficientPermissions("This account is disabled")
         if code != OK:
             raise InvalidApiKey
-        group, models, *rules = [value.decode() for value in told]
+        group, models, *rules = [value.decode() for value in reply]
         by_rule: dict[str, set[str]] = {"+": set(), "-": set()}
         for model, rule in zip(rules[::2], rules[1::2], strict=True):
             by_rule[rule].add(model)
@@ -118,10 +118,10 @@ class Authenticator:
 
 
 def bearer(authorization: str | None, api_key: str | None = None) -> str | None:
-    """The credential of a request's headers; `api_key` is the Azure-style header, heeded without the other only."""
+    """The credential of a request's headers; `api_key` is the Azure header, used only without the other."""
     if authorization is None:
         credential = api_key.strip(" \t") if api_key is not None else None
-    elif authorization.startswith("Bearer sk-"):  # as nearly everybody writes it
+    elif authorization.startswith("Bearer sk-"):  # the usual spelling
         credential = authorization[7:]
     else:
         match = BEARER.fullmatch(authorization.strip(" \t"))

@@ -1,8 +1,8 @@
-"""API keys: made once, shown once, kept as a fingerprint, revoked for good.
+"""API keys: created and shown once, stored as a fingerprint, revoked permanently.
 
-A key belongs to one account and may carry limits, a budget, a list of models and an expiry of its own. `revoke` holds
-when it returns: the next admission reads the state; running streams hear of it on a channel. Sharp edge: that it also
-outlives a crash of the store is `Store.doubts`' to say; commands ask it.
+A key belongs to one account and may have its own limits, budget, list of models and expiry. After `revoke` returns, the
+next admission refuses the key, and a channel tells workers to cut its running calls. Sharp edge: a revocation survives
+a crash of the store only if `Store.doubts` reports none; the commands call it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KeyRecord(Struct, frozen=True):
     show_cost: bool
 
     def json_form(self) -> dict[str, Any]:
-        """As the command line prints it."""
+        """The JSON document of the command line."""
         return {
             "id": self.id,
             "account": self.account,
@@ -68,7 +68,7 @@ class KeyRecord(Struct, frozen=True):
 
 
 class NewKey(Struct, frozen=True):
-    """A key just made: the only place that ever holds its text."""
+    """A new key; the only object with its text."""
 
     text: str
     id: str
@@ -79,12 +79,12 @@ class NewKey(Struct, frozen=True):
         return f"NewKey(text='***', id={self.id!r}, account={self.account!r}, name={self.name!r})"
 
     def json_form(self) -> dict[str, Any]:
-        """As `keys create --json` prints it, once."""
+        """The JSON document of `keys create --json`."""
         return {"key": self.text, "id": self.id, "account": self.account, "name": self.name}
 
 
 class Keys:
-    """The operator's view of all keys."""
+    """The operations on keys."""
 
     def __init__(self, links: Links, pepper: bytes) -> None:
         self._links = links
@@ -103,7 +103,7 @@ class Keys:
         expires: datetime | None = None,
         show_cost: bool = False,
     ) -> NewKey:
-        """Make a key; its text is in the answer and nowhere else. `show_cost`: answers have `x-gateway-cost`."""
+        """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`."""
         check_name(account, "account")
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
@@ -116,7 +116,7 @@ class Keys:
         )
         if show_cost:
             fields += ("cost", 1)
-        # The fingerprint comes last: a key that was only half made can never be used.
+        # The fingerprint is written last, so an incomplete key can never be used.
         await call("SADD", f"{slot(account)}:ks", key_id)
         await call("HSET", f"{slot(account)}:k:{key_id}", *fields, "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
@@ -147,7 +147,7 @@ class Keys:
         return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
 
     async def revoke(self, key_id: str) -> KeyRecord:
-        """End a key, for good and at once; revoking it again changes nothing."""
+        """Revoke a key permanently and at once; a second call changes nothing."""
         found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
         account = found.decode() if found else ""
         if not account or await self._read(account, key_id) is None:
@@ -161,8 +161,8 @@ class Keys:
 
     async def _read(self, account: str, key_id: str) -> KeyRecord | None:
         call = self._links.link(slot(account)).call
-        told, clock = call("HGETALL", f"{slot(account)}:k:{key_id}"), call("TIME")
-        answer, now = await told, int((await clock)[0])
+        reply, clock = call("HGETALL", f"{slot(account)}:k:{key_id}"), call("TIME")
+        answer, now = await reply, int((await clock)[0])
         items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
         fields = {key.decode(): value.decode() for key, value in items}
         if "state" not in fields:
@@ -198,7 +198,7 @@ def _fields(
     expires: datetime | None,
     now: int,
 ) -> list[str | int]:
-    """The key's hash as flat pairs; what does not limit is not stored."""
+    """The fields of the key's Redis hash as flat pairs; absent limits are not stored."""
     if len(name) > MAX_NAME or not name.isprintable():
         raise Refused(f"a key's name is at most {MAX_NAME} printable characters")
     fields: list[str | int] = ["state", "active", "name", name, "created", now]

@@ -1,7 +1,7 @@
-"""The pepper: the secret under which keys are stored, kept outside the store.
+"""The pepper: the secret of the HMAC of keys, kept outside the store.
 
-It is named by `store.pepper`, or lies in `data_dir/pepper`, made at the first start with mode 0600. Sharp edge: without
-it no key can be recognised.
+It is the value of `store.pepper`, or the file `data_dir/pepper`, created at the first start with mode 0600. Sharp edge:
+without it no key is valid.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class PepperError(Exception):
 
 
 def derive(pepper: bytes, purpose: str) -> bytes:
-    """A key for one purpose: what leaks from one use helps with no other."""
+    """A key derived for one purpose; a leaked one does not reveal the others."""
     return hmac.digest(pepper, b"model-gateway " + purpose.encode(), "sha256")
 
 
 def load_pepper(data_dir: str | Path) -> bytes:
-    """The pepper in `data_dir`, made at the first start; losing the file makes every key invalid."""
+    """The pepper in `data_dir`, created at the first start; without the file every key is invalid."""
     path = Path(data_dir) / "pepper"
     if not path.exists():
         _make_pepper(path)
@@ -36,7 +36,7 @@ def load_pepper(data_dir: str | Path) -> bytes:
 
 
 def pepper_of(settings: Settings) -> bytes:
-    """The pepper the settings name, or the one in data_dir, made at its first use."""
+    """The pepper of the settings, or the one in data_dir, created at its first use."""
     secret = settings.pepper
     if secret is not None:
         return read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})")
@@ -61,7 +61,7 @@ def _make_pepper(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(draft, path)  # whole or not at all, and never over another process's pepper
+            os.link(draft, path)  # atomic, and never replaces the pepper of another process
         except FileExistsError:
             return
     finally:

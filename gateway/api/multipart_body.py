@@ -135,7 +135,7 @@ class MultipartBody:
             except zlib.error:
                 raise BadRequest("The request body is not valid gzip") from None
             if inflater.unused_data:  # zlib would copy it at each step: 26 MB in steps of 64 KB took 3.5 s
-                raise BadRequest("The request body goes on after the end of its gzip")
+                raise BadRequest("The request body has bytes after the end of its gzip data")
             chunk = inflater.unconsumed_tail
             self._inflated += len(plain)
             if self._inflated > self._max_bytes:

@@ -87,14 +87,14 @@ def count_images(
 
 def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage | None) -> bytes:
     """The whole body."""
-    told = _told(answer, request)
+    properties = _properties(answer, request)
     document = ImageDocument(
         int(time.time()),
         [_shown(image, request) for image in answer.data],
-        background=told["background"] or UNSET,
-        output_format=told["output_format"],
-        quality=told["quality"] or UNSET,
-        size=told["size"] or UNSET,
+        background=properties["background"] or UNSET,
+        output_format=properties["output_format"],
+        quality=properties["quality"] or UNSET,
+        size=properties["size"] or UNSET,
         usage=UNSET if usage is None else usage,
     )
     return _encoder.encode(document)
@@ -143,15 +143,15 @@ class ImageStreamEncoder:
         partial_image_index: int | UnsetType = UNSET,
         usage: ImageUsage | UnsetType = UNSET,
     ) -> bytes:
-        told = _told(event, self._request)
+        properties = _properties(event, self._request)
         document = EventDocument(
             name,
             event.b64_json,
             int(time.time()),
-            size=told["size"] or "auto",
-            quality=told["quality"] or "auto",
-            background=told["background"] or "auto",
-            output_format=told["output_format"],
+            size=properties["size"] or "auto",
+            quality=properties["quality"] or "auto",
+            background=properties["background"] or "auto",
+            output_format=properties["output_format"],
             partial_image_index=partial_image_index,
             usage=usage,
         )
@@ -168,7 +168,7 @@ def named_frame(name: str, payload: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
 
 
-def _told(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict[str, str]:
+def _properties(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict[str, str]:
     """The properties of the images, from the answer or from the request."""
     return {
         "size": _text(answer.size) or request.size or "",

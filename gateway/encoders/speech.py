@@ -32,11 +32,11 @@ class SpeechStreamEncoder:
     def feed(self, item: SpeechChunk) -> bytes:
         """The wire bytes of `item`."""
         if not isinstance(item, SpeechChunk):
-            raise TypeError(f"a stream of sound yields SpeechChunk, not {type(item).__name__}")
+            raise TypeError(f"a stream of audio yields SpeechChunk, not {type(item).__name__}")
         self.usage = possible_speech_usage(item.usage) or self.usage
         given: object = item.audio
         if not isinstance(given, bytes | bytearray | memoryview):  # bytes(2**40) would be a terabyte of zeros
-            raise TypeError(f"sound is bytes, not {type(given).__name__}")
+            raise TypeError(f"audio is bytes, not {type(given).__name__}")
         sound = bytes(given)
         if not sound:
             return b""

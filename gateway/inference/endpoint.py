@@ -78,7 +78,7 @@ class RequestSize(Struct, frozen=True):
     max_tokens: int | None = None
     stream: bool = False
     images: int = 1
-    seconds: float = 60.0  # of sound
+    seconds: float = 60.0  # of audio
 
 
 class Endpoint(Generic[R]):

@@ -71,9 +71,8 @@ class HoldExtension:
                 raise
             self.until = self._quarters(1.0)
         except StoreUnavailable:
-            self.until = (
-                quarters + QUARTERS_PER_TOKEN * call.model.default_reserve_output
-            )  # the answer goes on while the store is away
+            # The answer goes on while the store is away.
+            self.until = quarters + QUARTERS_PER_TOKEN * call.model.default_reserve_output
         else:
             self.until = self._quarters(self._share)
 

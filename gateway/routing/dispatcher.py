@@ -155,7 +155,7 @@ class Dispatcher:
             del reply, failure  # as in `contain`; also after a later answer, or when the client left
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
-        """One attempt, with its result reported to the circuit; raises only GatewayError, and what is not a plugin's.
+        """One attempt, with its result reported to the circuit; raises a GatewayError, or passes on a cancellation.
 
         `kind` is the class of a whole answer; None for a stream, which stays in flight until it is closed.
         """

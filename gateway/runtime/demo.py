@@ -1,4 +1,4 @@
-"""What `gateway serve --demo` says once it runs: a key, a ready curl, and how to put a real model in its place."""
+"""The text of `gateway serve --demo`: a key, a curl command, and how to configure a real model."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ your provider under [providers.openai] and your models under [models."…"], and
 
 
 async def announce(store: Store, pepper: bytes, *, base_url: str) -> None:
-    """Make the demo's account, if it is new, and a key; print how to use it."""
+    """Create the demo account, if there is none, and a key; print how to use it."""
     ledger = Ledger(store, {})
     accounts, keys = Accounts(store, ledger), Keys(store, pepper)
     if ACCOUNT not in await ledger.accounts():
         await accounts.create(ACCOUNT, group="default", balance=BALANCE)
     key = await keys.create(ACCOUNT, name="demo")
     text = TEXT.format(base_url=base_url, account=ACCOUNT, balance="10", key=key.text, model=MODEL)
-    print(text, file=sys.stdout, flush=True)  # noqa: T201 - this is what the command is for
+    print(text, file=sys.stdout, flush=True)  # noqa: T201 - the output of the command

@@ -1,8 +1,8 @@
-"""The composition root: builds one `Gateway` object out of settings, and is the only place that knows every part.
+"""The composition root: builds one `Gateway` object from the settings. Only this module knows every part.
 
-`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is the Tornado application
-over it. Sharp edge: `reload` swaps the catalogue and the router whole, so calls in flight keep what they were
-admitted with, and replaced providers live on until those end.
+`Gateway.build(settings, store)` makes everything a worker needs; `gateway.application()` is its Tornado application.
+Sharp edge: `reload` replaces the catalogue and the router as a whole. Running calls keep the model and price they were
+admitted with, and replaced providers are closed later.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 
-#: Seconds that a provider replaced by a reload is kept for the calls it still serves: the longest a call may take.
+#: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
 RETIRE_AFTER = 3600.0
-#: Where the built-in providers lie, each in a package or module of its own.
+#: The package of the built-in providers; each has its own package or module.
 BUILTIN_PACKAGE = "gateway_providers"
 
 
 class Gateway:
-    """Everything one worker serves with."""
+    """All parts of one worker."""
 
     def __init__(
         self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes, journal: Journal | None = None
@@ -58,8 +58,7 @@ class Gateway:
         self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
         self.idempotency = Idempotency(store)
-        # Looked up once: a path made and forgotten with each request leaves gaps among Python's interned strings, until
-        # their table is copied into one of twice the size.
+        # Made once: a new path per request would add interned strings, and Python would enlarge their table.
         self.spools = settings.data_dir / "tmp"
         self.catalog = Catalog.build(settings)
         self.journal = journal
@@ -69,7 +68,7 @@ class Gateway:
         if journal is not None:
             journal.store_is_whole = store.whole
         self.upstream = Upstream()
-        self.providers: dict[str, dict[int, Provider]] = {}  # by name and number of the credential
+        self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
         self.health = CircuitRegistry(self.metrics)
         self.circuit_sync = CircuitSync(self.health, store)
@@ -94,7 +93,7 @@ class Gateway:
         plugins: Plugins | None = None,
         journal: Journal | None = None,
     ) -> Gateway:
-        """A gateway ready to serve; a plugin's `startup` hook may refuse. Without a journal the store alone counts."""
+        """A gateway ready to serve; PluginRefused if a `startup` hook raises. The journal is optional."""
         plugins = plugins or load_plugins(settings.plugins)
         gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
         await gateway._use_providers(settings)
@@ -107,11 +106,11 @@ class Gateway:
         return gateway
 
     def application(self) -> Application:
-        """What an HTTPServer serves."""
+        """The application for an HTTPServer."""
         return Application(self)
 
     async def reload(self, settings: Settings) -> None:
-        """Serve by new settings from the next request on; sockets, store and plugins stay as they are."""
+        """Use new settings from the next request on; sockets, store and plugins do not change."""
         catalog = Catalog.build(settings)
         async with self._changing:
             await self._use_providers(settings, previous=self.settings)
@@ -125,17 +124,17 @@ class Gateway:
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
 
     async def renew(self, names: set[str]) -> None:
-        """Make these providers anew: a file with a secret of theirs has changed."""
-        gateway_log.info("secrets changed: making %s anew", ", ".join(sorted(names)))
+        """Create these providers again, because a file with one of their secrets has changed."""
+        gateway_log.info("secrets changed: creating %s again", ", ".join(sorted(names)))
         async with self._changing:
             await self._use_providers(self.settings, previous=self.settings, stale=names)
 
     async def _use_providers(
         self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()
     ) -> None:
-        """Keep the instances whose settings did not change, make the others, retire what is gone.
+        """Keep the instances whose settings did not change, create the others, retire the removed ones.
 
-        A `stale` one is made anew for its secret alone, so until that can be read the one that has the old serves on.
+        A `stale` provider has only a new secret. If the new one cannot be read, the instance with the old one stays.
         """
         wanted, before = settings.providers, previous.providers if previous else {}
         kept = {
@@ -149,7 +148,7 @@ class Gateway:
         for name in stale:
             if name in fresh and name in self.providers:
                 if len(made.instances.get(name, {})) < len(self.providers[name]):
-                    gateway_log.warning("provider %s goes on with the secret it had", name)
+                    gateway_log.warning("provider %s keeps its old secret", name)
                 made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
         self._replace({**kept, **made.instances})
         self.watchdog.packages = _packages(self.providers)
@@ -159,16 +158,16 @@ class Gateway:
         self.health.reset(renewed)
 
     def _stalled(self, stall: Stall) -> None:
-        """The loop stood still: say who held it, and hold it against them."""
+        """The loop was blocked: log it, and count a failure of the provider's code."""
         names = [stall.provider] if stall.provider else self.watchdog.packages.get(stall.package, [])
         for name in names:
             self.health.provider(name).fault(time.monotonic())
         culprit = f"by provider {', '.join(names)} " if names else ""
-        gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.place)
+        gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.location)
         self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
 
     def _replace(self, providers: dict[str, dict[int, Provider]]) -> None:
-        """Serve with these from now on, and retire those that are not among them."""
+        """Use these providers from now on, and retire the others."""
         before, self.providers = self.providers, providers
         stay = set(map(id, _instances(providers)))
         for provider in _instances(before):
@@ -186,11 +185,11 @@ class Gateway:
         try:
             await provider.close()
         except Exception as error:
-            # Third-party clean-up must not keep the rest from being closed.
+            # Third-party clean-up may raise anything; the other parts must still be closed.
             self.log.provider_failed(provider.name, error)
 
     async def close(self) -> None:
-        """Write the last settlements and release everything; call it after the last request has drained."""
+        """Write the last settlements and release everything; call it after the last request has ended."""
         await self.active_calls.close()
         self.watchdog.close()
         self.overload.close()
@@ -215,7 +214,7 @@ def _instances(providers: Mapping[str, Mapping[int, Provider]]) -> list[Provider
 
 
 def _packages(providers: Mapping[str, Mapping[int, Provider]]) -> dict[str, list[str]]:
-    """The packages that providers' code lies in, and the names of the providers that each serves."""
+    """The packages with the code of providers, and the names of the providers in each."""
     found: dict[str, list[str]] = {}
     for name, instances in providers.items():
         for provider in list(instances.values())[:1]:

@@ -1,7 +1,7 @@
 """Messages between the supervisor and a worker, over a socket pair they share.
 
-A message is a name and bytes, length-prefixed. `Channel.receive` is called for each one; when the other side is gone,
-`Channel.closed` is called once, which is how a worker learns that its supervisor died.
+A message is a name and bytes, length-prefixed. `Channel.receive` is called for each one. `Channel.closed` is called
+once when the other side is gone; a worker then knows that its supervisor died.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class Message(msgspec.Struct, array_like=True):
-    """One message: what it is about, and its payload."""
+    """One message: its name and its payload."""
 
     name: str
     payload: bytes = b""
@@ -37,7 +37,7 @@ class Channel(asyncio.Protocol):
 
     @classmethod
     async def open(cls, sock: socket.socket, receive: Callable[[Message], None], closed: Callable[[], None]) -> Channel:
-        """A channel over a connected socket, which it owns from here on."""
+        """A channel over a connected socket; the channel closes it."""
         sock.setblocking(False)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(receive, closed), sock=sock)
         return channel

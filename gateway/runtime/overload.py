@@ -1,8 +1,8 @@
-"""Whether this worker has more than it can carry: how late its event loop runs, and how much memory it holds.
+"""Detects an overloaded worker by the lag of its event loop and by its memory.
 
-Every `BEAT` seconds a timer looks how late it is; `high` says whether lag or memory are past their limits, and requests
-are then refused with 503 before anything else is done for them. Sharp edge: one long stall is the watchdog's business;
-pressure is lag that lasts, so a single late beat sheds nothing.
+Every `CHECK_EVERY` seconds a timer measures how late it is. While lag or memory is above its limit, `high` is True, and
+requests are refused with 503 before any other work. Sharp edge: the watchdog handles a single long stall. Overload is a
+lasting lag, so one late check refuses no request.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import os
 import time
 from pathlib import Path
 
-BEAT = 0.05  # seconds
-SMOOTHING = 0.2  # weight of the newest lag: about a second until pressure shows, and until it is gone
-LOOK_AT_MEMORY_EVERY = 20  # beats; a look takes 11 µs
+CHECK_EVERY = 0.05  # seconds
+SMOOTHING = 0.2  # weight of the newest lag: overload shows, and ends, after about a second
+MEMORY_EVERY = 20  # checks of the lag per check of the memory, which takes 11 µs
 
 _STATM = Path("/proc/self/statm")
 
 
 class OverloadMonitor:
-    """Lag and memory of one process; a limit of 0 is none."""
+    """Lag and memory of one process; 0 means no limit."""
 
     def __init__(self, *, max_lag: float, max_memory: int) -> None:
         self.max_lag = max_lag
         self.max_memory = max_memory
         self.lag = 0.0  # seconds, smoothed
-        self.memory = 0  # bytes resident; 0 where the system does not tell
-        self.last_beat = 0.0  # time.monotonic(), for the watchdog
+        self.memory = 0  # resident bytes; 0 if the system does not report them
+        self.last_check = 0.0  # time.monotonic(), for the watchdog
         self.high = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._beats = 0
+        self._checks = 0
         self._due = 0.0
 
     def start(self) -> None:
-        """Begin to beat, on the running loop."""
+        """Start the checks on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self.last_beat = time.monotonic()
+        self.last_check = time.monotonic()
         self._schedule()
 
     def close(self) -> None:
@@ -47,14 +47,14 @@ class OverloadMonitor:
 
     def _schedule(self) -> None:
         assert self._loop is not None
-        self._due = time.monotonic() + BEAT  # uvloop's own clock stands still within one turn of the loop
-        self._timer = self._loop.call_later(BEAT, self._beat)
+        self._due = time.monotonic() + CHECK_EVERY  # uvloop updates its own clock only once per turn of the loop
+        self._timer = self._loop.call_later(CHECK_EVERY, self._check)
 
-    def _beat(self) -> None:
-        now = self.last_beat = time.monotonic()
+    def _check(self) -> None:
+        now = self.last_check = time.monotonic()
         self.lag += (max(0.0, now - self._due) - self.lag) * SMOOTHING
-        self._beats += 1
-        if self.max_memory and self._beats % LOOK_AT_MEMORY_EVERY == 0:
+        self._checks += 1
+        if self.max_memory and self._checks % MEMORY_EVERY == 0:
             self.memory = resident_bytes()
         self.high = bool(
             (self.max_lag and self.lag > self.max_lag) or (self.max_memory and self.memory > self.max_memory)
@@ -63,7 +63,7 @@ class OverloadMonitor:
 
 
 def resident_bytes() -> int:
-    """Memory this process holds now; 0 where /proc does not tell."""
+    """Resident bytes of this process; 0 if /proc does not report them."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,6 +1,6 @@
-"""The side port: `/metrics`, `/healthz` and `/readyz`, answered by the supervisor whatever the workers do.
+"""The side port: `/metrics`, `/healthz` and `/readyz`, answered by the supervisor, also while no worker serves.
 
-Health says booleans only: no addresses, versions or counts for whoever finds the port.
+Health answers have only booleans: no addresses, versions or counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SideHandler(RequestHandler):
 
 
 class MetricsHandler(SideHandler):
-    """Prometheus text or OpenMetrics, as the scraper asks."""
+    """The metrics, as Prometheus text or OpenMetrics by the Accept header."""
 
     async def get(self) -> None:
         body, content_type = await self.supervisor.metrics_text(self.request.headers.get("Accept", ""))
@@ -37,7 +37,7 @@ class MetricsHandler(SideHandler):
 
 
 class HealthHandler(SideHandler):
-    """The process lives."""
+    """200 while the process runs."""
 
     def get(self) -> None:
         self.finish({"live": True})

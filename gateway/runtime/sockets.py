@@ -1,4 +1,4 @@
-"""Listening sockets: one per worker on the same port, which the kernel spreads connections over."""
+"""Listening sockets: one per worker on the same port; the kernel distributes connections over them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import socket
 
 
 def bind_all(host: str, port: int, count: int) -> list[socket.socket]:
-    """`count` bound sockets on one address; port 0 takes a free one for all. OSError names the address.
+    """`count` bound sockets on one address; port 0 takes one free port for all. OSError names the address.
 
-    None of them listens yet: the kernel gives a socket its share of the connections from `listen` on.
+    They do not listen yet: the kernel sends connections to a socket only after `listen`.
     """
     family, address = _resolve(host, port)
     sockets: list[socket.socket] = []
     try:
         if count > 1 and port:
-            # Sockets that share a port let in every other that shares; only one that does not share finds it taken.
+            # Sockets with SO_REUSEPORT can always share the port; only one without it detects that the port is taken.
             _bind(family, address, shared=False).close()
         for _ in range(count):
             sockets.append(_bind(family, address, shared=count > 1))
@@ -27,14 +27,14 @@ def bind_all(host: str, port: int, count: int) -> list[socket.socket]:
 
 
 def bind_again(sock: socket.socket) -> socket.socket:
-    """A fresh socket on the address of one that shares its port; the old one is closed, with all that waits in it."""
+    """A new socket on the address of one that shares its port; the old one is closed with its queued connections."""
     fresh = _bind(sock.family, sock.getsockname(), shared=True)
     sock.close()
     return fresh
 
 
 def is_shared(sock: socket.socket) -> bool:
-    """Whether others may take its connections."""
+    """Whether other sockets share its port."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) != 0
 
 

@@ -1,9 +1,9 @@
-"""The process `gateway serve` is: it owns the sockets, the store, the side port and the workers, and serves no request.
+"""The main process of `gateway serve`: owns the sockets, the store, the side port and the workers; serves no request.
 
 It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so
-connections that queued there wait for the new one instead of failing. SIGTERM and SIGINT drain, a second one cuts the
-drain short; SIGHUP reloads. Sharp edge: if this process is killed outright, its workers drain by themselves, the
-embedded store ends at once, and what they settle meanwhile waits in their journals for the next start.
+queued connections wait for the new one and do not fail. SIGTERM and SIGINT drain; a second one cuts the running
+requests. SIGHUP reloads. Sharp edge: if this process is killed, its workers drain by themselves and the embedded store
+ends at once. Their last settlements then wait in their journals for the next start.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from gateway.store.link import ServerIdentity
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
-BIND_WITHIN = 1.0  # seconds for the workers of a supervisor that was killed to let go of the port
+BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
 class StartError(Exception):
-    """The gateway cannot start; one line for the operator."""
+    """The gateway cannot start; the text is one line for the operator."""
 
 
 class Supervisor:
-    """The life of one gateway."""
+    """Runs one gateway from start to stop."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -65,8 +65,8 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until a signal says stop; raises what kept it from starting."""
-        self._heed_signals()
+        """Serve until a signal; raises the error of a failed start."""
+        self._handle_signals()
         starting = asyncio.create_task(self._start())
         stopping = asyncio.create_task(self.draining.wait())
         try:
@@ -84,15 +84,15 @@ class Supervisor:
         if self.fault is not None:
             raise self.fault
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        # Without a file there is nothing to reload: then SIGHUP means what it says, the terminal of a demo is gone.
+        # Without a file there is nothing to reload. SIGHUP then means that the terminal of a demo was closed.
         loop.add_signal_handler(signal.SIGHUP, self.reload if self.configuration.file else self.stop)
 
     def stop(self) -> None:
-        """Drain; said twice, do not wait for running requests."""
+        """Drain; a second call cuts the running requests."""
         if self.draining.is_set():
             self.hurry.set()
         self.draining.set()
@@ -129,20 +129,20 @@ class Supervisor:
         return store
 
     async def _look_at(self, store: Store) -> None:
-        """Say what is wrong with the store's own configuration, as soon as it answers."""
-        told = False
+        """Log problems of the store's own configuration, as soon as it answers."""
+        reported = False
         while True:
             try:
                 for warning in await store.warnings():
                     gateway_log.warning("%s", warning)
             except StoreUnavailable as error:
-                if not told:
+                if not reported:
                     gateway_log.error("the store does not answer; requests get 503 until it does: %s", error.log_text())
-                told = True
+                reported = True
             else:
                 break
             await asyncio.sleep(1.0)
-        if told:
+        if reported:
             self._store_is_back()
 
     def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
@@ -179,7 +179,7 @@ class Supervisor:
             raise StartError("no worker could start; the log above says why")
 
     def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Run something beside all else; if it fails, a supervisor that is half there must not go on."""
+        """Run a background task; if it fails, the supervisor stops, because it cannot work without it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._kept)
@@ -194,7 +194,7 @@ class Supervisor:
     # Running ---------------------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
-        """Read the configuration anew; if it is sound, every worker takes it."""
+        """Read the configuration again; if it is valid, send it to every worker."""
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
             settings = configuration.settings()
@@ -221,7 +221,7 @@ class Supervisor:
             self.metrics.inc("gateway_worker_restarts")
 
     async def metrics_text(self, accept: str) -> tuple[bytes, str]:
-        """Everything counted up to now, by all workers."""
+        """The metrics of all workers up to now."""
         await asyncio.gather(*(worker.report() for worker in self.workers))
         self.metrics.set("gateway_workers", (), sum(worker.ready for worker in self.workers))
         delta = self.metrics.drain()
@@ -230,7 +230,7 @@ class Supervisor:
         return self.totals.text(accept)
 
     async def is_ready(self) -> dict[str, bool]:
-        """What readiness consists of."""
+        """The conditions of readiness, by name."""
         store = False
         if self.store is not None:
             try:
@@ -256,7 +256,7 @@ class Supervisor:
         await asyncio.wait([ending, hurry], return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not ending.done():
-            gateway_log.warning("told twice to stop: cutting what still runs")
+            gateway_log.warning("second stop signal: cutting running requests")
             ending.cancel()
             for worker in self.workers:
                 worker.send("hurry")
@@ -281,7 +281,7 @@ class Supervisor:
 
 
 def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
-    """Run a gateway until it is told to stop; the process's exit code."""
+    """Run a gateway until a stop signal; returns the exit code."""
     configure(settings.log.level)
     _log_warnings(settings)
     try:
@@ -324,7 +324,7 @@ async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
 
 
 def _fixed(before: Settings, now: Settings) -> list[str]:
-    """What differs and is only read at start, by its key."""
+    """The changed settings that are read only at the start, by key."""
     sections = ("metrics", "store", "plugins", "log")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [

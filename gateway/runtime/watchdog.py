@@ -1,11 +1,11 @@
-"""Sees that the event loop stands still, and names the provider whose code holds it.
+"""Detects a blocked event loop and names the provider whose code blocks it.
 
-A thread looks at the loop's beats; when none came for `STALLED` seconds it looks where the loop's thread is. The
-innermost frame of a provider's package names the code, and the innermost method of a provider whose it is, for many may
-share a package. When the loop runs again the stall is logged, counted, and held against the provider like any other
-fault of its code, so that one which keeps blocking is quarantined. Sharp edge: where the whole process stood still,
-stopped or out of its share of the processors, whoever happened to run is not to blame; C code that waits without giving
-up the interpreter looks the same, and gets away.
+A thread reads the time of the last overload check. If there was none for `STALLED` seconds, it reads the stack of the
+loop's thread. The innermost frame of a provider's package names the code. The innermost method of a provider object
+names the provider, because several providers may share a package. When the loop runs again, the stall is logged,
+counted, and reported as a failure of the provider's code, so a provider that keeps blocking is quarantined. Sharp edge:
+if the whole process was stopped or got no CPU time, no provider is blamed. C code that waits without releasing the
+interpreter looks the same, so it is not blamed either.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from msgspec import Struct
 
 from gateway.runtime.overload import OverloadMonitor
 
-STALLED = 0.25  # seconds without a beat
+STALLED = 0.25  # seconds without a check
 LOOK_EVERY = 0.05
 
 
 class Stall(Struct, frozen=True):
-    """One time that the loop stood still; `package` is empty when no provider's code was seen."""
+    """One blocked period of the loop; `package` is empty if no provider's code was on the stack."""
 
     seconds: float
     package: str
-    place: str  # file name, line and function
-    provider: str = ""  # its name, where it could be told
+    location: str  # file name, line and function
+    provider: str = ""  # its name, if it could be found
 
 
 class Watchdog:
-    """Watches one loop from a thread of its own."""
+    """Watches one loop from its own thread."""
 
     def __init__(self, overload: OverloadMonitor, stalled: Callable[[Stall], None]) -> None:
         self.packages: Mapping[str, list[str]] = {}  # package → names of its providers; replaced whole
         self.instances: Mapping[int, str] = {}  # id of a provider → its name; replaced whole
-        self._pressure = overload
+        self._overload = overload
         self._stalled = stalled
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched = 0
@@ -63,18 +63,18 @@ class Watchdog:
     def _watch(self) -> None:
         looked, used = time.monotonic(), time.process_time()
         while not self._stop.wait(LOOK_EVERY):
-            beat, before, used_before = self._pressure.last_beat, looked, used
+            check, before, used_before = self._overload.last_check, looked, used
             looked, used = time.monotonic(), time.process_time()
-            if looked - beat > STALLED:
+            if looked - check > STALLED:
                 late = looked - before
                 paused = late > STALLED and used - used_before < late / 2
-                package, place, provider = ("", "a pause of the whole process", "") if paused else self._culprit()
-                self._wait_for_beat(beat)
-                self._report(Stall(self._pressure.last_beat - beat, package, place, provider))
+                package, location, provider = ("", "a pause of the whole process", "") if paused else self._culprit()
+                self._wait_for_check(check)
+                self._report(Stall(self._overload.last_check - check, package, location, provider))
                 looked, used = time.monotonic(), time.process_time()
 
-    def _wait_for_beat(self, beat: float) -> None:
-        while self._pressure.last_beat == beat and not self._stop.wait(LOOK_EVERY):
+    def _wait_for_check(self, check: float) -> None:
+        while self._overload.last_check == check and not self._stop.wait(LOOK_EVERY):
             pass
 
     def _report(self, stall: Stall) -> None:
@@ -83,17 +83,17 @@ class Watchdog:
             self._loop.call_soon_threadsafe(self._stalled, stall)
 
     def _culprit(self) -> tuple[str, str, str]:
-        """The provider's package whose code runs, where, and the provider's name; else where the loop's thread is."""
+        """Package, location and provider of the innermost provider frame; else the location of the loop's thread."""
         innermost = frame = sys._current_frames().get(self._watched)
         while frame is not None:
             package = self._package_of(str(frame.f_globals.get("__name__", "")))
             if package:
-                return package, _place(frame), self._provider_of(frame)
+                return package, _location(frame), self._provider_of(frame)
             frame = frame.f_back
-        return "", _place(innermost) if innermost is not None else "", ""
+        return "", _location(innermost) if innermost is not None else "", ""
 
     def _provider_of(self, frame: FrameType | None) -> str:
-        """The provider in one of whose methods this is; empty in code that several share."""
+        """The name of the provider whose method is on the stack; empty for code that several share."""
         while frame is not None:
             if id(frame.f_locals.get("self")) in self.instances:
                 return self.instances[id(frame.f_locals["self"])]
@@ -108,7 +108,7 @@ class Watchdog:
         return ""
 
 
-def _place(frame: FrameType) -> str:
-    """Where a frame is, without the folders of this machine."""
+def _location(frame: FrameType) -> str:
+    """The location of a frame, without folders."""
     name = frame.f_code.co_filename.rpartition("/")[2]
     return f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,8 +1,8 @@
 """One serving process: `python -m gateway.runtime.worker SPEC`, started and watched by the supervisor.
 
-It is briefed over its channel, builds a `Gateway`, serves on the listening socket it inherited, and reports its counts.
-SIGTERM drains it, and just so the end of the channel: a worker never outlives the process that would restart its
-peers. Sharp edge: SIGINT and SIGHUP are not for workers and do nothing here.
+It gets its configuration over its channel, builds a `Gateway`, serves on the inherited listening socket, and reports
+its metrics. SIGTERM drains it, and so does the end of the channel: a worker does not run without a supervisor. Sharp
+edge: a worker ignores SIGINT and SIGHUP; the supervisor handles them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
 
-REPORT_EVERY = 1.0  # seconds between reports of counts
-REPORTED_AT_ONCE = 100  # tallies, of which each model asked has one: 7 µs each, in which no call is served
+REPORT_EVERY = 1.0  # seconds between reports of metrics
+REPORTED_AT_ONCE = 100  # metric series in one message, at least one per used model; each takes 7 µs of the event loop
 CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
 SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
 ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
 
 
 class WorkerSpec(msgspec.Struct):
-    """What a worker is told on its command line: nothing that must stay secret."""
+    """The command line of a worker; it has no secrets."""
 
     number: int
     listen_fd: int
@@ -49,32 +49,32 @@ class WorkerSpec(msgspec.Struct):
 
 
 class Briefing(msgspec.Struct, array_like=True):
-    """What a worker is told first over its channel."""
+    """The first message over a worker's channel."""
 
     pepper: bytes
     configuration: Configuration
 
 
 class Worker:
-    """The life of one worker."""
+    """Runs one worker from start to stop."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.draining = asyncio.Event()
-        self.hurry = asyncio.Event()  # drain no longer: cut what still runs
+        self.hurry = asyncio.Event()  # stop draining: cut the running requests
         self.gateway: Gateway | None = None
         self.channel: Channel | None = None
         self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
         self._built = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()  # what messages asked for
+        self._tasks: set[asyncio.Task[None]] = set()  # started by messages
         self._one_reload = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until a stop signal."""
         self._heed_signals()
         listener, channel = (socket.socket(fileno=fd) for fd in (self.spec.listen_fd, self.spec.channel_fd))
         for sock in (listener, channel):
-            sock.set_inheritable(False)  # what a plugin starts must not hold our port open
+            sock.set_inheritable(False)  # a child process of a plugin must not keep the port open
         self.channel = await Channel.open(channel, self._receive, self._supervisor_gone)
         briefing = await self._briefing
         if briefing is None:
@@ -91,7 +91,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain_soon)
         for number in (signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, lambda: None)  # the supervisor decides what they mean
+            loop.add_signal_handler(number, lambda: None)  # the supervisor handles these signals
 
     async def _build(self, settings: Settings, pepper: bytes) -> Gateway:
         store = await Store.open(self.spec.store_url, timeout=settings.store.timeout, required=False)
@@ -103,7 +103,7 @@ class Worker:
             gateway.application(), server_limits(gateway.settings), on_protocol_error=ProtocolErrors(gateway)
         )
         await server.start(listener)
-        # What exists now lives as long as the process: the collector need not walk it again.
+        # These objects live as long as the process, so the collector need not check them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
@@ -116,7 +116,7 @@ class Worker:
     # Ending ----------------------------------------------------------------------------------------------------------
 
     async def _drain(self, gateway: Gateway, server: HTTPServer) -> None:
-        """Let running requests finish, for as long as the settings allow; cut the rest, settle everything."""
+        """Let running requests finish within `drain_timeout`; cut the rest, and settle everything."""
         server.close_listener()
         self._tell("leaving")
         finished = asyncio.create_task(server.drain(gateway.settings.server.drain_timeout + CUT_WITHIN))
@@ -132,7 +132,7 @@ class Worker:
             await server.drain(0.0)
         await finished
         if not await gateway.active_calls.all_settled(SETTLE_WITHIN):
-            gateway.active_calls.cut_all(Draining())  # those whose client left, but whose upstream is read on
+            gateway.active_calls.cut_all(Draining())  # calls without a client whose upstream is still read
             await gateway.active_calls.all_settled(SETTLE_WITHIN)
         await gateway.close()
 
@@ -147,7 +147,7 @@ class Worker:
         gateway_log.error("the supervisor is gone: draining")
         self._drain_soon()
         patience = self.gateway.settings.server.drain_timeout if self.gateway is not None else 0.0
-        # Nobody is left to kill a worker that hangs, in a plugin's shutdown for instance.
+        # No supervisor can kill this worker if it hangs, for example in a plugin's shutdown.
         asyncio.get_running_loop().call_later(patience + CUT_WITHIN + 2 * SETTLE_WITHIN + ORPHAN_GRACE, _give_up)
 
     # Messages --------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Worker:
             try:
                 await self.gateway.reload(msgspec.msgpack.decode(payload, type=Configuration).settings())
             except Exception as error:
-                # Providers of third parties are made anew in there: whatever they do, this worker serves on as it was.
+                # Third-party providers are created here and may raise anything; the worker keeps its old configuration.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
 
     def _tell(self, name: str, payload: bytes = b"") -> None:
@@ -191,7 +191,7 @@ class Worker:
         self._tell("reported", payload)
 
     async def _report(self) -> None:
-        """Tell what was counted until now."""
+        """Send the metrics since the last report."""
         if self.gateway is None:
             return
         metrics = self.gateway.metrics

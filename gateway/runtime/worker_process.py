@@ -1,9 +1,8 @@
-"""The supervisor's view of one worker: a slot with a listening socket, and the processes that serve on it in turn.
+"""The supervisor's side of one worker: a listening socket, and the processes that serve on it one after the other.
 
-`keep_alive()` starts a process, and the next one whenever that ends or begins to drain, with a growing pause if they do
-not stay up. The socket stays open here all the while, so connections that queue on it wait for the successor instead of
-failing. Sharp edge: only a process that dies before it ever was ready loses them, because then its siblings should get
-the callers that would wait in vain.
+`keep_alive()` starts a process, and the next one when that ends or begins to drain, with a growing pause if they end
+early. The socket stays open here, so queued connections wait for the next process and do not fail. Sharp edge: when a
+process dies before it was ready, the socket is closed with its queued connections, so that clients reach other workers.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from gateway.runtime.sockets import bind_again, is_shared
 from gateway.runtime.worker import Briefing, WorkerSpec
 
 MIN_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds before a dead worker is started again
-STAYED_UP = 10.0  # seconds after which a worker counts as sound
+STAYED_UP = 10.0  # seconds after which a worker counts as stable
 REPORT_WITHIN = 0.25  # seconds to wait for a worker's counts at a scrape
-NOT_STARTED = 127  # exit code of a process that never was, as shells have it
-LAST_WORDS = 0.25  # seconds to read what a dead worker still had sent
+NOT_STARTED = 127  # exit code of a process that could not be started, as in shells
+READ_REST_WITHIN = 0.25  # seconds to read the last messages of a dead worker
 
 Counted = Callable[["Life", bytes], None]
 
 
 class Life:
-    """One process in a slot, from its start to its end."""
+    """One process of a worker, from its start to its end."""
 
     def __init__(self, number: int, on_counts: Counted) -> None:
         self.number = number
-        self.ready = False  # it has begun to serve
-        self.known = asyncio.Event()  # it is ready, or never will be
-        self.leaving = asyncio.Event()  # it drains, or has ended
+        self.ready = False  # it serves
+        self.known = asyncio.Event()  # it is ready or has failed
+        self.leaving = asyncio.Event()  # it drains or has ended
         self.ended = asyncio.Event()
         self.code: int | None = None
         self._on_counts = on_counts
@@ -61,7 +60,7 @@ class Life:
         return self.ready and not self.leaving.is_set()
 
     async def start(self, spec: WorkerSpec, listener: socket.socket, brief: Callable[[], Briefing]) -> None:
-        """Start the process; OSError when the system has none to give."""
+        """Start the process; OSError if the system refuses."""
         ours, theirs = socket.socketpair()
         with theirs:
             fds = (listener.fileno(), theirs.fileno())
@@ -74,24 +73,24 @@ class Life:
                     "gateway.runtime.worker",
                     msgspec.json.encode(spec).decode(),
                     pass_fds=fds,
-                    start_new_session=True,  # Ctrl-C at a terminal is for the supervisor, which lets workers drain
+                    start_new_session=True,  # Ctrl-C reaches only the supervisor, which drains the workers
                 )
             except BaseException:
-                self._channel.close()  # a process that was started nevertheless ends for want of a supervisor
+                self._channel.close()  # a process that was started then ends without a supervisor
                 raise
         # Over the channel: a command line can be read by every user of the machine.
-        # Asked for only now: what a reload changed while the process was being made must not pass it by.
+        # Made after the start, so that it includes a reload during the start.
         self.send("briefing", msgspec.msgpack.encode(brief()))
 
     async def wait(self) -> None:
-        """Until the process has ended and all it had sent is read."""
+        """Wait until the process has ended and its last messages were read."""
         assert self._process is not None
         assert self._channel is not None
         self.code = await self._process.wait()
         self.known.set()
         self.leaving.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(READ_REST_WITHIN):
                 await self._silent.wait()
         self._channel.close()
         for report in self._reports.values():
@@ -99,18 +98,18 @@ class Life:
         self.ended.set()
 
     def send(self, name: str, payload: bytes = b"") -> None:
-        """Tell the process something."""
+        """Send a message to the process."""
         if self._channel is not None:
             self._channel.send(name, payload)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process, if it lives."""
+        """Send a signal to the process, if it runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def report(self) -> None:
-        """Have it send its counts now; one that is busy or gone is not waited for long."""
+        """Request its metrics now; waits at most `REPORT_WITHIN` seconds."""
         if not self.ready or self.ended.is_set():
             return
         self._asked += 1
@@ -138,7 +137,7 @@ class Life:
 
 
 class WorkerProcess:
-    """One slot."""
+    """One worker: its socket, and the processes that serve on it."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class WorkerProcess:
         on_end: Callable[[Life], None],
     ) -> None:
         self.spec = spec
-        self.lives: list[Life] = []  # the one that serves, last, and those before it that still drain
+        self.lives: list[Life] = []  # older processes that still drain, and last the one that serves
         self._listener = listener
         self._brief = brief
         self._on_counts = on_counts
@@ -165,7 +164,7 @@ class WorkerProcess:
         return bool(self.lives) and self.lives[-1].serving
 
     def stopping(self) -> bool:
-        """Whether it has been told to end."""
+        """Whether it is to stop."""
         return self._stopping
 
     async def first_try(self) -> bool:
@@ -173,7 +172,7 @@ class WorkerProcess:
         return await asyncio.shield(self._first)
 
     async def keep_alive(self) -> None:
-        """Have a process serve, until told to stop."""
+        """Keep a process serving until `stop`."""
         pause = MIN_PAUSE
         while not self.stopping():
             started = time.monotonic()
@@ -190,7 +189,7 @@ class WorkerProcess:
             await asyncio.sleep(pause)
 
     async def _live(self) -> Life:
-        """One life, until it takes no more requests."""
+        """Run one process until it takes no more requests."""
         life = Life(self.spec.number, self._on_counts)
         try:
             await life.start(self.spec, self._listener, self._brief)
@@ -200,7 +199,7 @@ class WorkerProcess:
         else:
             self.lives.append(life)
             self._watch(life)
-            if self.stopping():  # told so while the process was being made
+            if self.stopping():  # a stop during the start of the process
                 life.signal(signal.SIGTERM)
             await life.known.wait()
         if not self._first.done():
@@ -220,21 +219,21 @@ class WorkerProcess:
         self._on_end(life)
 
     def send(self, name: str, payload: bytes = b"") -> None:
-        """Tell every process of this slot something."""
+        """Send a message to every process of this worker."""
         for life in self.lives:
             life.send(name, payload)
 
     async def report(self) -> None:
-        """Have every process of this slot send its counts now."""
+        """Request the metrics of every process of this worker now."""
         await asyncio.gather(*(life.report() for life in self.lives))
 
     def stop_accepting(self) -> None:
-        """Close our hold on the listening socket, and start no process any more."""
+        """Close the listening socket here, and start no more processes."""
         self._stopping = True
         self._listener.close()
 
     async def stop(self, within: float) -> None:
-        """End every process: politely, and after `within` seconds by force."""
+        """End every process: with SIGTERM, and after `within` seconds with SIGKILL."""
         self.stop_accepting()
         lives = list(self.lives)
         for life in lives:

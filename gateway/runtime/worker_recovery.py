@@ -1,10 +1,10 @@
-"""Brings to the store what dead workers left in their journals: settlements that were never, or never surely, booked.
+"""Sends the settlements in the journals of dead workers to the store, and charges their running calls.
 
-The supervisor runs it: at start for the processes of the run before, after a worker's death, and every `AGAIN` seconds
-as long as the store was away. What it takes over is kept for a minute after it was booked and sent again when another
-server, or another life of one, serves the store: for that `reconnected` belongs to the store. Calls that ran are
-on the dead worker's board and are charged for what they had delivered. Those that got no place there are charged at
-their last checkpoint once their leases have run out: in a storm of deaths no worker lives the minute it would take one.
+The supervisor runs it: at the start for earlier processes, after a worker's death, and every `AGAIN` seconds while the
+store is away. It keeps the entries for a minute after the store confirmed them, and sends them again when another
+server, or a restarted one, serves the store; connect `reconnected` to the store for that. Running calls are in the dead
+worker's inflight checkpoint and are charged for what they delivered. Calls without a slot there are charged at the cost
+stored last, after their leases have expired; if workers die often, none of them lives long enough to do this itself.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from gateway.store import Store
 from gateway.store.link import ServerIdentity
 
 AGAIN = 5.0  # seconds
-TOGETHER = 1.0  # seconds of deaths that are looked after in one go
-LAPSED = 60.5 + TOGETHER  # seconds after the first of them in which the leases of their calls have run out
+TOGETHER = 1.0  # seconds; deaths within them are handled together
+LAPSED = 60.5 + TOGETHER  # seconds after the first of these deaths until the leases of their calls have expired
 
 
 class WorkerRecovery:
-    """The heir of every dead worker of one data folder."""
+    """Takes over the journals and checkpoints of all dead workers of one data folder."""
 
     def __init__(self, store: Store, folder: Path) -> None:
-        self._journal = Journal(folder)  # of its own it has nothing; it fills with what is taken over
+        self._journal = Journal(folder)  # has only the entries that are taken over
         self._journal.store_is_whole = store.whole
         self._ledger = Ledger(store, {}, journal=self._journal)
         assert self._ledger.recovery is not None
         self._recovery = self._ledger.recovery
         self._due = asyncio.Event()
-        self._lapses: deque[float] = deque()  # moments when leases of the dead will have run out
+        self._lapses: deque[float] = deque()  # times at which leases of dead workers will have expired
         self.look()
 
     def look(self) -> None:
-        """Somebody has died, or the store is back."""
+        """Check soon: a worker has died, or the store is back."""
         self._due.set()
         lapse = time.monotonic() + LAPSED
         if not self._lapses or lapse - self._lapses[-1] > TOGETHER:
             self._lapses.append(lapse)
 
     def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
-        """For the store's `on_reconnect`: what was taken over may be forgotten there, and what waited can be sent."""
+        """For the store's `on_reconnect`: the new server may lack confirmed entries; waiting entries can be sent."""
         self._recovery.reconnected(before, now)
         self.look()
 
     async def run(self) -> None:
-        """Look whenever there may be something."""
+        """Take over and reclaim, at each call of `look` and after each pause."""
         while True:
             try:
                 async with asyncio.timeout(self._pause()):
@@ -67,13 +67,13 @@ class WorkerRecovery:
         if not self._lapses:
             return AGAIN
         lapse = self._lapses[0] - time.monotonic()
-        return min(lapse, AGAIN) if lapse > 0 else AGAIN  # past already: the store was away just now
+        return min(lapse, AGAIN) if lapse > 0 else AGAIN  # in the past: the store was away
 
     async def _take_over(self) -> None:
         try:
             taken_over = await self._recovery.take_over()
         except GatewayError:
-            return  # the store is away: later
+            return  # the store is away; try again later
         except OSError as error:
             gateway_log.error("the journals of dead workers cannot be read: %s", error)
             return
@@ -83,7 +83,7 @@ class WorkerRecovery:
             gateway_log.info("charged %d calls of ended workers for what they had delivered", taken_over.calls)
 
     async def _reclaim(self) -> None:
-        """Charge what was on no board, and what was admitted unheard, once nobody renews it any more."""
+        """Charge calls without a slot, and those whose admission had no reply, after their leases expired."""
         now = time.monotonic()
         due = sum(lapse <= now for lapse in self._lapses)
         if not due:
@@ -91,13 +91,13 @@ class WorkerRecovery:
         try:
             holds = await self._ledger.reclaim()
         except GatewayError:
-            return  # later
+            return  # try again later
         for _ in range(due):
             self._lapses.popleft()
         if holds:
             gateway_log.info("charged %d calls of ended workers at their last checkpoint", holds)
 
     async def close(self) -> None:
-        """Let go of the folder; what is younger than a minute stays there for the next start."""
+        """Release the folder; entries younger than a minute stay there for the next start."""
         await self._recovery.close()
         self._journal.close()

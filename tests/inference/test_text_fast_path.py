@@ -265,7 +265,7 @@ async def test_failure_in_the_lane_ends_the_stream_honestly(
     def broken(encoder: ChatStreamEncoder, *args: Any, **others: Any) -> bytes:
         raise LookupError("broken")
 
-    monkeypatch.setattr(ChatStreamEncoder, "more", broken)
+    monkeypatch.setattr(ChatStreamEncoder, "feed_texts", broken)
     upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
     _, text, failure = await client.stream()
     assert documents(text)[-1]["error"]["code"] == "upstream_error"

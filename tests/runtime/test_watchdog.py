@@ -59,8 +59,8 @@ class Kennel:
     async def __aenter__(self) -> Kennel:
         self.overload.start()
         self.watchdog.start()
-        started = self.overload.last_beat
-        await until(lambda: self.overload.last_beat > started)
+        started = self.overload.last_check
+        await until(lambda: self.overload.last_check > started)
         return self
 
     async def __aexit__(self, *details: object) -> None:
@@ -75,9 +75,9 @@ async def test_a_provider_that_holds_the_loop_is_named_with_file_and_line(blocke
         await until(lambda: kennel.stalls)
     [stall] = kennel.stalls
     assert stall.package == "blocker_package"
-    assert stall.place.startswith("inner.py:")
-    assert stall.place.endswith(f"in {way}")
-    assert "/" not in stall.place
+    assert stall.location.startswith("inner.py:")
+    assert stall.location.endswith(f"in {way}")
+    assert "/" not in stall.location
     assert STALLED + 0.2 < stall.seconds < STALLED + 3
 
 
@@ -86,13 +86,13 @@ async def test_a_stall_of_nobodys_provider_has_no_name() -> None:
         loop_is_held_for(STALLED + 0.3)
         await until(lambda: kennel.stalls)
     assert kennel.stalls[0].package == ""
-    assert kennel.stalls[0].place.endswith("in loop_is_held_for")
+    assert kennel.stalls[0].location.endswith("in loop_is_held_for")
 
 
 async def test_a_loop_that_runs_is_left_in_peace() -> None:
     async with Kennel() as kennel:
-        started = kennel.overload.last_beat
-        await until(lambda: kennel.overload.last_beat > started + 2 * STALLED)
+        started = kennel.overload.last_check
+        await until(lambda: kennel.overload.last_check > started + 2 * STALLED)
     assert kennel.stalls == []
 
 
@@ -143,7 +143,7 @@ async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
     overload.close()
 
 
-async def test_one_late_beat_is_no_pressure() -> None:
+async def test_one_late_check_is_no_overload() -> None:
     overload = OverloadMonitor(max_lag=0.2, max_memory=0)
     overload.start()
     loop_is_held_for(overload.max_lag + 0.15)
@@ -153,7 +153,7 @@ async def test_one_late_beat_is_no_pressure() -> None:
 
 
 @pytest.mark.skipif(not resident_bytes(), reason="this system does not tell how much memory is resident")
-async def test_memory_over_its_limit_is_pressure() -> None:
+async def test_memory_over_its_limit_is_overload() -> None:
     overload = OverloadMonitor(max_lag=0.0, max_memory=1 << 20)
     await pressed(overload, lambda: None)
     assert overload.memory > 1 << 20
@@ -167,7 +167,7 @@ async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_i
         other.serve(STALLED + 0.3)
         await until(lambda: kennel.stalls)
     assert kennel.stalls[0].provider == "other"
-    assert kennel.stalls[0].place.endswith("in hold")
+    assert kennel.stalls[0].location.endswith("in hold")
 
 
 async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_neighbours(gateway: Gateway) -> None:

@@ -75,7 +75,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
             request.stream = False
         if request.stream and request.response_format in TIMED:
             raise InvalidValue(
-                f"Invalid 'response_format': a stream has no place for '{request.response_format}'.",
+                f"Invalid 'response_format': '{request.response_format}' cannot be streamed.",
                 param="response_format",
             )
         size, claimed = request.file.size, request.file.seconds
