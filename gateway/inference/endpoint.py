@@ -46,7 +46,7 @@ class StreamEncoder(Protocol):
         """The frames of `item`; may be empty."""
 
     def close(self) -> bytes:
-        """The frames that end a complete answer; raises UpstreamTruncated when it is not complete."""
+        """The frames that end a complete answer; raises an UpstreamError when it is not complete."""
 
 
 class HoldLimit(Protocol):
