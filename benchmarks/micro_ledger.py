@@ -1,4 +1,4 @@
-"""What admit and settle cost: µs of Redis's time and µs of the worker's, by asks per event-loop tick and account.
+"""What admit and settle cost: µs of Redis's time and µs of the worker's, by admissions per event-loop tick and account.
 
     python benchmarks/micro_ledger.py
 
@@ -17,8 +17,11 @@ from typing import Any
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
+from gateway.billing.call_record import CallRecord
+from gateway.billing.price import Price
+from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
-from gateway.ledger import Ask, GroupLimits, Ledger, Outcome
+from gateway.ledger import GroupLimits, Hold, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import EmbeddedServer, Store
 
@@ -29,7 +32,26 @@ NO_LIMITS: dict[str, GroupLimits] = {}
 LIMITS = {"default": GroupLimits(rpm=100_000_000, tpm=900_000_000, concurrency=1_000_000)}
 EVERYONE = frozenset({"default"})
 Figures = tuple[float, float]
-OUTCOME = Outcome(1234, provider="openai", model="gpt-5-mini", usage=Usage(in_text=812, out_text=204), tokens=1016)
+USAGE = Usage(in_text=812, out_text=204)
+QUOTE = Quote("gpt-5-mini", EVERYONE, Price(), USAGE, USAGE, ceiling=(0, 0), hold=1_000_000, tokens=1500)
+RECORD = CallRecord(
+    request_id="",
+    endpoint="chat",
+    account="",
+    key="",
+    model="gpt-5-mini",
+    provider="openai",
+    outcome="ok",
+    status=200,
+    usage=USAGE,
+    cost=1234,
+    attempts=1,
+    duration=0.0,
+    first_token=None,
+    stream=False,
+    served_model="gpt-5-mini",
+    upstream_model="gpt-5-mini",
+)
 
 
 async def redis_microseconds(store: Store) -> float:
@@ -37,24 +59,35 @@ async def redis_microseconds(store: Store) -> float:
     return float(stats["usec"])
 
 
-async def timed(store: Store, calls: list[Callable[[], Awaitable[Any]]], at_once: int) -> tuple[list[Any], Figures]:
-    """Make the calls, so many in a tick; per call the µs of Redis and of this process."""
+async def timed(
+    store: Store, items: list[Any], at_once: int, run: Callable[[list[Any]], Awaitable[list[Any]]]
+) -> tuple[list[Any], Figures]:
+    """Run the items, so many in a tick; the results, and per item the µs of Redis and of this process."""
     redis, worker, done = await redis_microseconds(store), time.process_time(), []
-    for start in range(0, len(calls), at_once):
-        done += await asyncio.gather(*(call() for call in calls[start : start + at_once]))
+    for start in range(0, len(items), at_once):
+        done += await run(items[start : start + at_once])
     spent = time.process_time() - worker
-    return done, ((await redis_microseconds(store) - redis) / len(calls), spent / len(calls) * 1e6)
+    return done, ((await redis_microseconds(store) - redis) / len(items), spent / len(items) * 1e6)
+
+
+async def admit(ledger: Ledger, callers: list[tuple[str, ApiKey]]) -> list[Hold]:
+    return await asyncio.gather(*(ledger.admit(request_id, key, QUOTE) for request_id, key in callers))
+
+
+async def settle(ledger: Ledger, holds: list[Hold]) -> list[Hold]:
+    for hold in holds:
+        ledger.book(hold, RECORD)
+    await ledger.drain()
+    return holds
 
 
 async def measure(store: Store, ledger: Ledger, keys: list[ApiKey], at_once: int) -> str:
     rounds: list[tuple[Figures, Figures]] = []
     for number in range(ROUNDS):
         run = f"req_{at_once:04x}{len(keys):04x}{number:08x}"
-        asks = [
-            Ask(f"{run}{n:016x}", keys[n % len(keys)], "gpt-5-mini", EVERYONE, 1_000_000, 1500) for n in range(CALLS)
-        ]
-        holds, admitting = await timed(store, [partial(ledger.admit, ask) for ask in asks], at_once)
-        _, settling = await timed(store, [partial(ledger.settle, hold, OUTCOME) for hold in holds], at_once)
+        callers = [(f"{run}{n:016x}", keys[n % len(keys)]) for n in range(CALLS)]
+        holds, admitting = await timed(store, callers, at_once, partial(admit, ledger))
+        _, settling = await timed(store, holds, at_once, partial(settle, ledger))
         rounds.append((admitting, settling))
     text = f"{at_once:3d} at once on {len(keys):2d} accounts"
     for verb, figures in zip(("admit", "settle"), zip(*rounds, strict=True), strict=True):

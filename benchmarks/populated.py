@@ -30,7 +30,7 @@ from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
-from gateway.ledger.call import LineMeta
+from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
 from gateway.store import EmbeddedServer, Store
 from gateway.store.link import Script

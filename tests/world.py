@@ -13,9 +13,11 @@ from typing import Any
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
-from gateway.ledger import Ask, GroupLimits, Hold, Ledger
+from gateway.billing.quote import Quote
+from gateway.ledger import GroupLimits, Hold, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
+from tests.ledger.records import quote_of
 
 PEPPER = b"0123456789abcdef0123456789abcdef"
 EVERYONE = frozenset({"default"})
@@ -50,12 +52,13 @@ class World:
         model: str = "m",
         request_id: str = "",
         groups: frozenset[str] = EVERYONE,
-    ) -> Ask:
+    ) -> tuple[str, ApiKey, Quote]:
+        """The arguments of an admission."""
         self._asks += 1
-        return Ask(request_id or f"req_{self._asks:032x}", key, model, groups, hold, tokens)
+        return request_id or f"req_{self._asks:032x}", key, quote_of(hold, tokens, model=model, groups=groups)
 
     async def admit(self, key: ApiKey, hold: int = 1000, tokens: int = 10, **rest: Any) -> Hold:
-        return await self.ledger.admit(self.ask(key, hold, tokens, **rest))
+        return await self.ledger.admit(*self.ask(key, hold, tokens, **rest))
 
     async def expire(self, hold: Hold) -> None:
         """Let a hold's lease have run out."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from gateway.accounts.accounts import Refused, time_text
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
-from gateway.ledger import Ask, DryRun, Ledger, Refusal
+from gateway.ledger import DryRun, Ledger, Refusal
 from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
@@ -62,18 +62,14 @@ async def explain(
     if found is None:
         raise Refused(f"no key {key_id!r}")
     key = ApiKey(found.decode(), key_id)
-    dry_run = await ledger.explain(_ask(key, quote))
+    dry_run = await ledger.explain("-", key, quote)
     codes = {refusal.code for refusal in dry_run.refusals}
     if clamp is not None and codes and codes <= {BUDGET, FUNDS}:
         smaller = clamp(quote, _spendable(dry_run.facts))
         if smaller is not None:
             quote = smaller
-            dry_run = await ledger.explain(_ask(key, quote))
+            dry_run = await ledger.explain("-", key, quote)
     return _explanation(key, quote, dry_run)
-
-
-def _ask(key: ApiKey, quote: Quote) -> Ask:
-    return Ask("-", key, quote.model, quote.groups, quote.hold, quote.tokens, quote.price.version)
 
 
 def _spendable(facts: dict[str, str]) -> int:

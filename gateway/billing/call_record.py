@@ -1,4 +1,4 @@
-"""The record of one finished call: who, what, how much; given to the log, the metrics and the `call_settled` hook."""
+"""The record of one finished call: given to the ledger, the log, the metrics and the `call_settled` hook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.billing.usage import Usage
 
 
 class CallRecord(Struct, frozen=True):
-    """One call after settlement; durations in seconds, cost in nano currency units (1e-9)."""
+    """What one call came to; durations in seconds, cost in nano currency units (1e-9)."""
 
     request_id: str
     endpoint: str
@@ -25,3 +25,4 @@ class CallRecord(Struct, frozen=True):
     first_token: float | None
     stream: bool
     served_model: str = ""  # the model that served, or was tried last; `model` unless it was a fallback
+    upstream_model: str = ""  # the name that the upstream tried last has for it; empty where none was tried

@@ -19,9 +19,9 @@ from gateway.accounts.accounts import CHANGED
 from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
-from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.inflight_checkpoint import Slot
+from gateway.ledger.line_meta import LineMeta
 from gateway.log import gateway_log
 from gateway.store import Store
 
@@ -82,11 +82,19 @@ class ActiveCalls:
             served_model=call.fallback,
         )
         price = quote.price.at(quote.prompt.tokens_in)
-        price = structs.replace(
-            price, tiers=(), per_image={}, held=None
-        )  # the cost of a stream does not depend on these
-        bill = Bill(hold.admitted_at, meta, quote.prompt, price, service_tier, call.model.token_factor)
-        return self._ledger.checkpoint.put(CheckpointRecord(hold.key.account, hold.request_id, hold.key.id, bill))
+        price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams
+        record = CheckpointRecord(
+            hold.key.account,
+            hold.request_id,
+            hold.key.id,
+            hold.admitted_at,
+            meta,
+            quote.prompt,
+            price,
+            service_tier,
+            call.model.token_factor,
+        )
+        return self._ledger.checkpoint.put(record)
 
     async def all_settled(self, within: float) -> bool:
         """Wait until no call is active; False when some still are after `within` seconds."""

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import AnswerLost, Conflict, GatewayError, InvalidValue
-from gateway.ledger.call import LineMeta
+from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
 from gateway.store.link import RedisReplyError

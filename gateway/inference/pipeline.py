@@ -34,7 +34,6 @@ from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
 from gateway.inference.idempotency import Answer, Claim, check_name
 from gateway.inference.services import Services
-from gateway.ledger import Ask
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted, adapt
@@ -183,7 +182,7 @@ class Pipeline:
     async def _admit(self, call: Call, endpoint: Endpoint[Any]) -> Any:
         ledger = self._services.ledger
         try:
-            return await ledger.admit(_ask(call))
+            return await ledger.admit(call.request_id, call.key, call.quote)
         except (BalanceExhausted, BudgetExceeded):
             if call.model.hold != "clamp":
                 raise
@@ -191,7 +190,7 @@ class Pipeline:
             if smaller is None:
                 raise
             self._accept(call, endpoint, smaller)
-            return await ledger.admit(_ask(call))
+            return await ledger.admit(call.request_id, call.key, call.quote)
 
     # Dispatch and encode ---------------------------------------------------------------------------------------------
 
@@ -311,19 +310,6 @@ class Pipeline:
         services.active_calls.discard(call.request_id)
         services.metrics.ended(call.endpoint.name)
         services.settlement.settle(call, usage)
-
-
-def _ask(call: Call) -> Ask:
-    quote = call.quote
-    return Ask(
-        request_id=call.request_id,
-        key=call.key,
-        model=quote.model,
-        model_groups=quote.groups,
-        hold=quote.hold,
-        tokens=quote.tokens,
-        price_version=quote.price.version,
-    )
 
 
 def _close_claim(call: Call) -> None:

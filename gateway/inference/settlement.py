@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 
-from msgspec import structs
-
 from gateway.billing.call_record import CallRecord
 from gateway.billing.usage import Usage
 from gateway.inference.call import Call
-from gateway.ledger import Ledger, Outcome
+from gateway.ledger import Ledger
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.loader import Plugins
@@ -35,7 +33,7 @@ class Settlement:
         call.settled = True
         usage, cost = self._cost(call, usage)
         record = call.record = _record(call, usage or Usage(requests=0), cost)
-        self.ledger.book(call.hold, None if usage is None else _outcome(call, record))
+        self.ledger.book(call.hold, None if usage is None else record)
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
         if self._observed:
             self.plugins.call_each("call_settled", record=record)
@@ -73,21 +71,5 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         first_token=call.first_token,
         stream=call.stream,
         served_model=call.fallback or call.model.name,
-    )
-
-
-def _outcome(call: Call, record: CallRecord) -> Outcome:
-    usage = record.usage
-    return Outcome(
-        amount=record.cost,
-        provider=record.provider,
-        model=call.attempts[-1].target.model if call.attempts else "",
-        usage=structs.replace(usage, estimated=False)
-        if usage.estimated
-        else usage,  # the ledger line has its own field for it
-        tokens=usage.tokens_in + usage.tokens_out,
-        estimated=usage.estimated,
-        attempts=record.attempts,
-        outcome=record.outcome,
-        served_model=call.fallback,
+        upstream_model=call.attempts[-1].target.model if call.attempts else "",
     )

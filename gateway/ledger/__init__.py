@@ -2,9 +2,9 @@
 
 from gateway.ledger.archive import ArchiveError
 from gateway.ledger.audit import AuditReport, Mismatch
-from gateway.ledger.call import Ask, Hold, Outcome, Settled
 from gateway.ledger.compaction import Compacted
 from gateway.ledger.dry_run import DryRun, Refusal
+from gateway.ledger.hold import Hold
 from gateway.ledger.journal import Journal
 from gateway.ledger.ledger import Credited, LeaseState, Ledger
 from gateway.ledger.limits import GroupLimits, RateState
@@ -12,7 +12,6 @@ from gateway.ledger.line import LedgerLine
 
 __all__ = [
     "ArchiveError",
-    "Ask",
     "AuditReport",
     "Compacted",
     "Credited",
@@ -24,8 +23,6 @@ __all__ = [
     "Ledger",
     "LedgerLine",
     "Mismatch",
-    "Outcome",
     "RateState",
     "Refusal",
-    "Settled",
 ]

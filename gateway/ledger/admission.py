@@ -1,4 +1,4 @@
-"""Asks for money and limits, and the reason when the answer is no.
+"""Admits calls: money and limits are set aside, or the refusal says why not.
 
 Group membership lives in Redis alone. A worker remembers each account's group only to know which limits to send along;
 the script compares it with the truth and answers REGROUP when it is stale, so nothing is ever decided by memory.
@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway import errors
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
-from gateway.ledger.call import Ask, Hold, hold_note
+from gateway.ledger.hold import Hold
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
+from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
 from gateway.ledger.scripts import Links
 from gateway.store.link import Script
+
+if TYPE_CHECKING:
+    from gateway.billing.quote import Quote
+    from gateway.ledger.api_key import ApiKey
 
 LEASE = 60_000_000  # µs a hold lives without a beat
 MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for
@@ -25,13 +30,13 @@ REMEMBERED = 50_000  # accounts whose group a worker remembers
 # Codes of rules.lua
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
 NOACCT, REGROUP = 20, 21
-WIDTH = 8  # integers per ask in a reply
+WIDTH = 8  # integers per call in a reply
 
-Waiting = tuple[Ask, "asyncio.Future[Hold]"]
+Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, key, quote, the answer
 
 
 class Admission:
-    """Admits asks; `orphaned` gets each hold whose caller has gone meanwhile."""
+    """Admits calls; `orphaned` gets each hold whose caller has gone meanwhile."""
 
     def __init__(
         self,
@@ -48,17 +53,20 @@ class Admission:
             links, script, arguments=self._arguments, answered=self._answered, failed=self._failed
         )
 
-    def admit(self, ask: Ask) -> asyncio.Future[Hold]:
+    def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
         """A hold, or the error that says why not; a refusal has used up nothing."""
-        if ask.hold < 0 or ask.tokens < 0:
-            raise errors.InternalError(detail=f"{ask.request_id} asks for {ask.hold} nano and {ask.tokens} tokens")
+        if quote.hold < 0 or quote.tokens < 0:
+            raise errors.InternalError(detail=f"{request_id} asks for {quote.hold} nano and {quote.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
-        self._batches.put(ask.key.account, (ask, future))
+        self._batches.put(key.account, (request_id, key, quote, future))
         return future
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
         batch.group = group = self._group_of.get(batch.account, "default")
-        return ask_arguments(group, self.groups.get(group, NO_LIMITS), [ask for ask, _ in batch.items])
+        args = group_arguments(group, self.groups.get(group, NO_LIMITS))
+        for request_id, key, quote, _ in batch.items:
+            args += call_arguments(group, request_id, key, quote)
+        return args
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         first = reply[0]
@@ -70,33 +78,24 @@ class Admission:
                 self._failed(batch, group_keeps_changing())
             return
         if first == NOACCT:
-            for _, future in batch.items:
+            for *_, future in batch.items:
                 if not future.done():
                     future.set_exception(errors.InvalidApiKey())
             return
         at = 0
-        for ask, future in batch.items:
+        for request_id, key, quote, future in batch.items:
             code, detail, *numbers = reply[at : at + WIDTH]
             at += WIDTH
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
             if code in (OK, DUP):
-                hold = Hold(
-                    ask.request_id,
-                    ask.key,
-                    ask.model,
-                    ask.hold,
-                    batch.group,
-                    rates,
-                    detail,
-                    ask.tokens,
-                    ask.price_version,
-                )
+                version = quote.price.version
+                hold = Hold(request_id, key, quote.model, quote.hold, batch.group, rates, detail, version)
                 if future.done():
                     self._orphaned(hold)
                 else:
                     future.set_result(hold)
             elif not future.done():
-                future.set_exception(_refusal(code, detail, rates, ask))
+                future.set_exception(_refusal(code, detail, rates, quote))
 
     def _remember(self, account: str, group: str) -> None:
         if len(self._group_of) >= REMEMBERED:
@@ -105,11 +104,11 @@ class Admission:
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         doubtful = not isinstance(error, StoreUnavailable) or error.fate is StoreFate.UNKNOWN
-        for ask, future in batch.items:
+        for request_id, key, quote, future in batch.items:
             if not future.done():
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
-                self._orphaned(Hold(ask.request_id, ask.key, ask.model, ask.hold, "", None, 0))
+                self._orphaned(Hold(request_id, key, quote.model, quote.hold, "", None, 0))
 
 
 def group_keeps_changing() -> StoreUnavailable:
@@ -117,20 +116,22 @@ def group_keeps_changing() -> StoreUnavailable:
     return StoreUnavailable(detail="the account's group keeps changing", fate=StoreFate.REFUSED)
 
 
-def ask_arguments(group: str, limits: GroupLimits, asks: list[Ask]) -> list[Argument]:
-    """What rules.lua reads."""
-    args: list[Argument] = [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
-    for ask in asks:
-        enabled = 1 if group in ask.model_groups else 0
-        args += (ask.request_id, ask.key.id, ask.model, enabled, ask.hold, ask.tokens, hold_note(ask))
-    return args
+def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
+    """What rules.lua reads first."""
+    return [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
 
 
-def _refusal(code: int, detail: int, rates: RateState | None, ask: Ask) -> GatewayError:
+def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
+    """What rules.lua reads of each call."""
+    enabled = 1 if group in quote.groups else 0
+    return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, reclaim_meta(key, quote)
+
+
+def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote) -> GatewayError:
     if code == TOOBIG:
         limit = rates.limit_tokens if rates else 0
         return errors.InvalidValue(
-            f"This request may need {ask.tokens} tokens, more than the limit of {limit} tokens per minute, so it can "
+            f"This request may need {quote.tokens} tokens, more than the limit of {limit} tokens per minute, so it can "
             "never be served. Send a shorter prompt or a lower max_tokens."
         )
     wait = detail / 1_000_000

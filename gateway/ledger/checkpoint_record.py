@@ -1,7 +1,8 @@
-"""A call that runs, as it is noted on the board: who makes it, and what it would owe for so much delivered.
+"""A call that delivers, as its slot in the checkpoint file stores it, and the settlement made of it after a crash.
 
-A dead worker's heir turns it into the settlement that the worker did not live to write: `tab.entry(tab.bill, units)`.
-Sharp edge: it knows the text that was delivered and nothing else; the upstream's own count died with the worker.
+The stored form is one msgpack array: account, request_id, key_id, and a nested array of the fields from `at` on. A call
+that has delivered nothing yet has nil in the place of the nested array. Sharp edge: the units delivered are all that is
+known of the answer; the upstream's own count died with the worker.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from msgspec import Struct, structs
 from gateway.amounts import MAX_AMOUNT
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage, tokens_of
-from gateway.ledger.call import LineMeta
 from gateway.ledger.entry import Entry
+from gateway.ledger.line_meta import LineMeta
+
+_Charge = tuple[int, LineMeta, Usage, Price, str | None, float]
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[str, str, str, _Charge | None])
 
 
-class Bill(Struct, array_like=True, frozen=True):
-    """What turns delivered units into a charge, by the arithmetic of any stream that was cut."""
+class CheckpointRecord(Struct, frozen=True):
+    """A call that delivers; it is charged by the arithmetic of any stream that was cut."""
 
+    account: str
+    request_id: str
+    key_id: str
     at: int  # µs, Redis time of the admission
     meta: LineMeta
     prompt: Usage
@@ -30,28 +38,28 @@ class Bill(Struct, array_like=True, frozen=True):
         """The prompt, and what was delivered."""
         return structs.replace(self.prompt, out_text=tokens_of(units, factor=self.factor), estimated=False)
 
-
-class CheckpointRecord(Struct, array_like=True, frozen=True):
-    """A call that runs; without a bill nothing was delivered yet, or nobody counted it here."""
-
-    account: str
-    request_id: str
-    key_id: str
-    bill: Bill | None = None
-
-    def entry(self, bill: Bill, units: int) -> Entry:
-        """The settlement that its worker did not live to write."""
-        usage = bill.usage(units)
-        amount = min(bill.price.cost(usage, service_tier=bill.service_tier), MAX_AMOUNT)
-        meta = structs.replace(bill.meta, usage=usage)
+    def entry(self, units: int) -> Entry:
+        """The settlement of the call after it delivered so many units."""
+        usage = self.usage(units)
+        amount = min(self.price.cost(usage, service_tier=self.service_tier), MAX_AMOUNT)
+        meta = msgspec.json.encode(structs.replace(self.meta, usage=usage)).decode()
         tokens = usage.tokens_in + usage.tokens_out
-        return Entry(
-            self.account,
-            self.request_id,
-            self.key_id,
-            "use",
-            -amount,
-            tokens,
-            bill.at,
-            msgspec.json.encode(meta).decode(),
-        )
+        return Entry(self.account, self.request_id, self.key_id, "use", -amount, tokens, self.at, meta)
+
+
+def encode_admitted(account: str, request_id: str, key_id: str) -> bytes:
+    """The stored form of a call that has delivered nothing yet."""
+    return _encoder.encode((account, request_id, key_id, None))
+
+
+def encode_record(record: CheckpointRecord) -> bytes:
+    """The stored form of a call that delivers."""
+    r = record
+    charge = (r.at, r.meta, r.prompt, r.price, r.service_tier, r.factor)
+    return _encoder.encode((r.account, r.request_id, r.key_id, charge))
+
+
+def decode_checkpoint(body: bytes) -> tuple[str, str, CheckpointRecord | None]:
+    """Account, request_id and the record, None where nothing was delivered; msgspec's ValueErrors for other bytes."""
+    account, request_id, key_id, charge = _decoder.decode(body)
+    return account, request_id, None if charge is None else CheckpointRecord(account, request_id, key_id, *charge)

@@ -1,4 +1,4 @@
-"""What would become of an ask, told by the rules that admit asks: nothing is held, counted or written.
+"""What an admission would decide, told by the same rules: nothing is held, counted or written.
 
 `explain.lua` shares `rules.lua` with `admit.lua`. Where a rule refuses it is lifted and the rest is asked again, so
 `refusals` names every rule in the way; the first is the one that an admission would be refused for.
@@ -7,14 +7,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gateway import errors
-from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, ask_arguments, group_keeps_changing
-from gateway.ledger.call import Ask
+from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, call_arguments, group_arguments, group_keeps_changing
 from gateway.ledger.limits import NO_LIMITS, GroupLimits
 from gateway.ledger.scripts import Links, Scripts, slot
+
+if TYPE_CHECKING:
+    from gateway.billing.quote import Quote
+    from gateway.ledger.api_key import ApiKey
 
 
 class Refusal(Struct, frozen=True):
@@ -25,19 +29,22 @@ class Refusal(Struct, frozen=True):
 
 
 class DryRun(Struct, frozen=True):
-    """Refusals in the order of the rules, none when the ask would be admitted, and what the rules looked at."""
+    """Refusals in the order of the rules, none when the call would be admitted, and what the rules looked at."""
 
     group: str
     refusals: list[Refusal]
     facts: dict[str, str]
 
 
-async def dry_run(links: Links, scripts: Scripts, ask: Ask, *, groups: Mapping[str, GroupLimits]) -> DryRun:
-    """Ask the rules; InvalidApiKey when there is no such account."""
-    key, group = slot(ask.key.account), "default"
+async def dry_run(
+    links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: Mapping[str, GroupLimits]
+) -> DryRun:
+    """Run the rules; InvalidApiKey when there is no such account."""
+    account, group = slot(key.account), "default"
     for _ in range(MAX_TRIES):
-        args = ask_arguments(group, groups.get(group, NO_LIMITS), [ask])
-        first, *rest = await links.link(key).eval(scripts.explain, [key], args)
+        args = group_arguments(group, groups.get(group, NO_LIMITS))
+        args += call_arguments(group, request_id, key, quote)
+        first, *rest = await links.link(account).eval(scripts.explain, [account], args)
         if first == NOACCT:
             raise errors.InvalidApiKey()
         if first != REGROUP:

@@ -2,10 +2,10 @@
 
 ::
 
-    board.put(Tab(account, rid, kid))               # before the call is admitted
-    place = board.put(Tab(account, rid, kid, bill)) # when its answer begins
-    place.delivered(units)                          # with each chunk: one store into a mapped page, 0.07 µs
-    board.clear(rid)                                # once its settlement is in the journal
+    checkpoint.admit(account, request_id, key_id)  # before the call is admitted
+    slot = checkpoint.put(record)                  # when its answer begins
+    slot.delivered(units)                          # with each chunk: one store into a mapped page, 0.07 µs
+    checkpoint.clear(request_id)                   # once its settlement is in the journal
 
 The kernel keeps the pages of a killed process, and whoever adopts its journal settles what is on its board. Sharp edge:
 they reach the disk when the kernel likes. After a crash of the machine the beats' checkpoints are newer, so a board of
@@ -22,10 +22,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from gateway.ledger.checkpoint_record import CheckpointRecord
+from gateway.ledger.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_admitted, encode_record
 from gateway.ledger.entry import Entry
 
 log = logging.getLogger("gateway.ledger")
@@ -36,9 +35,6 @@ WORD = 8
 ROOM = SLOT - 2 * WORD
 LAYOUT = b"board 1\n"  # what the file begins with; another release may have another
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(CheckpointRecord)
 
 
 class Slot:
@@ -73,7 +69,7 @@ class Slot:
 class InflightCheckpoint:
     """The running calls of this process by request id; without a path it remembers nothing.
 
-    A call that is put and cleared costs 1.1 µs, a stream with its bill 3.5.
+    A call that is put and cleared costs 1.1 µs, a stream with its record 3.5.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -85,20 +81,27 @@ class InflightCheckpoint:
         waste = bytearray(2 * WORD)
         self._waste = Slot(waste, memoryview(waste).cast("q"), state=0)
 
-    def put(self, record: CheckpointRecord) -> Slot:
-        """Note a call, or what is known of it by now, in a place of its own: at no moment it has none.
+    def admit(self, account: str, request_id: str, key_id: str) -> None:
+        """Note a call that has delivered nothing yet."""
+        self._write(request_id, encode_admitted(account, request_id, key_id))
 
-        A call that gets none, for want of disk or as its names are too long, is charged at its last checkpoint.
+    def put(self, record: CheckpointRecord) -> Slot:
+        """Note a call that begins to deliver; its slot takes the units."""
+        return self._write(record.request_id, encode_record(record))
+
+    def _write(self, request_id: str, body: bytes) -> Slot:
+        """Write a call's new slot before its old one is freed, so that the file has one at every moment.
+
+        A call without a slot, for want of disk or as its names are too long, is charged at its last lease renewal.
         """
         if not self._free and not self._grow():
             return self._waste
-        body = _encoder.encode(record)
         if len(body) > ROOM:
             return self._waste
         place = self._free.pop()
         place.write(body)
-        before = self._slots.get(record.request_id)
-        self._slots[record.request_id] = place
+        before = self._slots.get(request_id)
+        self._slots[request_id] = place
         if before is not None:
             self._free.append(before.vacate(self._waste))
         return place
@@ -159,15 +162,21 @@ def read_inflight_checkpoint(path: Path) -> Orphans:
     except FileNotFoundError:
         return left
     counted = content.startswith(_head())
-    for record, units in _records(content, path.name):
-        if counted and record.bill is not None:
-            left.entries.append(record.entry(record.bill, units))
+    for body, units in _bodies(content, path.name):
+        try:
+            account, request_id, record = decode_checkpoint(body)
+        except ValueError as error:  # msgspec's are ValueErrors, too
+            _log_unreadable(path.name, error)
+            continue
+        if counted and record is not None:
+            left.entries.append(record.entry(units))
         else:
-            left.others.setdefault(record.account, []).append(record.request_id)
+            left.others.setdefault(account, []).append(request_id)
     return left
 
 
-def _records(content: bytes, name: str) -> Iterator[tuple[CheckpointRecord, int]]:
+def _bodies(content: bytes, name: str) -> Iterator[tuple[bytes, int]]:
+    """The body and the units of every slot that is taken and whole."""
     if not content.startswith(LAYOUT):
         return
     for start in range(SLOT, len(content) - SLOT + 1, SLOT):
@@ -176,12 +185,14 @@ def _records(content: bytes, name: str) -> Iterator[tuple[CheckpointRecord, int]
             continue
         at = start + 2 * WORD
         body = content[at : at + (state & 0xFFFF)]
-        try:
-            if state != _state_of(body):
-                raise ValueError("torn")
-            yield _decoder.decode(body), units
-        except ValueError as error:  # msgspec's are ValueErrors, too
-            log.error("%s: a call is unreadable and left to its lease: %s", name, error)
+        if state == _state_of(body):
+            yield body, units
+        else:
+            _log_unreadable(name, "torn")
+
+
+def _log_unreadable(name: str, reason: object) -> None:
+    log.error("%s: a call is unreadable and left to its lease: %s", name, reason)
 
 
 def _state_of(body: bytes) -> int:

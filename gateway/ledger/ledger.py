@@ -1,13 +1,14 @@
-"""The money: admit, settle, void, extend, beat, reclaim, credit, audit. Nobody else writes a counter.
+"""The money: admit, book, extend, renew leases, reclaim, credit, audit. All counters are written here.
 
 ::
 
-    hold = await ledger.admit(Ask(rid, key, "gpt", frozenset({"default"}), hold=worst_cost, tokens=estimate))
+    hold = await ledger.admit(request_id, key, quote)
     try: ...
-    finally: await asyncio.shield(ledger.settle(hold, Outcome(amount=true_cost, tokens=true_tokens)))
+    finally: ledger.book(hold, record)    # a CallRecord, or None when nothing is owed
+    await ledger.drain()                  # before the process ends
 
-Each verb is one atomic script in the account's slot, and every script may be repeated. Sharp edge: without a journal a
-settlement that finds the store away raises StoreUnavailable; with one it answers "journaled" and arrives later.
+Each verb is one atomic script in the account's slot, and every script may be repeated. Sharp edge: a
+settlement that finds the store away arrives later when there is a journal; without one it is logged as lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,11 +30,10 @@ from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.audit import AuditReport, audit_account
-from gateway.ledger.call import Ask, Hold, Outcome, Settled
-from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.compaction import Compacted, compact_account
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.gather_all import gather_all
+from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
@@ -42,6 +43,8 @@ from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import SettlementWriter
 
 if TYPE_CHECKING:
+    from gateway.billing.call_record import CallRecord
+    from gateway.billing.quote import Quote
     from gateway.ledger.api_key import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
@@ -79,7 +82,8 @@ class Ledger:
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
         #: Where calls are noted while they run, for whoever adopts the journal; nowhere without one.
         self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
-        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=self._writer.void_unwatched)
+        void = partial(self._writer.book, record=None)
+        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=void)
 
     @property
     def groups(self) -> Mapping[str, GroupLimits]:
@@ -92,34 +96,29 @@ class Ledger:
 
     # A call ----------------------------------------------------------------------------------------------------------
 
-    async def admit(self, ask: Ask) -> Hold:
+    async def admit(self, request_id: str, key: ApiKey, quote: Quote) -> Hold:
         """Set money and limits aside; raises the 400, 401, 403 or 429 that refuses, having used up nothing.
 
         A caller that is cancelled while it waits leaves nothing held.
         """
         # Before it leaves: a worker killed between the script and its reply leaves a hold that somebody must find.
-        self.checkpoint.put(CheckpointRecord(ask.key.account, ask.request_id, ask.key.id))
+        self.checkpoint.admit(key.account, request_id, key.id)
         try:
-            return await self._admission.admit(ask)
+            return await self._admission.admit(request_id, key, quote)
         except BaseException:
-            self.checkpoint.clear(ask.request_id)
+            self.checkpoint.clear(request_id)
             raise
 
-    async def explain(self, ask: Ask) -> DryRun:
-        """What `admit` would say to it at this moment, and every rule in the way; writes nothing."""
-        return await dry_run(self._links, self._scripts, ask, groups=self.groups)
+    async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
+        """What `admit` would decide at this moment, and every rule in the way; writes nothing."""
+        return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.groups)
 
-    def settle(self, hold: Hold, outcome: Outcome) -> asyncio.Future[Settled]:
-        """Charge what it came to and release the rest; repeating it changes nothing. On its way before this returns."""
-        return self._writer.settle(hold, outcome)
+    def book(self, hold: Hold, record: CallRecord | None) -> None:
+        """Charge the record's cost and release the rest of the hold; without a record release all of it.
 
-    def void(self, hold: Hold) -> asyncio.Future[Settled]:
-        """Release everything: nothing was delivered. On its way before this returns."""
-        return self._writer.void(hold)
-
-    def book(self, hold: Hold, outcome: Outcome | None) -> None:
-        """Settle, or void without an outcome, for a caller that does not wait: what fails is logged."""
-        self._writer.book(hold, outcome)
+        A repetition changes nothing. The entry is on its way before this returns; a failure is logged.
+        """
+        self._writer.book(hold, record)
 
     async def drain(self) -> None:
         """Wait until all that was booked so far is in the store, in the journal, or logged as lost."""
@@ -220,12 +219,12 @@ class Ledger:
             total += due
         return total
 
-    async def lapse(self, account: str, rids: Sequence[str]) -> int:
+    async def lapse(self, account: str, request_ids: Sequence[str]) -> int:
         """End the leases of calls that nobody serves any more and charge them at their last checkpoint; how many."""
         key = slot(account)
-        for start in range(0, len(rids), RENEWALS):
+        for start in range(0, len(request_ids), RENEWALS):
             args: list[str | int] = [-1]
-            for request_id in rids[start : start + RENEWALS]:
+            for request_id in request_ids[start : start + RENEWALS]:
                 args += (request_id, 0)
             await self._links.link(key).eval(self._scripts.beat, [key], args)
         return await self.reclaim(account)

@@ -21,7 +21,7 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import gather_all
 from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
-from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal, read_entries
+from gateway.ledger.journal import NOWHERE, Journal, read_entries
 from gateway.ledger.settlement_writer import SettlementWriter
 from gateway.store.link import ServerIdentity
 
@@ -91,8 +91,8 @@ class Recovery:
         for path in paths:
             self._journal.take_over_file(path)
         await asyncio.to_thread(lock.unlink, missing_ok=True)
-        for account, rids in left.others.items():  # if this process dies first, their leases end them
-            self._unheard.setdefault(account, []).extend(rids)
+        for account, request_ids in left.others.items():  # if this process dies first, their leases end them
+            self._unheard.setdefault(account, []).extend(request_ids)
         calls = len(left.entries) + sum(map(len, left.others.values()))
         self._taken_over = TakenOver(self._taken_over.settlements + settlements, self._taken_over.calls + calls)
 
@@ -130,7 +130,7 @@ class Recovery:
 
     async def _send(self, entries: Iterable[Entry]) -> None:
         for chunk in _chunks(entries):
-            await gather_all(self._writer.send(entry, segment=ELSEWHERE) for entry in chunk)
+            await gather_all(self._writer.send(entry) for entry in chunk)
 
 
 def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:
@@ -142,7 +142,8 @@ def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]
             settlements += 1
             known.discard(entry.request_id)
     others = {
-        account: [request_id for request_id in rids if request_id in known] for account, rids in left.others.items()
+        account: [request_id for request_id in request_ids if request_id in known]
+        for account, request_ids in left.others.items()
     }
     return Orphans([entry for entry in left.entries if entry.request_id in known], others), settlements
 

@@ -1,7 +1,7 @@
-"""The asks, and the settlements, of one event-loop tick share script calls: one per account and sixteen of them.
+"""The admissions, and the settlements, of one event-loop tick share script calls: one per account and sixteen of them.
 
-Measured on one of two shared cores (benchmarks/micro_ledger.py), µs per call without limits: 64 asks of one account
-cost Redis 7 each and the worker 11, asyncio's task included; 64 asks of 64 accounts 31 and 16; settlements 11 and 8
+Measured on one of two shared cores (benchmarks/micro_ledger.py), µs per call without limits: 64 admissions of one
+account cost Redis 7 each and the worker 11, asyncio's task included; 64 of 64 accounts 31 and 16; settlements 11 and 8
 against 24 and 12. RPM, TPM and concurrency together add 2 in a batch, 16 alone. Calls of different accounts leave in
 the same write of the link. Sharp edge: a call whose reply was lost is never repeated here, only by callers who know
 that it may be.

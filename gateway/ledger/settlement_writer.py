@@ -1,7 +1,7 @@
 """Turns holds into charges, each exactly once, through the journal when there is one.
 
 Every settlement is a repeatable entry: the script answers a repetition with what was stored. So when the store is away
-the entry just waits in the journal and is sent again, by this process or by the next one.
+the entry waits in the journal and is sent again, by this process or by the next one.
 """
 
 from __future__ import annotations
@@ -9,31 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from gateway.amounts import MAX_AMOUNT
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
-from gateway.ledger.call import Hold, Outcome, Settled, line_meta
 from gateway.ledger.entry import Entry
-from gateway.ledger.journal import NOWHERE, Journal
+from gateway.ledger.hold import Hold
+from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
+from gateway.ledger.line_meta import settled_meta
 from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
 from gateway.ledger.scripts import Links
 from gateway.store.link import Script
 
+if TYPE_CHECKING:
+    from gateway.billing.call_record import CallRecord
+
 log = logging.getLogger("gateway.ledger")
 
-STATUS = ("settled", "duplicate", "late", "amended")  # by the codes of settle.lua
-OLD, NOACCT = 4, 20
-WIDTH = 3
+OLD, NOACCT = 4, 20  # codes of settle.lua that are not the end of an entry
+WIDTH = 3  # numbers per entry in a reply
 
 
 class Waiting(Struct):
-    """An entry on its way, and who waits for it, if anybody does; `segment` is where the journal has it."""
+    """An entry on its way; `segment` is where the journal has it. One that is sent again has a future."""
 
     entry: Entry
-    future: asyncio.Future[Settled] | None
+    future: asyncio.Future[None] | None = None
     segment: int = NOWHERE
 
 
@@ -52,8 +55,8 @@ class SettlementWriter:
         self.on_journaled: Callable[[], None] = _nothing  # the store is away: somebody should send the journal later
         self._lookup = lookup
         self._tasks: set[asyncio.Task[None]] = set()
-        self._booked = 0  # entries on their way that nobody waits for; a future and its callback would cost 0.7 µs each
-        self._all_told = asyncio.Event()
+        self._booked = 0  # entries on their way without a future: one and its callback would cost 0.7 µs each
+        self._all_ended = asyncio.Event()
         self._batches: Batches[Waiting] = Batches(
             links,
             script,
@@ -63,34 +66,25 @@ class SettlementWriter:
             before=self._write_journal if journal is not None else None,
         )
 
-    def settle(self, hold: Hold, outcome: Outcome) -> asyncio.Future[Settled]:
-        """Charge what the call came to; an absurd amount is clamped to the hold and marked."""
-        return self.send(_charge(hold, outcome))
+    def book(self, hold: Hold, record: CallRecord | None) -> None:
+        """Charge what the call came to, or without a record give back all but the request that was counted.
 
-    def void(self, hold: Hold) -> asyncio.Future[Settled]:
-        """Give everything back but the request that was counted."""
-        return self.send(_release(hold))
-
-    def book(self, hold: Hold, outcome: Outcome | None) -> None:
-        """Settle, or void without an outcome; nobody waits, so a failure is logged."""
-        entry = _release(hold) if outcome is None else _charge(hold, outcome)
+        An absurd cost is clamped to the hold and marked. A failure is logged.
+        """
+        entry = _release(hold) if record is None else _charge(hold, record)
         self._booked += 1
-        self._batches.put(entry.account, Waiting(entry, None))
+        self._batches.put(entry.account, Waiting(entry))
 
     async def drain(self) -> None:
-        """Wait until every entry that nobody waits for has come to its end."""
+        """Wait until every booked entry has come to its end."""
         while self._booked:
-            self._all_told.clear()
-            await self._all_told.wait()
+            self._all_ended.clear()
+            await self._all_ended.wait()
 
-    def void_unwatched(self, hold: Hold) -> None:
-        """Void a hold that nobody waits for; if that fails its lease runs out."""
-        self.void(hold).add_done_callback(_look_away)
-
-    def send(self, entry: Entry, *, segment: int = NOWHERE) -> asyncio.Future[Settled]:
-        """Send an entry; `segment` says that the journal has it already."""
-        future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        self._batches.put(entry.account, Waiting(entry, future, segment))
+    def send(self, entry: Entry) -> asyncio.Future[None]:
+        """Send an entry that a journal has; it ends when the store has it or refused it, else StoreUnavailable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE))
         return future
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
@@ -107,18 +101,13 @@ class SettlementWriter:
             return
         at = 0
         for item in batch.items:
-            code, amount, balance = reply[at : at + WIDTH]
+            code = reply[at]
             at += WIDTH
             if code == OLD:
                 self._search(item)
-                continue
-            self._confirm(item)
-            future = item.future
-            if future is None:
-                self._told()
-            elif not future.done():
-                status = "void" if item.entry.kind == "void" and code == 0 else STATUS[code]
-                future.set_result(Settled(status, -amount, int(balance)))
+            else:
+                self._confirm(item)
+                self._end(item)
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         away = isinstance(error, StoreUnavailable)
@@ -128,26 +117,24 @@ class SettlementWriter:
                 assert self.journal is not None
                 self.journal.refuse(item.entry, error.detail or error.message)
                 self._confirm(item)
-            if item.future is None:
-                self._told()
-                if item.segment == NOWHERE:
-                    amount, reason = -item.entry.amount, error.log_text() or error.message
-                    log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, reason)
-            elif item.future.done():
-                continue
-            elif written and not away:
-                item.future.set_result(Settled("refused", 0))
-            elif item.segment >= 0:
-                item.future.set_result(Settled("journaled", -item.entry.amount))
+            if item.segment == NOWHERE:
+                amount, reason = -item.entry.amount, error.log_text() or error.message
+                log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, reason)
+            if item.future is not None and away:
+                if not item.future.done():
+                    item.future.set_exception(own_error(error))
             else:
-                item.future.set_exception(own_error(error))
+                self._end(item)
         if away and self.journal is not None:
             self.on_journaled()
 
-    def _told(self) -> None:
-        self._booked -= 1
-        if not self._booked:
-            self._all_told.set()
+    def _end(self, item: Waiting) -> None:
+        if item.future is None:
+            self._booked -= 1
+            if not self._booked:
+                self._all_ended.set()
+        elif not item.future.done():
+            item.future.set_result(None)
 
     def _confirm(self, item: Waiting) -> None:
         if self.journal is None:
@@ -175,14 +162,11 @@ class SettlementWriter:
             self._batches.put(entry.account, item)
             return
         self._confirm(item)
-        if item.future is None:
-            self._told()
-        elif not item.future.done():
-            item.future.set_result(Settled("duplicate", -found))
+        self._end(item)
 
 
-def _charge(hold: Hold, outcome: Outcome) -> Entry:
-    amount = outcome.amount
+def _charge(hold: Hold, record: CallRecord) -> Entry:
+    amount, usage = record.cost, record.usage
     clamped = not 0 <= amount <= MAX_AMOUNT
     if clamped:
         amount = hold.amount
@@ -192,9 +176,9 @@ def _charge(hold: Hold, outcome: Outcome) -> Entry:
         hold.key.id,
         "use",
         -amount,
-        min(max(outcome.tokens, 0), 1_000_000_000),
+        min(max(usage.tokens_in + usage.tokens_out, 0), 1_000_000_000),
         hold.admitted_at,
-        line_meta(hold, outcome, clamped=clamped),
+        settled_meta(hold, record, clamped=clamped),
     )
 
 
@@ -212,8 +196,3 @@ def _arguments(batch: Batch[Waiting]) -> list[Argument]:
 
 def _nothing() -> None:
     pass
-
-
-def _look_away(future: asyncio.Future[Settled]) -> None:
-    if not future.cancelled():
-        future.exception()

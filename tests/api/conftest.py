@@ -12,9 +12,11 @@ import pytest
 from tornado.ioloop import IOLoop
 from yarl import URL
 
+from gateway.billing.quote import Quote
 from gateway.config.settings import Settings, parse
 from gateway.http_server.server import HTTPServer
-from gateway.ledger import Ask, Hold
+from gateway.ledger import Hold
+from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 
@@ -98,8 +100,8 @@ def record_holds(gateway: Gateway) -> list[Hold]:
     holds: list[Hold] = []
     admit = gateway.ledger.admit
 
-    async def recorded(ask: Ask) -> Hold:
-        holds.append(await admit(ask))
+    async def recorded(request_id: str, key: ApiKey, quote: Quote) -> Hold:
+        holds.append(await admit(request_id, key, quote))
         return holds[-1]
 
     gateway.ledger.admit = recorded  # type: ignore[method-assign]

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.ledger import Outcome
 from tests.accounts.test_accounts import *  # noqa: F403
 from tests.accounts.test_authenticator import *  # noqa: F403
 from tests.accounts.test_keys import *  # noqa: F403
 from tests.chaos.redis_topologies import Node, SixNodes, sentinel_trio, six_nodes
 from tests.cli.conftest import Terminal
 from tests.inference.test_active_calls import *  # noqa: F403
+from tests.ledger.records import settle
 from tests.ledger.test_admit import *  # noqa: F403
 from tests.ledger.test_archive import *  # noqa: F403
 from tests.ledger.test_archive import aged
@@ -72,7 +72,7 @@ def test_explain_compact_and_audit_are_commands_that_work_there(topology_url: st
         async with open_world(topology_url) as w:
             keys = [await w.caller(account) for account in ACCOUNTS]
             for key in keys:
-                await w.ledger.settle(await w.admit(key), Outcome(5))
+                await settle(w.ledger, await w.admit(key), 5)
                 await aged(w, key.account)
             return [key.id for key in keys]
 

@@ -12,11 +12,14 @@ import random
 import time
 from pathlib import Path
 
+from gateway.billing.quote import Quote
 from gateway.errors import StoreUnavailable
-from gateway.ledger import Ask, Journal, Ledger, Outcome
+from gateway.ledger import Journal, Ledger
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.recovery import Recovery
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
+from tests.ledger.records import settle, void
 from tests.polling import until
 from tests.world import World
 
@@ -142,26 +145,22 @@ class Drill:
             worker = self._workers[-1]
             worker.calls += 1
             try:
-                await self._call(worker.ledger, world.ask(random.choice(keys), 1000))
+                await self._call(worker.ledger, *world.ask(random.choice(keys), 1000))
             finally:
                 worker.calls -= 1
 
-    async def _call(self, ledger: Ledger, ask: Ask) -> None:
+    async def _call(self, ledger: Ledger, request_id: str, key: ApiKey, quote: Quote) -> None:
         cost = random.randint(1, 900)
         try:
-            hold = await ledger.admit(ask)
+            hold = await ledger.admit(request_id, key, quote)
         except StoreUnavailable:
             self.unavailable += 1
             await asyncio.sleep(0.01)
             return
         await asyncio.sleep(random.uniform(0, 0.02))
-        try:
-            if cost % 10 == 0:
-                await ledger.void(hold)
-                return
-            settled = await ledger.settle(hold, Outcome(cost))
-        except StoreUnavailable:  # a void that waits in the journal
+        if cost % 10 == 0:
+            await void(ledger, hold)
             return
-        assert settled.status != "refused", settled
-        self.truth[ask.key.account] = self.truth.get(ask.key.account, 0) + cost
+        await settle(ledger, hold, cost)
+        self.truth[key.account] = self.truth.get(key.account, 0) + cost
         self.delivered += 1

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger import Ask, GroupLimits, Ledger
+from gateway.ledger import GroupLimits, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
+from tests.ledger.records import quote_of
 
 from .conftest import Terminal, on_store
 
@@ -57,7 +58,7 @@ def follow(terminal: Terminal, change: str) -> str:
 def hold_one(socket: Path, key_id: str, *, tokens: int = 1) -> None:
     async def admit(store: Store) -> None:
         ledger = Ledger(store, {"default": GroupLimits()})
-        await ledger.admit(Ask("req_1", ApiKey("acme", key_id), "fake-chat", frozenset({"default"}), 10**9, tokens))
+        await ledger.admit("req_1", ApiKey("acme", key_id), quote_of(10**9, tokens, model="fake-chat"))
 
     on_store(socket, admit)
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.billing.usage import Usage
-from gateway.ledger import Ask, Ledger, Outcome
+from gateway.ledger import Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
+from tests.ledger.records import quote_of, settle
 
 from .conftest import Terminal, on_store
 
@@ -41,10 +42,8 @@ def acme(terminal: Terminal, valkey: Path) -> Terminal:
 
 async def _pay(store: Store, key: ApiKey) -> None:
     ledger = Ledger(store, {})
-    hold = await ledger.admit(Ask("req_1", key, "fake-chat", frozenset({"default"}), hold=10**9, tokens=5))
-    await ledger.settle(
-        hold, Outcome(amount=250_000_000, tokens=5, provider="fake", usage=Usage(in_text=3, out_text=2))
-    )
+    hold = await ledger.admit("req_1", key, quote_of(10**9, 5, model="fake-chat"))
+    await settle(ledger, hold, 250_000_000, provider="fake", usage=Usage(in_text=3, out_text=2))
 
 
 def test_usage_shows_charges_as_negative_amounts(acme: Terminal) -> None:
@@ -63,15 +62,10 @@ def test_usage_names_the_model_that_served_beside_the_one_asked_for(terminal: Te
     key_id = terminal.json("keys", "create", "acme")["id"]
 
     async def pay(store: Store) -> None:
-        for request_id, outcome in (
-            ("req_1", Outcome(amount=1)),
-            ("req_2", Outcome(amount=1, served_model="fake-small")),
-        ):
+        for request_id, served_model in (("req_1", ""), ("req_2", "fake-small")):
             ledger = Ledger(store, {})
-            hold = await ledger.admit(
-                Ask(request_id, ApiKey("acme", key_id), "fake-chat", frozenset({"default"}), hold=10)
-            )
-            await ledger.settle(hold, outcome)
+            hold = await ledger.admit(request_id, ApiKey("acme", key_id), quote_of(10, tokens=0, model="fake-chat"))
+            await settle(ledger, hold, 1, served_model=served_model)
 
     on_store(valkey, pay)
     named = [(line["model"], line["served_model"]) for line in terminal.json("usage", "acme")]

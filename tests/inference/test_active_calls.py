@@ -8,8 +8,9 @@ import pytest
 from gateway import errors
 from gateway.inference import active_calls
 from gateway.inference.active_calls import ActiveCalls
-from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.ledger import GroupLimits, Ledger
 from gateway.ledger import ledger as ledger_module
+from tests.ledger.records import settle, void
 from tests.ledger.shards import without
 from tests.leftovers import garbage
 from tests.polling import until
@@ -58,7 +59,7 @@ async def test_beat_tells_of_revocation_disabling_and_expiry(world):
 async def test_beat_tells_that_a_hold_is_gone(world):
     async with world() as w:
         hold = await w.admit(await w.caller())
-        await w.ledger.settle(hold, Outcome(1))
+        await settle(w.ledger, hold, 1)
         before = await w.dump()
         assert await w.ledger.renew_leases([hold]) == {hold.request_id: "gone"}
         assert await w.dump() == before
@@ -110,7 +111,7 @@ async def test_refused_extension_changes_nothing(world):
         await w.keys.revoke(key.id)
         with pytest.raises(errors.InvalidApiKey):
             await w.ledger.extend(hold, 1)
-        await w.ledger.void(hold)
+        await void(w.ledger, hold)
         with pytest.raises(errors.Conflict):
             await w.ledger.extend(hold, 1)
         await w.proved()
@@ -151,7 +152,7 @@ async def test_a_shard_that_is_away_leaves_nothing_to_the_garbage_collector(worl
     async with world() as w:
         key = await w.caller("beta")
         torn = Ledger(without(w.store, "beta"), {})
-        for attempt in (torn.reclaim(), torn.sweep(), torn.admit(w.ask(key)), torn.spendable(key)):
+        for attempt in (torn.reclaim(), torn.sweep(), torn.admit(*w.ask(key)), torn.spendable(key)):
             with contextlib.suppress(errors.StoreUnavailable):
                 await attempt
         assert not garbage()

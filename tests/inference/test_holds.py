@@ -18,10 +18,12 @@ from gateway.accounts.keys import Keys
 from gateway.amounts import NANO, format_amount
 from gateway.api.routes import endpoint_named
 from gateway.billing.price import Price
+from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
 from gateway.config.settings import Settings, parse
 from gateway.inference.endpoint import RequestSize
-from gateway.ledger import Ask, Hold, Ledger
+from gateway.ledger import Hold, Ledger
+from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply
@@ -342,12 +344,12 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     balance: int,
     budget: int | None,
 ) -> None:
-    asked: list[Ask] = []
+    asked: list[Quote] = []
     admit = Ledger.admit
 
-    async def noted(self: Ledger, ask: Ask) -> Hold:
-        asked.append(ask)
-        return await admit(self, ask)
+    async def noted(self: Ledger, request_id: str, key: ApiKey, quote: Quote) -> Hold:
+        asked.append(quote)
+        return await admit(self, request_id, key, quote)
 
     await payer.open(balance * TOKEN, budget=None if budget is None else budget * TOKEN)
     (key,) = await payer.keys.list("payer")

@@ -14,12 +14,13 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.inference import idempotency
 from gateway.inference.idempotency import Claim, request_digest
-from gateway.ledger import Ask, Hold, Ledger, LedgerLine, Outcome
+from gateway.ledger import Hold, Ledger, LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
 from tests.api.endpoints.test_chat_stream import HELLO, _frames
+from tests.ledger.records import quote_of, settle, void
 from tests.polling import until
 
 CHAT = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}]}
@@ -307,7 +308,7 @@ async def dead_call(gateway: Gateway, api_key: NewKey, *, used: int) -> tuple[Ho
     digest = request_digest(PATH, msgspec.json.encode(CHAT))
     claim = await gateway.idempotency.claim(key, "order-1", digest=digest, request_id=request_id, model="m1")
     assert isinstance(claim, Claim)
-    hold = await gateway.ledger.admit(Ask(request_id, key, "m1", frozenset({"default"}), 1_000_000, 100))
+    hold = await gateway.ledger.admit(request_id, key, quote_of(1_000_000, 100, model="m1"))
     hold.used = used
     await gateway.ledger.renew_leases([hold])
     return hold, key
@@ -334,8 +335,7 @@ async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
     answer = await post(client)
     assert (answer.status, answer.replayed) == (200, False)
     await kept(gateway)
-    late = await ledger.settle(hold, Outcome(amount=700_000))  # it was only frozen, and comes back
-    assert late.status == "duplicate"
+    await settle(ledger, hold, 700_000)  # it was only frozen, and comes back
     lines = await charges(ledger)
     found = await ledger.charge_of("acme", answer.headers["x-request-id"])
     assert found is not None
@@ -345,7 +345,7 @@ async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
     ) + ["use"]
     assert (await Keys(gateway.store, b"0123456789abcdef").list("acme"))[0].spent == found[1]
     with pytest.raises(Exception, match="settled already"):
-        await ledger.admit(Ask(hold.request_id, key, "m1", frozenset({"default"}), 1, 1))
+        await ledger.admit(hold.request_id, key, quote_of(1, 1, model="m1"))
     await proved(ledger)
 
 
@@ -363,7 +363,7 @@ async def test_call_that_was_settled_before_its_worker_died_is_not_charged_again
     client: Client, gateway: Gateway, api_key: NewKey, ledger: Ledger, upstream: FakeUpstream
 ) -> None:
     hold, _ = await dead_call(gateway, api_key, used=0)
-    await ledger.settle(hold, Outcome(amount=700_000))
+    await settle(ledger, hold, 700_000)
     await let_die(gateway, hold)
     for _ in range(2):
         answer = await post(client)
@@ -376,6 +376,6 @@ async def test_call_that_was_settled_before_its_worker_died_is_not_charged_again
 async def test_claim_without_a_hold_runs_out(client: Client, gateway: Gateway, api_key: NewKey) -> None:
     """A worker that died between its claim and its admission."""
     hold, _ = await dead_call(gateway, api_key, used=0)
-    await gateway.ledger.void(hold)
+    await void(gateway.ledger, hold)
     await let_die(gateway, hold)
     assert (await post(client)).status == 200

@@ -21,10 +21,11 @@ from pathlib import Path
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
-from gateway.ledger import Ask, Hold, Journal, Ledger
+from gateway.ledger import Hold, Journal, Ledger
 from gateway.ledger.recovery import Recovery
 from gateway.store import EmbeddedServer, Store
 from gateway.store.link import ServerIdentity
+from tests.ledger.records import quote_of
 from tests.ledger.storms import append_only_file, on_disk
 from tests.polling import until
 
@@ -83,7 +84,7 @@ class Forgetful:
         await self.server.stop()
 
     async def admit(self, request_id: str) -> Hold:
-        return await self.ledger.admit(Ask(request_id, self.key, "m", EVERYONE, 100))
+        return await self.ledger.admit(request_id, self.key, quote_of(100, tokens=0))
 
     async def end(self) -> None:
         """The worker is gone and will send nothing more."""

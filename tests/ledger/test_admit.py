@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from gateway import errors
-from gateway.ledger import GroupLimits, Ledger, Outcome
+from gateway.ledger import GroupLimits, Ledger
 from gateway.ledger.admission import MAX_TRIES
 from gateway.ledger.scripts import Scripts
 from gateway.store import Store
 from tests.ledger.moving import Moving
+from tests.ledger.records import settle, void
 from tests.ledger.shards import without
 from tests.polling import until
 
@@ -105,14 +106,14 @@ async def test_balance_that_does_not_cover_the_hold_is_refused(world):
 async def test_free_call_needs_no_balance(world):
     async with world() as w:
         key = await w.caller(balance=0)
-        await w.ledger.settle(await w.admit(key, 0), Outcome(0))
+        await settle(w.ledger, await w.admit(key, 0), 0)
         await w.proved()
 
 
 async def test_budget_counts_what_is_spent_and_what_is_held(world):
     async with world() as w:
         key = await w.caller(budget=1000)
-        await w.ledger.settle(await w.admit(key, 600), Outcome(400))
+        await settle(w.ledger, await w.admit(key, 600), 400)
         await w.admit(key, 500)
         await refused(w, errors.BudgetExceeded, w.admit(key, 101))
         await w.admit(key, 100)
@@ -128,7 +129,7 @@ async def test_concurrency_of_the_key_is_freed_at_settlement(world):
         await w.admit(key)
         error = await refused(w, errors.ConcurrencyLimited, w.admit(key))
         assert error.headers()["Retry-After"] == "1"
-        await w.ledger.void(first)
+        await void(w.ledger, first)
         await w.admit(key)
 
 
@@ -156,7 +157,7 @@ async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
         await w.expire(hold)
         third = await w.admit(one)
         await refused(w, errors.ConcurrencyLimited, w.admit(two))
-        await w.ledger.settle(third, Outcome(0))
+        await settle(w.ledger, third, 0)
         await w.admit(two)
 
 
@@ -174,7 +175,7 @@ async def test_two_workers_share_one_balance(world):
     async with world() as w, another_worker(w) as ledger:
         key = await w.caller(balance=10_000)
         asks = [w.ask(key, 1000) for _ in range(60)]
-        admissions = [(w.ledger, ledger)[n % 2].admit(ask) for n, ask in enumerate(asks)]
+        admissions = [(w.ledger, ledger)[n % 2].admit(*ask) for n, ask in enumerate(asks)]
         answers = await asyncio.gather(*admissions, return_exceptions=True)
         assert sum(not isinstance(answer, Exception) for answer in answers) == 10
         await w.proved()
@@ -201,7 +202,7 @@ async def test_admission_that_gives_up_on_a_changing_group_voids_nothing(world):
         ledger = Ledger(cast("Any", moving), {})
         before = await w.dump()
         with pytest.raises(errors.StoreUnavailable) as caught:
-            await ledger.admit(w.ask(key))
+            await ledger.admit(*w.ask(key))
         assert caught.value.log_text() == "refused: the account's group keeps changing"
         await ledger.drain()
         await w.store.ping()  # whatever the give-up has sent is in the store before this answers
@@ -214,7 +215,7 @@ async def test_every_waiter_of_a_store_that_is_away_is_told_that_nothing_was_sen
     async with world() as w:
         key = await w.caller()
         ledger = Ledger(without(w.store, "acme"), {})
-        waiting = [ledger.admit(w.ask(key)) for _ in range(2)]
+        waiting = [ledger.admit(*w.ask(key)) for _ in range(2)]
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         assert [answer.fate for answer in answers] == [errors.StoreFate.NEVER_SENT] * 2
 
@@ -232,20 +233,20 @@ async def test_repeated_ask_is_one_hold(world):
     async with world() as w:
         key = await w.caller(balance=1000, rpm=1)
         ask = w.ask(key, 1000)
-        first = await w.ledger.admit(ask)
+        first = await w.ledger.admit(*ask)
         before = await w.dump()
-        again = await asyncio.gather(w.ledger.admit(ask), w.ledger.admit(ask))
+        again = await asyncio.gather(w.ledger.admit(*ask), w.ledger.admit(*ask))
         assert [hold.admitted_at for hold in again] == [first.admitted_at] * 2
         assert await w.dump() == before
-        await w.ledger.settle(first, Outcome(7))
-        await refused(w, errors.Conflict, w.ledger.admit(ask))
+        await settle(w.ledger, first, 7)
+        await refused(w, errors.Conflict, w.ledger.admit(*ask))
 
 
 async def test_same_request_twice_in_one_tick_is_one_hold(world):
     async with world() as w:
         key = await w.caller(balance=1000)
         ask = w.ask(key, 600)
-        await asyncio.gather(w.ledger.admit(ask), w.ledger.admit(ask))
+        await asyncio.gather(w.ledger.admit(*ask), w.ledger.admit(*ask))
         assert (await w.accounts.show("acme")).held == 600
         await w.proved()
 
@@ -289,7 +290,7 @@ async def test_largest_amounts_stay_exact(world):
         hold = await w.admit(key, most - 1)
         await refused(w, errors.BalanceExhausted, w.admit(key, 2))
         await w.admit(key, 1)
-        await w.ledger.settle(hold, Outcome(most - 3))
+        await settle(w.ledger, hold, most - 3)
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (3, 1)
         await w.proved()
@@ -308,16 +309,18 @@ async def test_unsendable_argument_fails_its_ask_instead_of_hanging(world):
             await asyncio.wait_for(w.admit(key, model="\ud800"), 5)
 
 
-async def test_error_inside_a_script_reaches_every_waiter(world):
+async def test_error_inside_a_script_reaches_every_waiter(world, caplog):
     async with world() as w:
         key = await w.caller()
         hold = await w.admit(key)
         await w.store.client.delete("{a:acme}:rv")
         await w.store.client.set("{a:acme}:rv", "not a hash")
-        waiting = [w.admit(key), w.admit(key), w.ledger.settle(hold, Outcome(1))]
+        waiting = [w.admit(key), w.admit(key), settle(w.ledger, hold, 1)]
         answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
-        assert [type(answer) for answer in answers] == [errors.InternalError] * 3
+        assert [type(answer) for answer in answers[:2]] == [errors.InternalError] * 2
         assert "WRONGTYPE" in answers[0].detail
+        (told,) = [text for text in caplog.messages if text.startswith(f"{hold.request_id}: settlement of 1 nano")]
+        assert "WRONGTYPE" in told
 
 
 async def settled(world) -> bool:

@@ -2,15 +2,16 @@
 
 import pytest
 
-from gateway.ledger import Ledger, Outcome
+from gateway.ledger import Ledger
+from tests.ledger.records import settle
 from tests.ledger.shards import without
 
 
 async def busy(world):
     """A store with lines, a hold and a budgeted key."""
     key = await world.caller(balance=10_000, budget=9000)
-    await world.ledger.settle(await world.admit(key, 500), Outcome(300))
-    await world.ledger.settle(await world.admit(key, 500), Outcome(0))
+    await settle(world.ledger, await world.admit(key, 500), 300)
+    await settle(world.ledger, await world.admit(key, 500), 0)
     await world.accounts.credit("acme", 50)
     await world.admit(key, 700)
     await world.proved()
@@ -59,7 +60,7 @@ async def test_long_ledgers_are_read_in_pages(world, monkeypatch):
     async with world() as w:
         key = await w.caller()
         for _ in range(7):
-            await w.ledger.settle(await w.admit(key), Outcome(1))
+            await settle(w.ledger, await w.admit(key), 1)
         report = await w.ledger.audit()
         assert (report.lines, report.mismatches) == (8, [])
         assert [line.n async for line in w.ledger.lines("acme")] == list(range(1, 9))
@@ -70,7 +71,7 @@ async def test_lines_since_a_moment_leave_out_the_earlier_ones(world):
         key = await w.caller()
         (first,) = [line async for line in w.ledger.lines("acme")]
         while True:
-            await w.ledger.settle(await w.admit(key), Outcome(1))
+            await settle(w.ledger, await w.admit(key), 1)
             last = [line async for line in w.ledger.lines("acme")][-1]
             if last.at > first.at:
                 break

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway import errors
-from gateway.ledger import GroupLimits, Outcome
+from gateway.ledger import GroupLimits
 from gateway.ledger import admission as codes
-from gateway.ledger.admission import ask_arguments
+from gateway.ledger.admission import call_arguments, group_arguments
 from gateway.ledger.api_key import ApiKey
+from tests.ledger.records import settle
 
 ERRORS = {
     codes.KEY: errors.InvalidApiKey,
@@ -59,7 +60,7 @@ async def bring_about(world, state: dict[str, Any]) -> ApiKey:
         except errors.GatewayError:
             continue
         if fate == "s":
-            await world.ledger.settle(hold, Outcome(amount // 2, tokens=tokens))
+            await settle(world.ledger, hold, amount // 2, tokens=tokens)
         elif fate == "e":
             hold.used = amount // 3
             await world.ledger.renew_leases([hold])
@@ -82,13 +83,13 @@ async def compare(world, state: dict[str, Any]) -> int:
         key = await bring_about(w, state)
         ask = w.ask(key, state["hold"], state["tokens"], groups=state["open_to"])
         before = await w.dump()
-        verdict = await w.ledger.explain(ask)
+        verdict = await w.ledger.explain(*ask)
         after = await w.dump()
         assert after.items() <= before.items()  # an empty bucket may have expired, but nothing is new or changed
         found = [refusal.code for refusal in verdict.refusals]
         assert found == sorted(found)  # the order of the rules
         try:
-            await w.ledger.admit(ask)
+            await w.ledger.admit(*ask)
         except errors.GatewayError as error:
             assert found and type(error) is ERRORS[found[0]]
             if found[0] in (codes.RPM, codes.TPM):
@@ -121,13 +122,13 @@ async def test_money_of_an_expired_hold_counts_as_admission_would_count_it(world
         await w.ledger.renew_leases([lost])
         await w.expire(lost)
         ask = w.ask(key, hold)
-        verdict = await w.ledger.explain(ask)
+        verdict = await w.ledger.explain(*ask)
         assert [refusal.code for refusal in verdict.refusals] == ([code] if code else [])
         if code:
             with pytest.raises(ERRORS[code]):
-                await w.ledger.admit(ask)
+                await w.ledger.admit(*ask)
         else:
-            await w.ledger.admit(ask)
+            await w.ledger.admit(*ask)
         assert verdict.facts["account.balance"] == "700"
 
 
@@ -137,7 +138,7 @@ async def test_explain_script_can_run_where_nothing_may_be_written(world):
         hold = await w.admit(key, 900)
         await w.expire(hold)
         source = w.ledger._scripts.explain.source
-        args = ask_arguments("default", GroupLimits(), [w.ask(key, 950)])
+        args = [*group_arguments("default", GroupLimits()), *call_arguments("default", *w.ask(key, 950))]
         _, refusals, _ = await w.store.client.execute_command("EVAL_RO", source, 1, "{a:acme}", *args)
         assert refusals == []  # the expired hold would be charged nothing and give its money back
 
@@ -150,7 +151,7 @@ async def test_every_rule_in_the_way_is_named_in_order(world):
         await w.accounts.disable("acme")
         await w.keys.revoke(key.id)
         await w.store.client.hset(f"{{a:acme}}:k:{key.id}", "exp", 1)
-        verdict = await w.ledger.explain(w.ask(key, 70, 6))
+        verdict = await w.ledger.explain(*w.ask(key, 70, 6))
         assert [refusal.code for refusal in verdict.refusals] == [
             codes.KEY,
             codes.KEY,
@@ -169,7 +170,7 @@ async def test_every_rule_in_the_way_is_named_in_order(world):
 async def test_account_that_changed_its_group_is_judged_by_the_new_one(world):
     async with world(gold=GroupLimits(tpm=5)) as w:
         key = await w.caller(group="gold")
-        verdict = await w.ledger.explain(w.ask(key, tokens=6, groups=frozenset({"gold"})))
+        verdict = await w.ledger.explain(*w.ask(key, tokens=6, groups=frozenset({"gold"})))
         assert verdict.group == "gold"
         assert [refusal.code for refusal in verdict.refusals] == [codes.TOOBIG, codes.TPM]
 
@@ -177,4 +178,4 @@ async def test_account_that_changed_its_group_is_judged_by_the_new_one(world):
 async def test_explaining_for_an_unknown_account_is_an_invalid_key(world):
     async with world() as w:
         with pytest.raises(errors.InvalidApiKey):
-            await w.ledger.explain(w.ask(ApiKey("nobody", "key_x")))
+            await w.ledger.explain(*w.ask(ApiKey("nobody", "key_x")))

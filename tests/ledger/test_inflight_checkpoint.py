@@ -16,10 +16,9 @@ from msgspec import structs
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import BalanceExhausted
-from gateway.ledger import Journal, Ledger, Outcome
+from gateway.ledger import Journal, Ledger
 from gateway.ledger import inflight_checkpoint as board_module
-from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 from gateway.ledger.inflight_checkpoint import (
     ROOM,
@@ -31,22 +30,25 @@ from gateway.ledger.inflight_checkpoint import (
     read_inflight_checkpoint,
 )
 from gateway.ledger.journal import read_entries
+from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.recovery import TakenOver
 from tests.delays import process_runs_for
+from tests.ledger.records import settle
 
 PRICE = Price(version="v1", input=2_000_000, output=8_000_000, per_request=7, service_tier_multiplier={"fast": (3, 2)})
 PROMPT = Usage(in_text=10, estimated=True)
-BILL = Bill(1, LineMeta("key_x", "m", provider="p", estimated=True, outcome="worker_died"), PROMPT, PRICE, "fast", 1.5)
+META = LineMeta("key_x", "m", provider="p", estimated=True, outcome="worker_died")
+RECORD = CheckpointRecord("acme", "r", "key_x", 1, META, PROMPT, PRICE, "fast", 1.5)
 
 
-def tab(request_id: str, bill: Bill | None = None) -> CheckpointRecord:
-    return CheckpointRecord("acme", request_id, "key_x", bill)
+def record(request_id: str, **fields: Any) -> CheckpointRecord:
+    return structs.replace(RECORD, request_id=request_id, **fields)
 
 
 def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
-    checkpoint.put(tab("r1"))
-    place = checkpoint.put(tab("r1", BILL))
+    checkpoint.admit("acme", "r1", "key_x")
+    place = checkpoint.put(record("r1"))
     for units in (4, 11, 40):
         place.delivered(units)
     (entry,) = read_inflight_checkpoint(tmp_path / "a.board").entries
@@ -61,21 +63,21 @@ def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
     assert (tmp_path / "a.board").stat().st_mode & 0o777 == 0o600
 
 
-def test_call_without_a_bill_is_known_by_its_account(tmp_path):
+def test_call_that_delivered_nothing_is_known_by_its_account(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
-    checkpoint.put(tab("r1"))
-    checkpoint.put(CheckpointRecord("umbra", "r2", "key_y"))
-    checkpoint.put(tab("r3"))
+    checkpoint.admit("acme", "r1", "key_x")
+    checkpoint.admit("umbra", "r2", "key_y")
+    checkpoint.admit("acme", "r3", "key_x")
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1", "r3"], "umbra": ["r2"]})
 
 
 def test_ended_call_is_gone_and_what_still_writes_for_it_harms_no_other(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
-    old = checkpoint.put(tab("old", BILL))
+    old = checkpoint.put(record("old"))
     old.delivered(400)
     checkpoint.clear("old")
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans()
-    new = checkpoint.put(tab("new", BILL))
+    new = checkpoint.put(record("new"))
     new.delivered(4)
     old.delivered(4000)
     checkpoint.clear("old")
@@ -102,7 +104,7 @@ def test_board_grows_and_its_slots_are_used_again(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for generation in range(3):
         for n in range(2 * SLOTS):
-            checkpoint.put(tab(f"{generation}-{n}", BILL)).delivered(4 * n)
+            checkpoint.put(record(f"{generation}-{n}")).delivered(4 * n)
         entries = read_inflight_checkpoint(tmp_path / "a.board").entries
         assert {entry.request_id for entry in entries} == {f"{generation}-{n}" for n in range(2 * SLOTS)}
         assert all(entry.tokens == 10 + -(-int(entry.request_id.split("-")[1]) * 3 // 2) for entry in entries)
@@ -114,7 +116,7 @@ def test_board_grows_and_its_slots_are_used_again(tmp_path):
 def test_torn_slots_are_skipped_and_the_rest_is_read(tmp_path, caplog):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(4):
-        checkpoint.put(tab(f"r{n}", BILL)).delivered(4)
+        checkpoint.put(record(f"r{n}")).delivered(4)
     content = bytearray((tmp_path / "a.board").read_bytes())
     whole = {entry.request_id for entry in read_inflight_checkpoint(tmp_path / "a.board").entries}
     at = content.index(b"r1")
@@ -142,16 +144,15 @@ def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch,
     monkeypatch.setattr(os, "pwrite", lambda *_: written)
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(3):
-        checkpoint.put(tab(f"r{n}", BILL)).delivered(8)
+        checkpoint.put(record(f"r{n}")).delivered(8)
         checkpoint.clear(f"r{n}")
     assert caplog.text.count("the board cannot grow") == 1
 
 
-def test_bill_too_long_for_its_slot_leaves_the_call_known(tmp_path):
+def test_record_too_long_for_its_slot_leaves_the_call_known(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
-    checkpoint.put(tab("r1"))
-    long = structs.replace(BILL, meta=LineMeta("key_x", "m" * ROOM))
-    checkpoint.put(tab("r1", long)).delivered(8)
+    checkpoint.admit("acme", "r1", "key_x")
+    checkpoint.put(record("r1", meta=LineMeta("key_x", "m" * ROOM))).delivered(8)
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
@@ -159,7 +160,7 @@ def test_board_of_another_boot_only_tells_which_calls_there_were(tmp_path, monke
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(board_module, "BOOT", boot)
     boot.write_text("one")
-    InflightCheckpoint(tmp_path / "a.board").put(tab("r1", BILL)).delivered(8)
+    InflightCheckpoint(tmp_path / "a.board").put(record("r1")).delivered(8)
     assert len(read_inflight_checkpoint(tmp_path / "a.board").entries) == 1
     boot.write_text("two")
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
@@ -168,7 +169,7 @@ def test_board_of_another_boot_only_tells_which_calls_there_were(tmp_path, monke
 def test_board_is_removed_at_the_end_unless_calls_are_on_it(tmp_path):
     for request_id in ("", "r1"):
         checkpoint = InflightCheckpoint(tmp_path / "a.board")
-        place = checkpoint.put(tab("r1", BILL))
+        place = checkpoint.put(record("r1"))
         if not request_id:
             checkpoint.clear("r1")
         checkpoint.close()
@@ -181,15 +182,14 @@ import itertools, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
-from gateway.ledger.checkpoint_record import CheckpointRecord
-from tests.ledger.test_inflight_checkpoint import BILL
+from tests.ledger.test_inflight_checkpoint import record
 checkpoint = InflightCheckpoint(Path(sys.argv[1]))
-slot = checkpoint.put(CheckpointRecord("acme", "steady", "key_x", BILL))
+slot = checkpoint.put(record("steady"))
 for n in itertools.count(1):
     slot.delivered(n * 0x010101010100)
     request_id = "r" * (n % 300) + str(n)
-    checkpoint.put(CheckpointRecord("acme", request_id, "key_x"))
-    checkpoint.put(CheckpointRecord("acme", request_id, "key_x", BILL))
+    checkpoint.admit("acme", request_id, "key_x")
+    checkpoint.put(record(request_id))
     if n > 50:
         checkpoint.clear("r" * ((n - 50) % 300) + str(n - 50))
     if n == 60:
@@ -199,7 +199,7 @@ for n in itertools.count(1):
 
 @pytest.mark.slow
 def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(Bill, "usage", lambda _, units: Usage(in_text=units))
+    monkeypatch.setattr(CheckpointRecord, "usage", lambda _, units: Usage(in_text=units))
     root = str(Path(__file__).parents[2])
     for n in range(8):
         path = tmp_path / f"{n}.board"
@@ -225,7 +225,7 @@ async def test_settlement_is_in_the_journal_before_its_call_leaves_the_board(wor
     async with world() as w:
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
-        hold = await ledger.admit(w.ask(await w.caller()))
+        hold = await ledger.admit(*w.ask(await w.caller()))
         (path,) = tmp_path.glob("*.board")
         assert read_inflight_checkpoint(path) == Orphans([], {"acme": [hold.request_id]})
         journaled: list[str] = []
@@ -237,7 +237,7 @@ async def test_settlement_is_in_the_journal_before_its_call_leaves_the_board(wor
             clear(request_id)
 
         monkeypatch.setattr(journal.checkpoint, "clear", look)
-        await ledger.settle(hold, Outcome(5))
+        await settle(ledger, hold, 5)
         assert journaled == [hold.request_id]
         assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
@@ -250,7 +250,7 @@ async def test_call_whose_settlement_is_in_no_journal_stays_on_the_board_until_t
     async with world() as w:
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
-        hold = await ledger.admit(w.ask(await w.caller()))
+        hold = await ledger.admit(*w.ask(await w.caller()))
         (path,) = tmp_path.glob("*.board")
 
         def full(*_: object) -> int:
@@ -266,7 +266,7 @@ async def test_call_whose_settlement_is_in_no_journal_stays_on_the_board_until_t
             return segment
 
         monkeypatch.setattr(journal, "append", look)
-        await ledger.settle(hold, Outcome(5))
+        await settle(ledger, hold, 5)
         assert seen == [{"acme": [hold.request_id]}]
         assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
@@ -277,7 +277,7 @@ async def test_refused_call_is_not_on_the_board(world, tmp_path):
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
         with pytest.raises(BalanceExhausted):
-            await ledger.admit(w.ask(await w.caller(balance=1), 1000))
+            await ledger.admit(*w.ask(await w.caller(balance=1), 1000))
         (path,) = tmp_path.glob("*.board")
         assert read_inflight_checkpoint(path) == Orphans()
         journal.close()
@@ -291,10 +291,14 @@ from gateway.ledger import Journal
 from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 journal = Journal(Path(sys.argv[1]))
-tabs, settled = msgspec.json.decode(sys.argv[2], type=tuple[list[CheckpointRecord], Entry])
+admitted, records, settled = msgspec.json.decode(
+    sys.argv[2], type=tuple[list[tuple[str, str, str]], list[CheckpointRecord], Entry]
+)
 journal.append([settled])
-for tab in tabs:
-    journal.checkpoint.put(tab).delivered(40)
+for names in admitted:
+    journal.checkpoint.admit(*names)
+for record in records:
+    journal.checkpoint.put(record).delivered(40)
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -309,15 +313,14 @@ async def test_board_of_a_killed_worker_is_adopted_once_and_its_journal_first(wo
         streamed, silent, checked, settled = [await w.admit(key, 10_000, request_id=f"r{n}") for n in range(4)]
         checked.used = 333
         await w.ledger.renew_leases([checked])
-        meta = structs.replace(BILL.meta, key=key.id)
-        bill = structs.replace(BILL, at=streamed.admitted_at, meta=meta, service_tier=None)
         cost = PRICE.cost(Usage(in_text=10, out_text=15))
         entry = Entry("acme", settled.request_id, key.id, "use", -5000, 9, settled.admitted_at, f'{{"key":"{key.id}"}}')
-        tabs = [CheckpointRecord("acme", hold.request_id, key.id, None) for hold in (silent, checked)]
-        tabs += [CheckpointRecord("acme", hold.request_id, key.id, bill) for hold in (streamed, settled)]
-        tabs.append(CheckpointRecord("acme", "never-admitted", key.id, None))
+        admitted = [("acme", name, key.id) for name in (silent.request_id, checked.request_id, "never-admitted")]
+        meta = structs.replace(RECORD.meta, key=key.id)
+        fields = {"key_id": key.id, "at": streamed.admitted_at, "meta": meta, "service_tier": None}
+        records = [record(hold.request_id, **fields) for hold in (streamed, settled)]
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((tabs, entry)).decode(),
+            sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((admitted, records, entry)).decode(),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert worker.stdout is not None
@@ -358,8 +361,9 @@ async def test_call_charged_at_its_checkpoint_before_the_board_was_found_pays_th
         await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim()  # the store had been away for longer than the lease
-        bill = structs.replace(BILL, at=hold.admitted_at, meta=structs.replace(BILL.meta, key=hold.key.id))
-        dead.checkpoint.put(CheckpointRecord("acme", hold.request_id, hold.key.id, bill)).delivered(40)
+        meta = structs.replace(RECORD.meta, key=hold.key.id)
+        late = record(hold.request_id, key_id=hold.key.id, at=hold.admitted_at, meta=meta)
+        dead.checkpoint.put(late).delivered(40)
         dead.close()
         assert await ledger.recovery.take_over() == TakenOver(calls=1)
         cost = PRICE.cost(Usage(in_text=10, out_text=15), service_tier="fast")

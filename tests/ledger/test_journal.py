@@ -16,15 +16,16 @@ from gateway.accounts.keys import Keys
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import StoreUnavailable
-from gateway.ledger import Ask, Hold, Journal, Ledger, Outcome
-from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger import Hold, Journal, Ledger
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
+from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.recovery import TakenOver
 from gateway.store import EmbeddedServer, Store
 from gateway.store.link import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
+from tests.ledger.records import quote_of, record_of, settle
 from tests.polling import until
 
 EVERYONE = frozenset({"default"})
@@ -50,8 +51,8 @@ async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_
         ledger = Ledger(w.store, {}, journal=journal)
         key = await w.caller()
         for _ in range(3):
-            hold = await ledger.admit(w.ask(key))
-            assert (await ledger.settle(hold, Outcome(5))).status == "settled"
+            hold = await ledger.admit(*w.ask(key))
+            await settle(ledger, hold, 5)
         assert journal.unconfirmed == 0
         journal.sweep()
         assert list((tmp_path / "own").glob("*.jsonl")) == []
@@ -62,7 +63,7 @@ async def test_nothing_is_forgotten_while_a_server_is_away(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
         ledger = Ledger(w.store, {}, journal=journal)
-        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        await settle(ledger, await ledger.admit(*w.ask(await w.caller())), 5)
         journal.store_is_whole = lambda: False
         journal.sweep()
         assert len(list((tmp_path / "own").glob("*.jsonl"))) == 1
@@ -74,7 +75,7 @@ async def test_nothing_is_forgotten_while_a_server_is_away(world, tmp_path):
 
 async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
-        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        await settle(ledger, await ledger.admit(*w.ask(await w.caller())), 5)
         recovery = ledger.recovery
         assert recovery is not None
         send, sent = recovery._send, []
@@ -94,8 +95,8 @@ async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tm
 
 async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
-        hold = await ledger.admit(w.ask(await w.caller()))
-        settling = asyncio.ensure_future(ledger.settle(hold, Outcome(5)))
+        hold = await ledger.admit(*w.ask(await w.caller()))
+        settling = asyncio.ensure_future(settle(ledger, hold, 5))
         await until(lambda: journal.unconfirmed or settling.done())
         (path,) = tmp_path.glob("*.jsonl")
         assert [e.request_id for e in read_entries(path)] == [hold.request_id]
@@ -116,10 +117,10 @@ async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
         accounts = Accounts(store, ledger)
         await accounts.create("acme", balance=10_000)
         key = await Authenticator(store, PEPPER).authenticate((await Keys(store, PEPPER).create("acme")).text)
-        holds = [await ledger.admit(Ask(f"r{n}", key, "m", EVERYONE, 100)) for n in range(20)]
+        holds = [await ledger.admit(f"r{n}", key, quote_of(100, tokens=0)) for n in range(20)]
         await server.stop()
-        settled = await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds))
-        assert {s.status for s in settled} == {"journaled"}
+        await asyncio.gather(*(settle(ledger, hold, 7) for hold in holds))
+        assert journal.unconfirmed == 20
         await server.start()
         await until(lambda: not journal.unconfirmed)
         assert (await accounts.show("acme")).balance == 10_000 - 140
@@ -143,9 +144,9 @@ async def test_tries_while_the_store_is_away_leave_no_file_open_and_nothing_to_t
     accounts = Accounts(store, ledger)
     await accounts.create("acme", balance=10_000)
     key = await Authenticator(store, PEPPER).authenticate((await Keys(store, PEPPER).create("acme")).text)
-    holds = [await ledger.admit(Ask(f"r{n}", key, "m", EVERYONE, 100)) for n in range(20)]
+    holds = [await ledger.admit(f"r{n}", key, quote_of(100, tokens=0)) for n in range(20)]
     await server.stop()
-    await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds))
+    await asyncio.gather(*(settle(ledger, hold, 7) for hold in holds))
     gc.collect()
     gc.disable()
     try:
@@ -174,7 +175,7 @@ async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
         key = await w.caller(balance=10_000)
         before = await w.store.client.dump("{a:acme}"), await w.store.client.dump("{a:acme}:lg")
         for _ in range(5):
-            await ledger.settle(await ledger.admit(w.ask(key)), Outcome(10))
+            await settle(ledger, await ledger.admit(*w.ask(key)), 10)
         await w.store.client.restore("{a:acme}", 0, before[0], replace=True)
         await w.store.client.restore("{a:acme}:lg", 0, before[1], replace=True)
         await w.store.client.delete(*[n async for n in w.store.client.scan_iter("*:st:*")])
@@ -193,11 +194,12 @@ async def test_settlement_that_waited_for_the_reconnect_does_not_hide_what_the_d
     async with Forgetful(tmp_path) as worker:
         first, second = await worker.admit("first"), await worker.admit("second")
         await worker.remember()
-        assert (await worker.ledger.settle(first, Outcome(7))).status == "settled"
+        await settle(worker.ledger, first, 7)
+        assert worker.journal.unconfirmed == 0
         await worker.die()
-        waiting = worker.ledger.settle(second, Outcome(8))
+        worker.ledger.book(second, record_of(8))
         await worker.come_back()
-        assert (await waiting).status == "settled"
+        await worker.ledger.drain()
         await until(lambda: not worker.journal.unconfirmed)
         await worker.charged(7 + 8)
 
@@ -206,7 +208,7 @@ async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirme
     async with Forgetful(tmp_path) as worker:
         hold = await worker.admit("only")
         await worker.remember()
-        assert (await worker.ledger.settle(hold, Outcome(7))).status == "settled"
+        await settle(worker.ledger, hold, 7)
         await worker.die()
         assert worker.journal.unconfirmed == 0
         await worker.end()
@@ -221,8 +223,11 @@ async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirme
 def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
     """A stream that has begun, at 1 a token of output."""
     meta = LineMeta(hold.key.id, hold.model, estimated=True)
-    bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=1_000_000), None, 1.0)
-    worker.journal.checkpoint.put(CheckpointRecord("acme", hold.request_id, hold.key.id, bill)).delivered(4 * units)
+    price = Price(output=1_000_000)
+    record = CheckpointRecord(
+        "acme", hold.request_id, hold.key.id, hold.admitted_at, meta, Usage(estimated=True), price, None, 1.0
+    )
+    worker.journal.checkpoint.put(record).delivered(4 * units)
 
 
 async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_path):
@@ -230,7 +235,7 @@ async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_pat
         settled, running = await worker.admit("settled"), await worker.admit("running")
         board_of(worker, running, units=8)
         await worker.remember()
-        assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
+        await settle(worker.ledger, settled, 7)
         await worker.end()
         async with worker.heir() as heir:
             assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=1)
@@ -248,7 +253,7 @@ async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back
         settled, running, silent = [await worker.admit(request_id) for request_id in ("settled", "running", "silent")]
         board_of(worker, running, units=8)
         await worker.remember()
-        assert (await worker.ledger.settle(settled, Outcome(7))).status == "settled"
+        await settle(worker.ledger, settled, 7)
         await worker.end()
         async with worker.heir() as heir:
             await worker.die()
@@ -279,9 +284,9 @@ async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypa
         ]
         board_of(worker, running, units=8)
         await worker.remember()
-        await worker.ledger.settle(settled, Outcome(7))
+        await settle(worker.ledger, settled, 7)
         worker.journal.rotate()
-        await asyncio.gather(worker.ledger.settle(late, Outcome(6)), worker.ledger.settle(both, Outcome(5)))
+        await asyncio.gather(settle(worker.ledger, late, 6), settle(worker.ledger, both, 5))
         board_of(worker, both, units=50)  # killed after its settlement was written, before it left the board
         await worker.end()
         async with worker.heir() as heir:
@@ -335,7 +340,7 @@ async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_sa
     async with Forgetful(tmp_path) as worker:
         settled, running = await worker.admit("settled"), await worker.admit("running")
         board_of(worker, running, units=8)
-        await worker.ledger.settle(settled, Outcome(7))
+        await settle(worker.ledger, settled, 7)
         await worker.end()
 
         def full(*_: object) -> int:
@@ -351,8 +356,8 @@ async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_sa
 
 async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
-        hold = await ledger.admit(w.ask(await w.caller()))
-        await ledger.settle(hold, Outcome(5))
+        hold = await ledger.admit(*w.ask(await w.caller()))
+        await settle(ledger, hold, 5)
         journal.close()
         heir = Journal(tmp_path, keep=0.0)
         recovery = Ledger(w.store, {}, journal=heir).recovery
@@ -403,9 +408,9 @@ async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
 
 async def test_entry_without_an_account_is_set_aside_and_not_tried_for_ever(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
-        hold = await ledger.admit(w.ask(await w.caller()))
+        hold = await ledger.admit(*w.ask(await w.caller()))
         await w.store.client.flushall()
-        assert (await ledger.settle(hold, Outcome(5))).status == "refused"
+        await settle(ledger, hold, 5)
         assert journal.unconfirmed == 0
         assert [e.request_id for e in read_entries(tmp_path / "refused.jsonl")] == [hold.request_id]
 

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from gateway import errors
-from gateway.ledger import GroupLimits, Outcome, RateState
+from gateway.ledger import GroupLimits, RateState
 from gateway.ledger.limits import duration_text
 from tests.delays import time_passes
+from tests.ledger.records import settle, void
 
 MINUTE = 60_000_000
 
@@ -115,7 +116,7 @@ async def test_long_wait_tells_sdks_not_to_retry(world):
     async with world() as w:
         key = await w.caller(tpm=100)
         hold = await w.admit(key, 0, 100)
-        await w.ledger.settle(hold, Outcome(0, tokens=300))
+        await settle(w.ledger, hold, 0, tokens=300)
         with pytest.raises(errors.TokenRateLimited) as refused:
             await w.admit(key, 0, 10)
         assert (refused.value.retry_after or 0) > 100
@@ -139,10 +140,10 @@ async def test_settlement_corrects_the_token_estimate_both_ways(world):
     async with world(default=GroupLimits(tpm=10_000)) as w:
         key = await w.caller(tpm=1000)
         hold = await w.admit(key, 0, 400)
-        await w.ledger.settle(hold, Outcome(0, tokens=100))
+        await settle(w.ledger, hold, 0, tokens=100)
         assert 90 < await level_of(w, f"{{a:acme}}:tpm:{key.id}") <= 100
         hold = await w.admit(key, 0, 400)
-        await w.ledger.settle(hold, Outcome(0, tokens=900))
+        await settle(w.ledger, hold, 0, tokens=900)
         assert 990 < await level_of(w, f"{{a:acme}}:tpm:{key.id}") <= 1000
         assert 900 < await level_of(w, "{a:acme}:tpm") <= 1000
 
@@ -152,7 +153,7 @@ async def test_tokens_of_a_bucket_that_has_drained_are_still_charged(world):
         key = await w.caller(tpm=60_000)
         hold = await w.admit(key, 0, 10)
         await w.store.client.delete(f"{{a:acme}}:tpm:{key.id}")
-        await w.ledger.settle(hold, Outcome(0, tokens=50_010))
+        await settle(w.ledger, hold, 0, tokens=50_010)
         with pytest.raises(errors.TokenRateLimited):
             await w.admit(key, 0, 20_000)
 
@@ -160,7 +161,7 @@ async def test_tokens_of_a_bucket_that_has_drained_are_still_charged(world):
 async def test_void_gives_the_tokens_back(world):
     async with world() as w:
         key = await w.caller(tpm=100)
-        await w.ledger.void(await w.admit(key, 0, 100))
+        await void(w.ledger, await w.admit(key, 0, 100))
         await w.admit(key, 0, 100)
 
 

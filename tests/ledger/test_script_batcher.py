@@ -1,13 +1,16 @@
 """A batch is what its calls would have been one by one, and when one fails half way the ledger still adds up."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from gateway import errors
 from gateway.amounts import MAX_AMOUNT
-from gateway.ledger import GroupLimits, Outcome
+from gateway.billing.call_record import CallRecord
+from gateway.ledger import GroupLimits
+from tests.ledger.records import book, record_of, settle, void
 
 GROUP = GroupLimits(rpm=1000, tpm=1_000_000, concurrency=100)
 SLOW = GroupLimits(rpm=10, tpm=100, concurrency=100)  # its buckets do not drain, and go, within a test
@@ -32,7 +35,7 @@ async def reclaimed(world, hold, used: int) -> None:
     await world.ledger.reclaim("acme")
 
 
-async def mixed_fates(world, keys) -> list[tuple[Any, Outcome | None]]:
+async def mixed_fates(world, keys) -> list[tuple[Any, CallRecord | None]]:
     """Calls and how they end, None for a void; in one batch all of them are there, some twice."""
     one, two, three = keys
     holds = [await world.admit(key, 1000 + n) for n in range(5) for key in keys]
@@ -42,19 +45,13 @@ async def mixed_fates(world, keys) -> list[tuple[Any, Outcome | None]]:
     for hold, used in ((gone, 40), (back, 55), (mild, 0)):
         await reclaimed(world, hold, used)
     await lost(world, late)
-    fates: list[tuple[Any, Outcome | None]] = [(hold, Outcome(100 * n, tokens=n)) for n, hold in enumerate(holds)]
+    fates: list[tuple[Any, CallRecord | None]] = [(hold, record_of(100 * n, tokens=n)) for n, hold in enumerate(holds)]
     fates[4] = (holds[4], None)
     fates[7] = (holds[7], None)
-    fates += [(holds[4], Outcome(9)), (holds[3], Outcome(9)), (holds[3], None)]  # each was settled or voided before
-    fates += [(gone, Outcome(90)), (gone, Outcome(91)), (back, None), (back, Outcome(5)), (mild, Outcome(0))]
-    fates += [(late, Outcome(33, tokens=4)), (late, Outcome(33)), (unpaid, Outcome(1)), (unpaid, None)]
+    fates += [(holds[4], record_of(9)), (holds[3], record_of(9)), (holds[3], None)]  # each was settled or voided before
+    fates += [(gone, record_of(90)), (gone, record_of(91)), (back, None), (back, record_of(5)), (mild, record_of(0))]
+    fates += [(late, record_of(33, tokens=4)), (late, record_of(33)), (unpaid, record_of(1)), (unpaid, None)]
     return fates
-
-
-async def end(world, fate: tuple[Any, Outcome | None]) -> tuple[str, int, int | None]:
-    hold, outcome = fate
-    settled = await (world.ledger.void(hold) if outcome is None else world.ledger.settle(hold, outcome))
-    return settled.status, settled.amount, settled.balance
 
 
 async def state(world, keys) -> dict[str, Any]:
@@ -78,34 +75,35 @@ async def state(world, keys) -> dict[str, Any]:
     return found
 
 
-async def ended(world, *, gather_all: bool, balance: int, fates: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The answers to the same fates, and the account after them."""
+async def ended(world, *, gather_all: bool, balance: int, fates: Any) -> dict[str, Any]:
+    """The account after the same fates."""
     async with world(default=GROUP) as w:
         options = ({"budget": 10**6, "concurrency": 50, "tpm": 500_000}, {"tpm": 400_000}, {"budget": 10**7})
         keys = [await w.caller(balance=balance, **rest) for rest in options]
         made = await fates(w, keys)
         if gather_all:
-            answers = await asyncio.gather(*(end(w, fate) for fate in made))
+            await asyncio.gather(*(book(w.ledger, *fate) for fate in made))
         else:
-            answers = [await end(w, fate) for fate in made]
+            for fate in made:
+                await book(w.ledger, *fate)
         await w.proved()
-        return list(answers), await state(w, keys)
+        return await state(w, keys)
 
 
 async def test_batch_of_every_fate_settles_as_its_calls_would_one_by_one(world):
     single = await ended(world, gather_all=False, balance=10**9, fates=mixed_fates)
     batch = await ended(world, gather_all=True, balance=10**9, fates=mixed_fates)
     assert batch == single
-    statuses = [status for status, _, _ in batch[0]]
-    assert {"settled", "void", "duplicate", "amended", "late"} == set(statuses)
-    assert batch[1]["left"] == []
+    assert {kind for _, _, kind, *_ in batch["lines"]} == {"open", "use", "reclaim", "adj"}
+    assert {kind for kind, _ in batch["markers"].values()} == {b"use", b"void"}
+    assert batch["left"] == []
 
 
-async def huge_fates(world, keys) -> list[tuple[Any, Outcome | None]]:
+async def huge_fates(world, keys) -> list[tuple[Any, CallRecord | None]]:
     """Charges that take the balance, and what a key has spent, far past 2^53 and on from there."""
     amounts = (5, MAX_AMOUNT, 7_199_254_740_991, 1, 1, MAX_AMOUNT, MAX_AMOUNT - 1, 3, 0, 2, MAX_AMOUNT, 1)
     holds = [await world.admit(keys[n % 2], 0) for n in range(len(amounts))]
-    return [(hold, Outcome(amount)) for hold, amount in zip(holds, amounts, strict=True)]
+    return [(hold, record_of(amount)) for hold, amount in zip(holds, amounts, strict=True)]
 
 
 @pytest.mark.parametrize("balance", [0, 1, 6, 7, MAX_AMOUNT])
@@ -114,7 +112,7 @@ async def test_batch_far_below_zero_is_exact_to_the_nano(world, balance):
     batch = await ended(world, gather_all=True, balance=balance, fates=huge_fates)
     assert batch == single
     charged = 4 * MAX_AMOUNT + 7_199_254_740_991 + 12
-    assert batch[1]["account"][b"bal"] == str(balance - charged).encode()
+    assert batch["account"][b"bal"] == str(balance - charged).encode()
 
 
 @pytest.mark.parametrize("balance", [2**53 - 2, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) + 1, -(2**53), -(2**53) - 1])
@@ -124,8 +122,9 @@ async def test_balance_at_the_edge_of_exact_doubles_stays_exact(world, balance, 
         key = await w.caller(balance=0)
         holds = [await w.admit(key, 0) for _ in amounts]
         await w.store.client.hset(ACCOUNT, "bal", balance)
-        settled = await asyncio.gather(*(w.ledger.settle(h, Outcome(a)) for h, a in zip(holds, amounts, strict=True)))
-        assert [one.balance for one in settled] == [balance - sum(amounts[: n + 1]) for n in range(len(amounts))]
+        await asyncio.gather(*(settle(w.ledger, h, a) for h, a in zip(holds, amounts, strict=True)))
+        lines = [line async for line in w.ledger.lines("acme")][1:]
+        assert [line.balance for line in lines] == [balance - sum(amounts[: n + 1]) for n in range(len(amounts))]
         assert int(await w.store.client.hget(ACCOUNT, "bal")) == balance - sum(amounts)
 
 
@@ -137,16 +136,25 @@ async def test_balance_that_climbs_back_over_the_edge_stays_exact(world, balance
         for hold in holds:
             await reclaimed(w, hold, 5)
         await w.store.client.hset(ACCOUNT, "bal", balance)
-        settled = await asyncio.gather(*(w.ledger.settle(hold, Outcome(3)) for hold in holds))
-        assert [(one.status, one.balance) for one in settled] == [("amended", balance + 2), ("amended", balance + 4)]
+        await asyncio.gather(*(settle(w.ledger, hold, 3) for hold in holds))
+        lines = [line async for line in w.ledger.lines("acme")][-2:]
+        assert [(line.kind, line.balance) for line in lines] == [("adj", balance + 2), ("adj", balance + 4)]
 
 
-async def failed(*calls: Any, error: type[errors.GatewayError] = errors.InternalError) -> None:
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(answer) for answer in answers} == {error}
+@pytest.fixture
+def failed(caplog) -> Callable[..., Awaitable[None]]:
+    """Books calls in one batch, all of which fail."""
+
+    async def fail(world, *fates: tuple[Any, CallRecord | None]) -> None:
+        caplog.clear()
+        await asyncio.gather(*(book(world.ledger, *fate) for fate in fates))
+        told = sorted(text.partition(":")[0] for text in caplog.messages if " nano failed: " in text)
+        assert told == sorted(hold.request_id for hold, _ in fates)
+
+    return fail
 
 
-async def test_batch_that_cannot_write_its_first_line_changes_nothing(world):
+async def test_batch_that_cannot_write_its_first_line_changes_nothing(world, failed):
     async with world(default=SLOW) as w:
         key = await w.caller(balance=10_000, budget=9000, tpm=100)
         holds = [await w.admit(key, 1000) for _ in range(3)]
@@ -154,85 +162,94 @@ async def test_batch_that_cannot_write_its_first_line_changes_nothing(world):
         await client.rename(f"{ACCOUNT}:lg", f"{ACCOUNT}:elsewhere")
         await client.set(f"{ACCOUNT}:lg", "not a stream")
         before = await w.dump()
-        await failed(*(w.ledger.settle(hold, Outcome(7)) for hold in holds))
+        await failed(w, *((hold, record_of(7)) for hold in holds))
         assert await w.dump() == before
         await client.rename(f"{ACCOUNT}:elsewhere", f"{ACCOUNT}:lg")
-        await asyncio.gather(*(w.ledger.settle(hold, Outcome(7)) for hold in holds))
+        await asyncio.gather(*(settle(w.ledger, hold, 7) for hold in holds))
         assert (await w.accounts.show("acme")).balance == 10_000 - 21
         await w.proved()
 
 
-async def test_batch_that_fails_half_way_agrees_with_the_lines_it_wrote(world):
+async def test_batch_that_fails_half_way_agrees_with_the_lines_it_wrote(world, failed):
     async with world(default=GROUP) as w:
         keys = [await w.caller(balance=10_000, budget=5000) for _ in range(2)]
         holds = [await w.admit(keys[n % 2], 1000) for n in range(5)]
         client = w.store.client
         most = 2**64 - 1
         await client.execute_command("XSETID", f"{ACCOUNT}:lg", f"{most}-{most - 3}")  # there is room for three lines
-        await failed(*(w.ledger.settle(hold, Outcome(7 + n)) for n, hold in enumerate(holds)))
+        await failed(w, *((hold, record_of(7 + n)) for n, hold in enumerate(holds)))
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000 - 24, 2000)
         assert [key.spent for key in sorted(await w.keys.list("acme"), key=lambda key: -key.spent)] == [16, 8]
         await w.proved()
-        assert [await w.ledger.void(hold) for hold in holds][2].amount == 9
+        for hold in holds:
+            await void(w.ledger, hold)
+        assert (await w.ledger.charge_of("acme", holds[2].request_id))[1] == 9
         assert (await w.accounts.show("acme")).held == 0
         await w.proved()
 
 
-async def test_leases_that_cannot_be_ended_keep_nothing_else_from_being_written(world):
+async def test_leases_that_cannot_be_ended_keep_nothing_else_from_being_written(world, failed):
     async with world(default=GROUP) as w:
         keys = [await w.caller(balance=10_000, budget=5000) for _ in range(2)]
         holds = [await w.admit(keys[n % 2], 1000) for n in range(4)]
         await w.store.client.delete(f"{ACCOUNT}:cc")
         await w.store.client.set(f"{ACCOUNT}:cc", "not a sorted set")
-        await failed(*(w.ledger.settle(hold, Outcome(7)) for hold in holds))
+        await failed(w, *((hold, record_of(7)) for hold in holds))
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000 - 28, 0)
-        assert [(await w.ledger.settle(hold, Outcome(9))).amount for hold in holds] == [7] * 4
+        for hold in holds:
+            await settle(w.ledger, hold, 9)
+        assert [(await w.ledger.charge_of("acme", hold.request_id))[1] for hold in holds] == [7] * 4
+        assert (await w.accounts.show("acme")).balance == 10_000 - 28
         await w.proved()
 
 
-async def test_unreadable_hold_ends_its_batch_but_not_the_calls_before_it(world):
+async def test_unreadable_hold_ends_its_batch_but_not_the_calls_before_it(world, failed):
     async with world() as w:
         key = await w.caller(balance=10_000)
         holds = [await w.admit(key, 1000) for _ in range(3)]
         records = await w.store.client.hgetall(f"{ACCOUNT}:rv")
         await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].request_id, "?")
-        await failed(*(w.ledger.settle(hold, Outcome(7)) for hold in holds))
+        await failed(w, *((hold, record_of(7)) for hold in holds))
         await w.store.client.hset(f"{ACCOUNT}:rv", holds[1].request_id, records[holds[1].request_id.encode()])
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000 - 7, 2000)
         await w.proved()
 
 
-@pytest.mark.parametrize("ending", [Outcome(7), None], ids=["use", "void"])
-async def test_token_bucket_that_cannot_be_read_ends_nothing_half_way(world, ending):
+@pytest.mark.parametrize("ending", [record_of(7), None], ids=["use", "void"])
+async def test_token_bucket_that_cannot_be_read_ends_nothing_half_way(world, ending, failed):
     async with world(default=SLOW) as w:
         hold = await w.admit(await w.caller(balance=10_000, budget=5000), 1000)
         await w.store.client.delete(f"{ACCOUNT}:tpm")
         await w.store.client.hset(f"{ACCOUNT}:tpm", "not", "a bucket")
         before = await w.dump()
-        await failed(end(w, (hold, ending)))
+        await failed(w, (hold, ending))
         assert await w.dump() == before
         await w.store.client.delete(f"{ACCOUNT}:tpm")
-        assert (await end(w, (hold, ending)))[0] == ("settled" if ending else "void")
+        await book(w.ledger, hold, ending)
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (10_000 - (7 if ending else 0), 0)
         await w.proved()
 
 
-@pytest.mark.parametrize("ending", [Outcome(7), None], ids=["use", "void"])
-async def test_store_without_memory_settles_nothing_and_all_of_it_later(world, ending):
+@pytest.mark.parametrize("ending", [record_of(7), None], ids=["use", "void"])
+async def test_store_without_memory_settles_nothing_and_all_of_it_later(world, ending, failed):
     async with world(default=SLOW) as w:
         key = await w.caller(balance=10_000, budget=5000, tpm=100)
         fates = [(await w.admit(key, hold), ending) for hold in (1000, 0)]
         before = await w.dump()
         await w.store.client.config_set("maxmemory", 1)
         try:
-            await failed(*(end(w, fate) for fate in fates), w.admit(key), error=errors.StoreUnavailable)
+            refused, _ = await asyncio.gather(w.admit(key), failed(w, *fates), return_exceptions=True)
+            assert isinstance(refused, errors.StoreUnavailable)
         finally:
             await w.store.client.config_set("maxmemory", 0)
         assert await w.dump() == before
-        answers = await asyncio.gather(*(end(w, fate) for fate in fates))
-        assert [status for status, _, _ in answers] == ["settled" if ending else "void"] * 2
+        await asyncio.gather(*(book(w.ledger, *fate) for fate in fates))
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (10_000 - (14 if ending else 0), 0)
         await w.proved()
 
 

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway import errors
 from gateway.accounts.accounts import Refused
 from gateway.amounts import MAX_AMOUNT
-from gateway.ledger import GroupLimits, Hold, Outcome
+from gateway.ledger import GroupLimits, Hold
 from gateway.ledger.api_key import ApiKey
+from tests.ledger.records import settle, void
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +119,11 @@ class Agreement(RuleBasedStateMachine):
         call.owner.spent += amount - call.charged
         call.charged = amount
 
+    async def booked(self, call: Call) -> int:
+        """What the lines of the call take."""
+        lines = [line async for line in self.world.ledger.lines("acme") if line.request_id == call.hold.request_id]
+        return -sum(line.amount for line in lines)
+
     def compare(self) -> None:
         account = self.run(self.world.accounts.show("acme"))
         assert (account.balance, account.held) == (self.balance, self.held())
@@ -176,16 +182,13 @@ class Agreement(RuleBasedStateMachine):
         call = self.calls[pick % len(self.calls)]
 
         async def gather_all() -> list[Any]:
-            return await asyncio.gather(*(self.world.ledger.settle(call.hold, Outcome(amount)) for _ in range(times)))
+            return await asyncio.gather(*(settle(self.world.ledger, call.hold, amount) for _ in range(times)))
 
-        answers = self.run(gather_all())
-        expected = {"running": "settled", "reclaimed": "amended"}.get(call.state, "duplicate")
-        if expected != "duplicate":
+        self.run(gather_all())
+        if call.state in ("running", "reclaimed"):
             self.charge(call, amount)
             call.state = "settled"
-        assert [answer.status for answer in answers] == [expected] + ["duplicate"] * (times - 1)
-        assert {answer.amount for answer in answers} == {call.charged}
-        assert answers[-1].balance == self.balance
+        assert self.run(self.booked(call)) == call.charged
         self.compare()
 
     @rule(pick=PICK)
@@ -193,11 +196,7 @@ class Agreement(RuleBasedStateMachine):
     def void(self, pick: int) -> None:
         call = self.calls[pick % len(self.calls)]
 
-        async def voided() -> Any:
-            return await self.world.ledger.void(call.hold)
-
-        answer = self.run(voided())
-        assert answer.status == ("void" if call.state == "running" else "duplicate")
+        self.run(void(self.world.ledger, call.hold))
         if call.state == "running":
             call.state = "voided"
         self.compare()

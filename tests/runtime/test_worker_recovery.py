@@ -14,13 +14,14 @@ import gateway.runtime.worker_recovery
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import ConcurrencyLimited
-from gateway.ledger import Ask, GroupLimits, Hold, Journal, Ledger, Outcome
-from gateway.ledger.call import LineMeta
-from gateway.ledger.checkpoint_record import Bill, CheckpointRecord
+from gateway.ledger import GroupLimits, Hold, Journal, Ledger
+from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.inflight_checkpoint import read_inflight_checkpoint
+from gateway.ledger.line_meta import LineMeta
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
-from tests.ledger.forgetful import EVERYONE, Forgetful
+from tests.ledger.forgetful import Forgetful
+from tests.ledger.records import quote_of, settle
 from tests.polling import until
 from tests.world import OpenWorld
 
@@ -28,8 +29,10 @@ from tests.world import OpenWorld
 def serving(hold: Hold) -> CheckpointRecord:
     """A stream that has begun, at 10 a token of output."""
     meta = LineMeta(hold.key.id, hold.model, estimated=True)
-    bill = Bill(hold.admitted_at, meta, Usage(estimated=True), Price(output=10_000_000), None, 1.0)
-    return CheckpointRecord("acme", hold.request_id, hold.key.id, bill)
+    price = Price(output=10_000_000)
+    return CheckpointRecord(
+        "acme", hold.request_id, hold.key.id, hold.admitted_at, meta, Usage(estimated=True), price, None, 1.0
+    )
 
 
 async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_never(
@@ -118,11 +121,11 @@ async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothin
             journal = Journal(worker.folder / "journal")
             ledger = Ledger(worker.store, {}, journal=journal)
             await worker.remember()
-            asks = [Ask(f"{round_}-{n}", worker.key, "m", EVERYONE, 100) for n in range(12)]
-            holds = await asyncio.gather(*map(ledger.admit, asks))
+            quote = quote_of(100, tokens=0)
+            holds = await asyncio.gather(*(ledger.admit(f"{round_}-{n}", worker.key, quote) for n in range(12)))
             for hold in holds[8:]:
                 journal.checkpoint.put(serving(hold)).delivered(4 * 3)
-            await asyncio.gather(*(ledger.settle(hold, Outcome(7)) for hold in holds[:8]))
+            await asyncio.gather(*(settle(ledger, hold, 7) for hold in holds[:8]))
             truth += 8 * 7 + 4 * 30
             journal.close()
             recovery.look()
@@ -147,7 +150,7 @@ async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
     async with world() as w:
         dead = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=dead)
-        await ledger.settle(await ledger.admit(w.ask(await w.caller())), Outcome(5))
+        await settle(ledger, await ledger.admit(*w.ask(await w.caller())), 5)
         dead.close()
         recovery = WorkerRecovery(w.store, tmp_path)
         recovery._journal._keep = 0.3

@@ -11,10 +11,11 @@ import pytest
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import format_amount
-from gateway.ledger import Ask, Ledger, Outcome
+from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
+from tests.ledger.records import quote_of, settle
 
 
 async def get(client: Client, path: str, *, text: str = "") -> tuple[int, Any]:
@@ -109,12 +110,12 @@ async def test_receipts_of_other_keys_and_unknown_ones_are_one_404(
 async def test_receipt_of_an_amended_call_has_the_whole_cost(client: Client, gateway: Gateway, ledger: Ledger) -> None:
     """Reclaimed from a frozen worker at its checkpoint, then settled for more: two lines, one receipt."""
     key = await gateway.auth.authenticate(client.headers["Authorization"].removeprefix("Bearer "))
-    hold = await ledger.admit(Ask("req_" + "a" * 32, key, "m1", frozenset({"default"}), 1_000_000, 10))
+    hold = await ledger.admit("req_" + "a" * 32, key, quote_of(1_000_000, 10, model="m1"))
     hold.used = 400_000
     await ledger.renew_leases([hold])
     await gateway.store.client.zadd("{a:acme}:rx", {hold.request_id: 1})
     await ledger.reclaim("acme")
-    await ledger.settle(hold, Outcome(amount=900_000, outcome="ok"))
+    await settle(ledger, hold, 900_000, outcome="ok")
     assert (await get(client, f"/v1/usage/{hold.request_id}"))[1]["cost"] == "0.0009"
 
 

@@ -13,16 +13,17 @@ from gateway.api.routes import endpoint_named
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
 from gateway.inference.endpoint import RequestSize
-from gateway.ledger import Ask, Hold, Ledger
+from gateway.ledger import Hold, Ledger
+from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
 
 
-async def explained(gateway: Gateway, quote: Quote, ask: Ask) -> Explanation:
+async def explained(gateway: Gateway, quote: Quote, key: ApiKey) -> Explanation:
     ledger = Ledger(gateway.store, gateway.catalog.groups)
-    return await explain(gateway.store, ledger, key_id=ask.key.id, quote=quote)
+    return await explain(gateway.store, ledger, key_id=key.id, quote=quote)
 
 
 @pytest.mark.parametrize("model", ["m1", "capped"])
@@ -37,12 +38,12 @@ async def test_explanation_reckons_as_the_chat_endpoint_does(
     stream: bool,
     limit: int | None,
 ) -> None:
-    asked: list[Ask] = []
+    asked: list[tuple[ApiKey, Quote]] = []
     admit = Ledger.admit
 
-    async def noted(self: Ledger, ask: Ask) -> Hold:
-        asked.append(ask)
-        return await admit(self, ask)
+    async def noted(self: Ledger, request_id: str, key: ApiKey, quote: Quote) -> Hold:
+        asked.append((key, quote))
+        return await admit(self, request_id, key, quote)
 
     monkeypatch.setattr(Ledger, "admit", noted)
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "What is two and two?"}]}
@@ -50,9 +51,9 @@ async def test_explanation_reckons_as_the_chat_endpoint_does(
     body |= {"max_completion_tokens": limit} if limit else {}
     upstream.enqueue(Reply.json({"error": {"message": "no"}}, status=400))
     await client.chat(**body)
-    (ask,) = asked
+    ((key, quote),) = asked
     tokens = chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens
     size = RequestSize(tokens=tokens, max_tokens=limit, stream=stream)
-    told = await explained(gateway, endpoint_named("chat").quote_size(gateway.catalog.models[model], size), ask)
+    told = await explained(gateway, endpoint_named("chat").quote_size(gateway.catalog.models[model], size), key)
     assert told.admitted
-    assert (told.hold, told.tokens) == (format_amount(ask.hold), ask.tokens)
+    assert (told.hold, told.tokens) == (format_amount(quote.hold), quote.tokens)

@@ -1,0 +1,25 @@
+"""Money and limits set aside for a call that runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from gateway.ledger.api_key import ApiKey
+    from gateway.ledger.limits import RateState
+
+
+class Hold(Struct):
+    """What an admission set aside; amounts are nano currency units (1e-9), never negative."""
+
+    request_id: str
+    key: ApiKey
+    model: str
+    amount: int  # grows by `Ledger.extend`
+    group: str
+    rates: RateState | None
+    admitted_at: int  # µs, Redis time
+    price_version: str = ""
+    used: int = 0  # cost so far; `Ledger.renew_leases` stores it, and a reclaimed hold is charged this amount

@@ -1,0 +1,64 @@
+"""The meta of a ledger line: JSON beside the line's amount, with the keys of `LineMeta` and without its defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway.billing.usage import Usage
+
+if TYPE_CHECKING:
+    from gateway.billing.call_record import CallRecord
+    from gateway.billing.quote import Quote
+    from gateway.ledger.api_key import ApiKey
+    from gateway.ledger.hold import Hold
+
+
+class LineMeta(Struct, omit_defaults=True):
+    """The stored keys, in their stored order; amounts are nano currency units (1e-9)."""
+
+    key: str
+    model: str  # the model asked for
+    provider: str = ""
+    upstream: str = ""
+    usage: Usage | None = None  # its counts that are not zero
+    estimated: bool = False
+    attempts: int = 0
+    outcome: str = ""
+    price: str = ""
+    hold: int = 0
+    clamped: bool = False
+    reclaimed: bool = False
+    served_model: str = ""  # the fallback that served; empty where the model asked for did
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def reclaim_meta(key: ApiKey, quote: Quote) -> bytes:
+    """Meta of the line that a reclaim of the quote's hold writes."""
+    return _encoder.encode(
+        LineMeta(key.id, quote.model, price=quote.price.version, hold=quote.hold, estimated=True, reclaimed=True)
+    )
+
+
+def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
+    """Meta of the line that settles a call."""
+    usage = record.usage
+    meta = LineMeta(
+        hold.key.id,
+        hold.model,
+        provider=record.provider,
+        upstream=record.upstream_model,
+        usage=structs.replace(usage, estimated=False) if usage.estimated else usage,  # `estimated` is a key of its own
+        estimated=usage.estimated or clamped,
+        attempts=record.attempts,
+        outcome=record.outcome,
+        price=hold.price_version,
+        hold=hold.amount,
+        clamped=clamped,
+        served_model=record.served_model if record.served_model != hold.model else "",
+    )
+    return _encoder.encode(meta).decode()

@@ -1,0 +1,74 @@
+"""Quotes and records of calls for tests of the ledger, and settlements that are waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.billing.call_record import CallRecord
+from gateway.billing.price import Price
+from gateway.billing.quote import Quote
+from gateway.billing.usage import Usage
+from gateway.ledger import Hold, Ledger
+
+EVERYONE = frozenset({"default"})
+
+
+def quote_of(
+    hold: int = 1000,
+    tokens: int = 10,
+    *,
+    model: str = "m",
+    groups: frozenset[str] = EVERYONE,
+    version: str = "",
+) -> Quote:
+    """A quote of that hold in nano-units; of the price it has only the version."""
+    usage = Usage()
+    return Quote(model, groups, Price(version=version), usage, usage, ceiling=(0, 0), hold=hold, tokens=tokens)
+
+
+def record_of(
+    cost: int,
+    *,
+    tokens: int = 0,
+    usage: Usage | None = None,
+    provider: str = "",
+    outcome: str = "",
+    attempts: int = 1,
+    served_model: str = "",
+    upstream_model: str = "",
+) -> CallRecord:
+    """A record of that cost in nano-units; `tokens` are of text in, where no usage is given."""
+    return CallRecord(
+        request_id="",
+        endpoint="",
+        account="",
+        key="",
+        model="",
+        provider=provider,
+        outcome=outcome,
+        status=200,
+        usage=Usage(in_text=tokens) if usage is None else usage,
+        cost=cost,
+        attempts=attempts,
+        duration=0.0,
+        first_token=None,
+        stream=False,
+        served_model=served_model,
+        upstream_model=upstream_model,
+    )
+
+
+async def book(ledger: Ledger, hold: Hold, record: CallRecord | None) -> None:
+    """Book the record and wait until all that was booked has come to its end."""
+    ledger.book(hold, record)
+    await ledger.drain()
+
+
+async def settle(ledger: Ledger, hold: Hold, cost: int, **fields: Any) -> None:
+    """Book a record of that cost and wait."""
+    await book(ledger, hold, record_of(cost, **fields))
+
+
+async def void(ledger: Ledger, hold: Hold) -> None:
+    """Book a void and wait."""
+    await book(ledger, hold, None)
