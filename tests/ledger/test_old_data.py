@@ -1,7 +1,8 @@
 """A data directory of an older release is opened: its journal is replayed, its checkpoint file is charged.
 
-`fixtures/old_data.tar.gz` was made by the code of commit 06d6d44, whose process was killed while the store was away. The
-store has the settlement `sent`. The journal has `sent` and `unsent`, the checkpoint file a stream and a silent call.
+`fixtures/old_data.tar.gz` was made by the code of commit 06d6d44, whose process was killed while the store was away.
+The store has the settlement `sent`. The journal has `sent` and `unsent`, the checkpoint file a stream and a silent
+call.
 """
 
 import tarfile

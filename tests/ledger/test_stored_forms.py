@@ -1,15 +1,10 @@
 """Bytes that are stored outlive a release: the meta of ledger lines, checkpoint files and journals."""
 
-import shutil
-from pathlib import Path
-
-import msgspec
-
 from gateway.billing.usage import Usage
-from gateway.ledger import Hold, Journal, Ledger
+from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_admitted, encode_record
-from gateway.ledger.line_meta import LineMeta, reclaim_meta, settled_meta
+from gateway.ledger.line_meta import reclaim_meta, settled_meta
 from tests.ledger.records import quote_of, record_of
 from tests.ledger.test_inflight_checkpoint import META, PRICE, PROMPT
 
@@ -24,7 +19,13 @@ def hold_of(amount: int = 0, version: str = "") -> Hold:
 def test_meta_of_a_line_with_all_fields():
     usage = Usage(in_text=812, in_cached=3, out_text=204, provider_cost=99, estimated=True)
     record = record_of(
-        1, provider="openai", upstream_model="gpt-5-mini", usage=usage, attempts=2, outcome="ok", served_model="fallback"
+        1,
+        provider="openai",
+        upstream_model="gpt-5-mini",
+        usage=usage,
+        attempts=2,
+        outcome="ok",
+        served_model="fallback",
     )
     assert settled_meta(hold_of(5000, "v7"), record, clamped=True) == (
         '{"key":"key_x","model":"m","provider":"openai","upstream":"gpt-5-mini","usage":{"in_text":812,"in_cached":3,'
