@@ -61,7 +61,7 @@ TABLE = (
     (r"(estimate|token_estimate)\.py$|handlers/terms\.py$|gateway/api/quote\.py$", "", "quote"),
     (r"gateway/(handlers|api|inference)/", r"\.(terms|price|lower|quote|clamp)$", "quote"),
     (r"gateway/ledger/(admission|limits)\.py$", "", "admit"),
-    (r"gateway/ledger/", r"^(Ledger\.(admit|hold|extend)|hold_note|ask_arguments)$", "admit"),
+    (r"gateway/ledger/", r"^(Ledger\.(admit|hold|extend)|hold_note|reclaim_meta|(ask|group|call)_arguments)$", "admit"),
     (r"gateway/(handlers|api|inference)/", r"\.(admit|_ask)$", "admit"),
     (r"gateway/ledger/|gateway/settlement\.py$|inference/settlement\.py$|billing/settlement\.py$", "", "settle"),
     (r"gateway/running\.py$|inference/active_calls\.py$", "", "settle"),

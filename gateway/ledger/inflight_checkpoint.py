@@ -29,7 +29,7 @@ from gateway.ledger.entry import Entry
 
 log = logging.getLogger("gateway.ledger")
 
-SLOT = 1024  # bytes of one call: its state, the units delivered, its tab
+SLOT = 1024  # bytes of one call: its state, the units delivered, its record
 SLOTS = 256  # that the file grows by
 WORD = 8
 ROOM = SLOT - 2 * WORD

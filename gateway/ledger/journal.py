@@ -5,9 +5,9 @@
     journal.confirm(segment)              # Redis has it; the segment's file goes `keep` seconds later
 
 Each process owns its files and holds a lock on `<owner>.lock`; those of an owner whose lock is free belong to the dead,
-as does its board (`checkpoint.py`), and become segments of whoever inherits them (`recovery.py`). Files are closed in
-segments rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut may lose the
-last seconds, as the store's everysec does.
+as does its checkpoint file (`inflight_checkpoint.py`), and become segments of the heir (`recovery.py`). Files are
+closed in segments rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut
+may lose the last seconds, as the store's everysec does.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Recovery:
         self._closed = False
         self._failovers = 0
         self._taken_over = TakenOver()  # taken over and not told of yet
-        self._unheard: dict[str, list[str]] = {}  # calls of the dead without a bill, by account
+        self._unheard: dict[str, list[str]] = {}  # calls of the dead that delivered nothing, by account
         writer.on_journaled = self.nudge
 
     def nudge(self) -> None:

@@ -5,7 +5,7 @@
     link = RedisLink(RedisAddress(path="var/store/valkey.sock"))
     await link.connect()
     balance = await link.call("HGET", "{a:acme}", "bal")        # bytes, int, None, list, dict: as RESP3 has it
-    receipt = await link.eval(Script(source), ["{a:acme}"], [rid, amount])
+    receipt = await link.eval(Script(source), ["{a:acme}"], [request_id, amount])
 
 Sharp edge: this is the money's road, so nothing whose fate is unknown is ever sent twice. A command without a reply for
 `timeout` seconds, or whose connection breaks, fails with `StoreUnavailable`; unless its `fate` is unknown, another try

@@ -378,9 +378,9 @@ async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refu
 ) -> None:
     admit = gateway.ledger.admit
 
-    async def meanwhile(ask: Any) -> Any:
+    async def meanwhile(*args: Any) -> Any:
         gateway.health.circuit("a", 0, "alone").open("failures", time.monotonic(), 30.0)
-        return await admit(ask)
+        return await admit(*args)
 
     gateway.ledger.admit = meanwhile  # type: ignore[method-assign]
     for stream in (False, True):
