@@ -1,13 +1,7 @@
 """A data directory of an older release is opened: its journal is replayed, its checkpoint file is charged.
 
-<<<<<<< HEAD
-`fixtures/old_data.tar.gz` was made by the code of commit 06d6d44, whose process was killed while the store was away.
-The store has the settlement `sent`. The journal has `sent` and `unsent`, the checkpoint file a stream and a silent
-call.
-=======
 `fixtures/old_data.tar.gz` was made by the code of commit 06d6d44, which ended while the store was away. The store
 has the settlement `sent`. The journal has `sent` and `unsent`, the checkpoint file a stream and a silent call.
->>>>>>> 64b41c1 (Name the stages of the new ledger functions, and document upstream_model)
 """
 
 import tarfile
