@@ -34,16 +34,15 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamTruncated
-from gateway.plugins.upstream_errors import raise_for_status
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import HttpProvider
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, ModelTraits, traits_of
 from .request import chat_body
 
 
-class AnthropicProvider(Provider, Chat):
+class AnthropicProvider(HttpProvider, Chat):
     """One server of the Messages dialect and one credential."""
 
     name = "anthropic"
@@ -77,34 +76,25 @@ class AnthropicProvider(Provider, Chat):
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        base_url, host = checked_base_url(options.base_url)
-        self._url = f"{base_url.removesuffix('/v1')}/v1/messages"
-        self._headers: dict[str, str] = {}
+        super().__init__(options, upstream, base_url=options.base_url)
+        self._url = f"{self.base_url.removesuffix('/v1')}/v1/messages"
         self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
-        self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
 
-    async def start(self) -> None:
-        """Read the key, once: it may come from a file."""
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        if self.options.api_key is not None:
-            key = self.options.api_key.reveal()
-            name, value = ("x-api-key", key) if self.options.auth == "x-api-key" else ("Authorization", f"Bearer {key}")
-            self._headers[name] = value
-            self._hidden = (*self._hidden, key)
-        self._headers.update(self.options.headers)
+    def credentials(self) -> dict[str, str]:
+        if self.options.api_key is None:
+            return {}
+        key = self.reveal(self.options.api_key)
+        return {"x-api-key": key} if self.options.auth == "x-api-key" else {"Authorization": f"Bearer {key}"}
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
         async with await self._send(request, target, stream=False) as answer:
-            await raise_for_status(answer, self._hidden)
-            return read_completion(await answer.read(), self._hidden)
+            return read_completion(await answer.read(), self.hidden)
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream, from the first that says something."""
         async with await self._send(request, target, stream=True) as answer:
-            await raise_for_status(answer, self._hidden)
-            reader = EventReader(self._hidden)
+            reader = EventReader(self.hidden)
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
                 return
@@ -120,12 +110,9 @@ class AnthropicProvider(Provider, Chat):
 
     async def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Answer:
         traits = self._traits_of(target.model)
-        return await self.upstream.send(
-            "POST",
-            self._url,
-            headers={"anthropic-version": traits.version, **self._headers},
-            body=chat_body(request, target.model, traits, stream=stream),
-            timeouts=target.timeouts,
+        body = chat_body(request, target.model, traits, stream=stream)
+        return await self.post_url(
+            self._url, body, target, headers={"anthropic-version": traits.version, **self.headers}
         )
 
     def _traits_of(self, model: str) -> ModelTraits:

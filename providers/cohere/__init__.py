@@ -38,9 +38,9 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer, raise_for_status
+from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import HttpProvider
 from ..gemini.parallel import in_parallel
 from .answer import raise_error_inside, read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors
@@ -52,7 +52,7 @@ INVALID_TOKEN = 498  # Cohere's word for a key that it does not take; Groq's for
 AT_ONCE = 4  # batches of one request for embeddings under way
 
 
-class CohereProvider(Provider, Chat, Embeddings):
+class CohereProvider(HttpProvider, Chat, Embeddings):
     """One key."""
 
     name = "cohere"
@@ -87,28 +87,18 @@ class CohereProvider(Provider, Chat, Embeddings):
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        base_url, host = checked_base_url(options.base_url)
-        self._base_url = base_url.removesuffix("/v2")
-        self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
-        self._headers: dict[str, str] = {}
+        super().__init__(options, upstream, base_url=options.base_url)
+        self._server = self.base_url.removesuffix("/v2")
         self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
 
-    async def start(self) -> None:
-        """Read the key, once: it may come from a file."""
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        if self.options.api_key is not None:
-            key = self.options.api_key.reveal()
-            self._headers["Authorization"] = f"Bearer {key}"
-            self._hidden = (*self._hidden, key)
-        self._headers.update(self.options.headers)
+    def credentials(self) -> dict[str, str]:
+        return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
         body = chat_body(request, target.model, self._traits_of(target.model), stream=False)
-        async with await self._send("/v2/chat", body, target) as answer:
-            await self._raise_for_status(answer)
-            completion = read_completion(await answer.read(), self._hidden)
+        async with await self.post_url(f"{self._server}/v2/chat", body, target) as answer:
+            completion = read_completion(await answer.read(), self.hidden)
         if request.service_tier is not None:
             completion.service_tier = "default"  # a wish that was not passed on
         return completion
@@ -116,12 +106,11 @@ class CohereProvider(Provider, Chat, Embeddings):
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream."""
         body = chat_body(request, target.model, self._traits_of(target.model), stream=True)
-        async with await self._send("/v2/chat", body, target) as answer:
-            await self._raise_for_status(answer)
+        async with await self.post_url(f"{self._server}/v2/chat", body, target) as answer:
             if answer.headers.get("Content-Type", "").startswith("application/json"):
-                raise_error_inside(await answer.read(limit=MAX_BODY), self._hidden)
+                raise_error_inside(await answer.read(limit=MAX_BODY), self.hidden)
                 raise UpstreamInvalidResponse(detail="a document instead of an event stream")
-            reader = EventReader(self._hidden)
+            reader = EventReader(self.hidden)
             while events := await answer.read_events():
                 for event in events:
                     chunk = reader.read(event)
@@ -139,22 +128,16 @@ class CohereProvider(Provider, Chat, Embeddings):
         bodies = batch_bodies(request, target.model, self._traits_of(target.model))
 
         async def batch(body: bytes) -> WireVectors:
-            async with await self._send("/v2/embed", body, target) as answer:
-                await self._raise_for_status(answer)
-                return read_vectors(await answer.read(), self._hidden)
+            async with await self.post_url(f"{self._server}/v2/embed", body, target) as answer:
+                return read_vectors(await answer.read(), self.hidden)
 
         answers = await in_parallel([partial(batch, body) for body in bodies], at_once=AT_ONCE)
         return joined(answers, request)
 
-    async def _send(self, path: str, body: bytes, target: Target) -> Answer:
-        return await self.upstream.send(
-            "POST", self._base_url + path, headers=self._headers, body=body, timeouts=target.timeouts
-        )
-
-    async def _raise_for_status(self, answer: Answer) -> None:
+    async def raise_for_status(self, answer: Answer) -> None:
         if answer.status == INVALID_TOKEN:
-            raise error_of_answer(401, answer.headers, b"", self._hidden)
-        await raise_for_status(answer, self._hidden)
+            raise error_of_answer(401, answer.headers, b"", self.hidden)
+        await super().raise_for_status(answer)
 
     def _traits_of(self, model: str) -> ModelTraits:
         traits = self._traits.get(model)

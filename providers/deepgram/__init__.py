@@ -17,14 +17,14 @@ A speaking model is a voice: `aura-2-thalia-en` is what Thalia says in English. 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from gateway import (
-    Answer,
     Provider,
     Secret,
     Speech,
@@ -37,14 +37,13 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.plugins.upstream_errors import raise_for_status
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import HttpProvider
 from .._shared.sound_body import sound_of
 from . import speech, transcription
 
 
-class DeepgramProvider(Provider, Speech, Transcription):
+class DeepgramProvider(HttpProvider, Speech, Transcription):
     """One project of Deepgram."""
 
     name = "deepgram"
@@ -54,6 +53,7 @@ class DeepgramProvider(Provider, Speech, Transcription):
         frozenset({"language", "keywords", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
+    common_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})  # each path has its own
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -67,23 +67,19 @@ class DeepgramProvider(Provider, Speech, Transcription):
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        self._base_url, place = checked_base_url(options.base_url)
-        self._headers: dict[str, str] = {}
-        self._hidden: tuple[str, ...] = (place,)  # never to appear in an error
+        super().__init__(options, upstream, base_url=options.base_url)
 
-    async def start(self) -> None:
-        """Read the key, once: it may come from a file."""
-        key = self.options.api_key.reveal()
-        self._headers = {"Authorization": f"Token {key}", **self.options.headers}
-        self._hidden = (*self._hidden, key)
+    def credentials(self) -> dict[str, str]:
+        return {"Authorization": f"Token {self.reveal(self.options.api_key)}"}
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made."""
         query = speech.query(request, speech.model(request, target.model, self.options.voice_map))
-        headers = {"Content-Type": "application/json", "Accept": "*/*"}
-        async with await self._post("/v1/speak", query, speech.body(request), target, headers=headers) as answer:
-            async for chunk in sound_of(answer, self._hidden):
+        headers = {"Content-Type": "application/json", "Accept": "*/*", **self.headers}
+        async with await self.post_url(
+            self._url("/v1/speak", query), speech.body(request), target, headers=headers
+        ) as answer:
+            async for chunk in sound_of(answer, self.hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
@@ -94,35 +90,17 @@ class DeepgramProvider(Provider, Speech, Transcription):
             "Content-Type": transcription.media_type(request),
             "Content-Length": str(file.size),
             "Accept": "application/json",
+            **self.headers,
         }
-        async with await self._post("/v1/listen", query, file.chunks(), target, headers=headers) as answer:
+        async with await self.post_url(
+            self._url("/v1/listen", query), file.chunks(), target, headers=headers
+        ) as answer:
             return transcription.read_transcript(
                 await answer.read(), speakers=request.response_format == "diarized_json"
             )
 
-    async def _post(
-        self,
-        path: str,
-        query: list[tuple[str, str]],
-        body: bytes | AsyncIterator[bytes],
-        target: Target,
-        *,
-        headers: dict[str, str],
-    ) -> Answer:
-        """The answer, once its headers are there; the typed error for one that is no success."""
-        answer = await self.upstream.send(
-            "POST",
-            f"{self._base_url}{path}?{urlencode(query)}",
-            headers={**headers, **self._headers},
-            body=body,
-            timeouts=target.timeouts,
-        )
-        try:
-            await raise_for_status(answer, self._hidden)
-        except BaseException:
-            answer.close()
-            raise
-        return answer
+    def _url(self, path: str, query: list[tuple[str, str]]) -> str:
+        return f"{self.base_url}{path}?{urlencode(query)}"
 
 
 @hookimpl

@@ -13,14 +13,13 @@ endpoint counts tokens: speech is charged by the character, transcription by the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from msgspec import Struct
 
 from gateway import (
-    Answer,
-    Multipart,
     Provider,
     Secret,
     Speech,
@@ -33,14 +32,13 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.plugins.upstream_errors import raise_for_status
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import HttpProvider
 from .._shared.sound_body import sound_of
 from . import speech, transcription
 
 
-class ElevenLabsProvider(Provider, Speech, Transcription):
+class ElevenLabsProvider(HttpProvider, Speech, Transcription):
     """One account of ElevenLabs."""
 
     name = "elevenlabs"
@@ -50,6 +48,7 @@ class ElevenLabsProvider(Provider, Speech, Transcription):
         frozenset({"language", "temperature", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
+    common_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})  # each path has its own
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -63,46 +62,30 @@ class ElevenLabsProvider(Provider, Speech, Transcription):
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        self._base_url, place = checked_base_url(options.base_url)
-        self._headers: dict[str, str] = {}
-        self._hidden: tuple[str, ...] = (place,)  # never to appear in an error
+        super().__init__(options, upstream, base_url=options.base_url)
 
-    async def start(self) -> None:
-        """Read the key, once: it may come from a file."""
-        key = self.options.api_key.reveal()
-        self._headers = {"xi-api-key": key, **self.options.headers}
-        self._hidden = (*self._hidden, key)
+    def credentials(self) -> dict[str, str]:
+        return {"xi-api-key": self.reveal(self.options.api_key)}
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The sound as it is made."""
         voice = speech.voice_id(request, self.options.voice_map, ids=self.options.voice_ids)
-        path = speech.path(request, voice)
-        async with await self._post(path, speech.speech_body(request, target.model), target, accept="*/*") as answer:
-            async for chunk in sound_of(answer, self._hidden):
+        url = f"{self.base_url}{speech.path(request, voice)}"
+        body = speech.speech_body(request, target.model)
+        headers = {"Content-Type": "application/json", "Accept": "*/*", **self.headers}
+        async with await self.post_url(url, body, target, headers=headers) as answer:
+            async for chunk in sound_of(answer, self.hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """One document."""
-        async with await self._post("/v1/speech-to-text", transcription.form(request, target.model), target) as answer:
+        url, form = f"{self.base_url}/v1/speech-to-text", transcription.form(request, target.model)
+        async with await self.post_url(
+            url, form, target, headers={"Accept": "application/json", **self.headers}
+        ) as answer:
             return transcription.read_transcript(
                 await answer.read(), speakers=request.response_format == "diarized_json"
             )
-
-    async def _post(
-        self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "application/json"
-    ) -> Answer:
-        """The answer, once its headers are there; the typed error for one that is no success."""
-        headers = {"Content-Type": "application/json", "Accept": accept, **self._headers}
-        answer = await self.upstream.send(
-            "POST", f"{self._base_url}{path}", headers=headers, body=body, timeouts=target.timeouts
-        )
-        try:
-            await raise_for_status(answer, self._hidden)
-        except BaseException:
-            answer.close()
-            raise
-        return answer
 
 
 @hookimpl

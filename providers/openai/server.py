@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from gateway import Answer, Multipart, Provider, Secret, Target, Upstream, dialect_headers
-from gateway.plugins.upstream_errors import raise_for_status
+from gateway import Answer, Multipart, Secret, Target, Upstream, dialect_headers
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import HttpProvider
 from .presets import OPENAI, Quirks
 
 OFFICIAL_HOST = "api.openai.com"
@@ -33,18 +32,16 @@ class SharedOptions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
 
 
-class OpenAIServer(Provider):
+class OpenAIServer(HttpProvider):
     """What all endpoints of the dialect share."""
 
     options: SharedOptions
     quirks = Quirks()
 
     def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
-        super().__init__(options, upstream)
-        self.base_url, place = checked_base_url(self.configured_url)
+        self.options = options  # `configured_url` reads them
+        super().__init__(options, upstream, base_url=self.configured_url)
         self.official = urlsplit(self.base_url).hostname == OFFICIAL_HOST
-        self.headers: dict[str, str] = {}
-        self.hidden: tuple[str, ...] = (place,)  # never to appear in an error
 
     @property
     def configured_url(self) -> str:
@@ -52,27 +49,11 @@ class OpenAIServer(Provider):
         return OPENAI
 
     def credentials(self) -> dict[str, str]:
-        """The headers that show who we are, read from where the secrets are; they are hidden from errors, too."""
         return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
-
-    def reveal(self, secret: Secret) -> str:
-        """The text of a secret, from now on hidden from errors."""
-        text = secret.reveal()
-        self.hidden = (*self.hidden, text)
-        return text
 
     def url(self, path: str, target: Target) -> str:
         """The address of an endpoint."""
         return f"{self.base_url}{path}"
-
-    async def start(self) -> None:
-        """Read the key, once: it may come from a file."""
-        self.headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            **self.credentials(),
-            **self.options.headers,
-        }
 
     async def post(self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "") -> Answer:
         """The answer to JSON or a form, once its headers are there; the typed error for one that is no success."""
@@ -80,17 +61,7 @@ class OpenAIServer(Provider):
         beta = dialect_headers()
         if beta:
             headers = {**headers, **beta}
-        answer = await self.upstream.send(
-            "POST", self.url(path, target), headers=headers, body=body, timeouts=target.timeouts
-        )
-        if answer.status == 200:
-            return answer
-        try:
-            await raise_for_status(answer, self.hidden)
-        except BaseException:
-            answer.close()
-            raise
-        return answer
+        return await self.post_url(self.url(path, target), body, target, headers=headers)
 
     async def post_whole(self, path: str, body: bytes | Multipart, target: Target) -> bytes:
         """The whole answer to JSON or a form."""

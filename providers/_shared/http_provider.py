@@ -1,0 +1,86 @@
+"""Base of the providers that send a fixed credential to one base URL.
+
+A subclass says how the credential is sent (`credentials`), and calls `post_url` for each answer. Sharp edge: `headers`
+are made in `start`, so nothing can be sent before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Protocol
+
+from gateway import Answer, Multipart, Provider, Secret, Target, Upstream
+from gateway.plugins.upstream_errors import raise_for_status
+
+from .base_url import checked_base_url
+
+JSON_HEADERS: Mapping[str, str] = MappingProxyType(
+    {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+)
+
+
+class HttpOptions(Protocol):
+    """The option that every subclass has."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that are sent with every request; they replace the provider's own."""
+
+
+class HttpProvider(Provider):
+    """One server and one credential."""
+
+    #: Headers of every request, which `credentials` and the option `headers` can replace.
+    common_headers: ClassVar[Mapping[str, str]] = JSON_HEADERS
+
+    options: HttpOptions
+
+    def __init__(self, options: HttpOptions, upstream: Upstream, *, base_url: str) -> None:
+        """ValueError if `base_url` is no address."""
+        super().__init__(options, upstream)
+        self.base_url, host = checked_base_url(base_url)  # without a final slash
+        self.headers: dict[str, str] = {}
+        self.hidden: tuple[str, ...] = (host,)  # texts that no error may show
+
+    def credentials(self) -> dict[str, str]:
+        """The headers that carry the credential; each secret is read by `reveal`."""
+        raise NotImplementedError
+
+    def reveal(self, secret: Secret) -> str:
+        """The text of a secret, from now on hidden from errors."""
+        text = secret.reveal()
+        self.hidden = (*self.hidden, text)
+        return text
+
+    async def start(self) -> None:
+        """Read the secrets once: they may come from files."""
+        self.headers = {**self.common_headers, **self.credentials(), **self.options.headers}
+
+    async def post_url(
+        self,
+        url: str,
+        body: bytes | Multipart | AsyncIterator[bytes],
+        target: Target,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer once its head is there; the typed error for a status that is no success.
+
+        `headers` are sent instead of `self.headers`.
+        """
+        answer = await self.upstream.send(
+            "POST", url, headers=self.headers if headers is None else headers, body=body, timeouts=target.timeouts
+        )
+        if answer.status == 200:
+            return answer
+        try:
+            await self.raise_for_status(answer)
+        except BaseException:
+            answer.close()
+            raise
+        return answer
+
+    async def raise_for_status(self, answer: Answer) -> None:
+        """The typed error for a status that is no success."""
+        await raise_for_status(answer, self.hidden)
