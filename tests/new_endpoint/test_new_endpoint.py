@@ -33,9 +33,10 @@ price = { input = 1.0, output = 2.0 }
 
 # Runs in the copy: two requests, the receipt of the first, and the audit.
 CALLS = """
-import json, subprocess, sys, time, urllib.error, urllib.request
+import json, subprocess, sys, urllib.error, urllib.request
 import gateway
 from gateway.testing import running_gateway
+from tests.polling import until_blocking
 
 def call(path, body=None):
     headers = {"Authorization": f"Bearer {up.api_key}", "Content-Type": "application/json"}
@@ -49,11 +50,8 @@ def call(path, body=None):
 with running_gateway(sys.argv[1]) as up:
     status, answer, request_id = call("/echo", {"model": "parrot", "input": "five grey herons"})
     refused = call("/echo", {"model": "parrot", "input": 5})[:2]
-    deadline = time.monotonic() + 10
+    until_blocking(lambda: call("/usage/" + request_id)[0] == 200, within=10.0)
     receipt = call("/usage/" + request_id)
-    while receipt[0] == 404 and time.monotonic() < deadline:
-        time.sleep(0.05)
-        receipt = call("/usage/" + request_id)
     audit = subprocess.run([sys.executable, "-m", "gateway", "audit", "--config", str(up.config)], check=False)
 print(json.dumps({"package": gateway.__file__, "status": status, "answer": answer, "refused": refused,
                   "receipt": receipt[1], "audit": audit.returncode}))
@@ -83,7 +81,7 @@ def test_patch_touches_few_files() -> None:
 
 
 def test_patched_gateway_serves_holds_and_settles_the_new_endpoint(tree: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", CALLS, CONFIG],
         cwd=tree,
