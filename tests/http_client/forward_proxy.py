@@ -93,8 +93,8 @@ class ForwardProxy:
             return head
         body = f"the proxy at {self.address} says no"
         challenge = 'Proxy-Authenticate: Basic realm="p"\r\n' if status == 407 else ""
-        lines = f"HTTP/1.1 {status} No\r\n{challenge}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(f"{lines}{body}".encode())
+        refusal = f"HTTP/1.1 {status} No\r\n{challenge}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(f"{refusal}{body}".encode())
         await writer.drain()
         while await reader.read(65536):  # or the answer would be lost in a reset
             pass

@@ -382,7 +382,7 @@ async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refu
         gateway.health.circuit("a", 0, "alone").open("failures", time.monotonic(), 30.0)
         return await admit(*args)
 
-    gateway.ledger.admit = meanwhile  # type: ignore[method-assign]
+    gateway.ledger.admit = meanwhile  # type: ignore[method-assign, assignment]
     for stream in (False, True):
         gateway.health.circuit("a", 0, "alone").recovered()
         response, document = await client.chat(model="alone", stream=stream)

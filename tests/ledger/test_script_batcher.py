@@ -242,8 +242,8 @@ async def test_store_without_memory_settles_nothing_and_all_of_it_later(world, e
         before = await w.dump()
         await w.store.client.config_set("maxmemory", 1)
         try:
-            refused, _ = await asyncio.gather(w.admit(key), failed(w, *fates), return_exceptions=True)
-            assert isinstance(refused, errors.StoreUnavailable)
+            outcomes: list[Any] = await asyncio.gather(w.admit(key), failed(w, *fates), return_exceptions=True)
+            assert isinstance(outcomes[0], errors.StoreUnavailable)
         finally:
             await w.store.client.config_set("maxmemory", 0)
         assert await w.dump() == before
