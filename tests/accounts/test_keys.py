@@ -52,6 +52,7 @@ async def test_record_tells_everything_but_the_secret(world):
             "budget": "1.5",
             "spent": "0",
             "show_cost": False,
+            "response_headers": [],
         }
 
 
