@@ -242,7 +242,7 @@ async def test_store_without_memory_settles_nothing_and_all_of_it_later(world, e
         before = await w.dump()
         await w.store.client.config_set("maxmemory", 1)
         try:
-            outcomes: list[Any] = await asyncio.gather(w.admit(key), failed(w, *fates), return_exceptions=True)
+            outcomes: Any = await asyncio.gather(w.admit(key), failed(w, *fates), return_exceptions=True)
             assert isinstance(outcomes[0], errors.StoreUnavailable)
         finally:
             await w.store.client.config_set("maxmemory", 0)
