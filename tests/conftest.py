@@ -22,7 +22,8 @@ from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
 from gateway.api.routes import Application
 from gateway.config.settings import Settings, demo_settings
-from gateway.http_server.server import HTTPServer, ServerLimits
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store

@@ -1,165 +1,144 @@
 """One client connection: an asyncio protocol that feeds requests to the application, one at a time and in order.
 
-The connection is always in one Phase; bytes for which the phase has no use yet wait in `_held`, at most one read
-buffer of them, then reading pauses. Reading goes on while an answer is produced, because that is how a client that
-left is noticed at once: FIN, RST and half-close then all count as leaving. There is no timer and no task here: the
-server calls `sweep` about twice a second, and times are read from its coarse clock.
+The connection is always in one Phase; bytes for which the phase has no use yet wait in HeldBytes. Reading goes on while
+an answer is produced, because that is how a client that left is noticed at once: FIN, RST and half-close then all count
+as leaving. There is no timer and no task here: the server calls `sweep` about twice a second, and times are read from
+its coarse clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import socket
-import struct
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tornado.concurrent import Future
 from tornado.gen import convert_yielded
-from tornado.httputil import HTTPInputError, HTTPMessageDelegate
-from tornado.iostream import StreamClosedError
+from tornado.httputil import HTTPInputError, HTTPMessageDelegate, HTTPServerConnectionDelegate
 
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
-from gateway.http_server.exchange import Exchange
+from gateway.http_server.body_progress import BodyProgress
+from gateway.http_server.client_writer import ClientWriter
+from gateway.http_server.exchange import Exchange, Refusal
+from gateway.http_server.held_bytes import HeldBytes
 from gateway.http_server.parser import RequestParser
-from gateway.http_server.write_batch import AT_ONCE, Noted
+from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
+from gateway.http_server.phase import Phase
 
 if TYPE_CHECKING:
     from gateway.http_server.head import RequestHead
-    from gateway.http_server.server import HTTPServer
+    from gateway.http_server.server_state import ServerState
 
 log = logging.getLogger(__name__)
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-NO_LINGER: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
-TCP_GONE: Final = (7, 8)  # TCP_INFO states of Linux: CLOSE, and CLOSE_WAIT, which is a FIN behind unread bytes
-
-
-class Phase(enum.Enum):
-    """What the connection waits for."""
-
-    HEAD = enum.auto()  # the head of a request, or its first byte
-    PREPARING = enum.auto()  # the application, before it takes the body
-    BODY = enum.auto()  # body bytes
-    BLOCKED = enum.auto()  # the application, busy with the bytes it has
-    RESPONDING = enum.auto()  # the answer to a request that was read whole
-    SKIPPING = enum.auto()  # the small rest of a body that was answered early
-    FLUSHING = enum.auto()  # the client, to read a finished answer
-    LINGERING = enum.auto()  # the client, to see our FIN; what it sends is dropped
-    CLOSED = enum.auto()
-
-
 # By these names a phase costs 18 ns, through its class 77 on Python 3.11; a request asks some twenty times.
 HEAD, PREPARING, BODY, BLOCKED, RESPONDING, SKIPPING, FLUSHING, LINGERING, CLOSED = Phase
 
 
-class PeerContext:
-    """Who is at the other end; Tornado copies `remote_ip` and `protocol` into each request."""
+class Owner(Protocol):
+    """What a connection needs of the server that it belongs to."""
 
-    __slots__ = ("address", "protocol", "remote_ip")
+    app: HTTPServerConnectionDelegate
+    state: ServerState
 
-    def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self.address = transport.get_extra_info("peername")
-        self.remote_ip: str = self.address[0] if isinstance(self.address, tuple) else "0.0.0.0"  # noqa: S104
-        self.protocol = "https" if transport.get_extra_info("sslcontext") else "http"
+    def opened(self, connection: Connection) -> None: ...
 
-    def __str__(self) -> str:
-        return self.remote_ip
+    def closed(self, connection: Connection) -> None: ...
+
+    def watch(self, connection: Connection) -> None:
+        """Call `abort` when `client_is_gone`, until `unwatch`."""
+
+    def unwatch(self, connection: Connection) -> None: ...
+
+    def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes: ...
 
 
 class Connection(asyncio.BufferedProtocol):
     """Made by HTTPServer for each accepted socket; `Exchange` calls what is public here."""
 
     __slots__ = (
-        "_body_bytes",
-        "_body_since",
+        "_body",
         "_continue_owed",
         "_delegate",
         "_delivered",
         "_eof",
         "_exchange",
         "_held",
+        "_linger_from",
         "_parser",
         "_phase",
-        "_read_mark",
-        "_read_paused",
-        "_read_since",
         "_received",
         "_server",
         "_since",
         "_transport",
-        "_waiters",
-        "_write_mark",
-        "_write_paused",
-        "_write_since",
-        "_written",
         "call_soon",
         "context",
         "loop",
+        "state",
+        "writer",
     )
 
     context: PeerContext
+    writer: ClientWriter
+    _held: HeldBytes
     _transport: asyncio.Transport
 
-    def __init__(self, server: HTTPServer, loop: asyncio.AbstractEventLoop) -> None:
-        limits = server.limits
+    def __init__(self, server: Owner, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
+        self.state = state = server.state
         self.loop = loop
         self.call_soon: Callable[..., object] = loop.call_soon
         self._parser = RequestParser(
-            server.names, max_header_bytes=limits.max_header_bytes, max_header_count=limits.max_header_count
+            state.names,
+            max_header_bytes=state.limits.max_header_bytes,
+            max_header_count=state.limits.max_header_count,
         )
         self._phase = HEAD
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._delivered = False  # whether the delegate saw the whole request
         self._continue_owed = False
-        self._held: bytearray | None = None
         self._eof = False
-        self._since = server.now  # when the phase began, or the head's first byte came
-        self._received = self._read_mark = self._body_bytes = 0
-        self._read_since = self._body_since = 0.0
-        self._written = self._write_mark = 0
-        self._write_since = 0.0
-        self._read_paused = self._write_paused = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._since = state.now  # when the phase began, or the head's first byte came
+        self._received = self._linger_from = 0  # bytes; those that had come when lingering began
+        self._body = BodyProgress()
 
     # asyncio's side -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set the socket up; asyncio leaves Nagle's algorithm on for listeners made without an explicit protocol."""
-        self._transport = cast(asyncio.Transport, transport)
+        """Set the socket up."""
+        self._transport = transport = cast(asyncio.Transport, transport)
         self.context = PeerContext(transport)
-        sock = self.socket
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            except OSError:  # macOS: the peer is gone already; connection_lost follows
-                log.debug("TCP_NODELAY refused for %s", self.context)
-        high = self._server.limits.write_high_water
-        self._transport.set_write_buffer_limits(high=high, low=high // 4)
+        if self.socket is not None:
+            disable_nagle(self.socket)
+        state = self.state
+        high = state.limits.write_high_water
+        transport.set_write_buffer_limits(high=high, low=high // 4)
+        self.writer = ClientWriter(transport, state)
+        self._held = HeldBytes(transport, len(state.read_view))
         self._server.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The server's one read buffer: it is emptied before anybody else reads, so connections share it."""
         held = self._held
-        return self._server.read_view if not held else self._server.read_view[: self._room(len(held))]
+        return self.state.read_view if not held.data else self.state.read_view[: held.room()]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        if self._held is not None:
-            self._held += self._server.read_view[:nbytes]
+        held = self._held
+        if held.data is not None:
+            held.data += self.state.read_view[:nbytes]
             self._pause_when_full()
         elif self._phase is LINGERING:
-            if self._received - self._read_mark > self._server.limits.linger_bytes:
+            if self._received - self._linger_from > self.state.limits.linger_bytes:
                 self._transport.abort()
         else:
-            used = self._consume(self._server.read_buffer, nbytes)
+            used = self._consume(self.state.read_buffer, nbytes)
             if used < nbytes:
-                self._hold(bytearray(self._server.read_view[used:nbytes]))
+                self._hold(bytearray(self.state.read_view[used:nbytes]))
 
     def eof_received(self) -> bool:
         self._eof = True
@@ -174,20 +153,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = CLOSED
-        self._held = None
+        self._held.data = None
         self._end_request()
         self._parser.close()
         self._server.closed(self)
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.writer.paused = True
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.writer.resume()
         if self._phase is FLUSHING:
             self._next_request()
 
@@ -199,49 +174,14 @@ class Connection(asyncio.BufferedProtocol):
         sock: socket.socket | None = self._transport.get_extra_info("socket")
         return sock
 
-    @property
-    def own_headers(self) -> bytes:
-        """The lines that end every header block."""
-        return self._server.own_headers
-
-    def push(self, data: bytes) -> None:
-        """Write without asking for back-pressure."""
-        self._server.write_batch.empty()
-        self._written += len(data)
-        self._transport.write(data)
-
-    def send(self, data: bytes) -> asyncio.Future[None]:
-        """Write; the future is done when little enough waits to be sent."""
-        self.push(data)
-        return self.flushed() if self._write_paused else self._server.done
-
-    def send_soon(self, data: bytes, on_written: Noted) -> asyncio.Future[None]:
-        """`send` at the end of this turn of the event loop, if the piece is small; see `WriteBatch.put`."""
-        if len(data) > AT_ONCE:
-            self._server.write_batch.empty()  # before it is noted, for what is noted adds up
-            on_written()
-            return self.send(data)
-        self._written += len(data)
-        self._server.write_batch.put(self._transport, data, on_written)
-        return self.flushed() if self._write_paused else self._server.done
-
-    def flushed(self) -> asyncio.Future[None]:
-        """A future that is done when little enough waits to be sent: nearly always one that is done already."""
-        if not self._write_paused:
-            return self._server.done
-        # One per caller: whoever is cancelled while waiting cancels its future, and must not cancel another's.
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        return waiter
-
     def can_keep_alive(self) -> bool:
         """Whether this connection can carry another request, asked when the headers of an answer are written."""
-        if self._eof or self._server.draining:
+        if self._eof or self.state.draining:
             return False
         if self._parser.complete:
             return True
         remaining = self._parser.remaining
-        small = remaining is not None and remaining <= self._server.limits.skip_bytes
+        small = remaining is not None and remaining <= self.state.limits.skip_bytes
         return small and not self._continue_owed  # owed: the client may send the body or leave it out
 
     def response_finished(self, exchange: Exchange) -> None:
@@ -259,9 +199,8 @@ class Connection(asyncio.BufferedProtocol):
     def cut(self, *, reset: bool) -> None:
         """Close without an end of the body; `reset` when a FIN would look like one."""
         self._end_request()
-        sock = self.socket
-        if reset and sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        if reset and self.socket is not None:
+            reset_on_close(self.socket)
             self._close()
         else:
             self._close_or_linger()
@@ -276,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self._phase is HEAD and not self._parser.started and not self._held
+        return self._phase is HEAD and not self._parser.started and not self._held.data
 
     def close_if_idle(self, since: float) -> None:
         """Close when the connection has been idle from `since` on."""
@@ -288,55 +227,36 @@ class Connection(asyncio.BufferedProtocol):
         self._leave()
 
     def client_is_gone(self) -> bool:
-        """Ask the kernel what a paused reader cannot see: a FIN or RST behind the bytes that wait."""
-        sock = self.socket
-        if sock is None or not sys.platform.startswith("linux") or sock.family == socket.AF_UNIX:
-            return False
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in TCP_GONE
+        """Whether the client left while reading was paused."""
+        return self.socket is not None and peer_is_gone(self.socket)
 
     def sweep(self, now: float) -> None:
         """Enforce the time limits."""
-        limits = self._server.limits
+        limits = self.state.limits
         waiting = self._transport.get_write_buffer_size()
-        if waiting:
-            if self._written - waiting != self._write_mark:
-                self._write_mark, self._write_since = self._written - waiting, now
-            elif now - self._write_since > limits.write_timeout:
-                self._leave()
-                return
-        else:
-            self._write_mark = -1
+        if self.writer.stalled(waiting, now, limits.write_timeout):
+            self._leave()
+            return
         phase, age = self._phase, now - self._since
         if phase is HEAD:
             self._sweep_head(age)
         elif phase is BODY:
-            self._sweep_body(now)
-        elif phase is BLOCKED:  # the client is not to blame: its clocks stand still
-            self._read_since = now
-            self._body_since += self._server.tick
+            exchange = self._exchange
+            assert exchange is not None
+            if self._body.late(self._received, now, exchange.body_timeout, limits):
+                self._refuse(RequestTimeout())
+        elif phase is BLOCKED:
+            self._body.stop_clock(now, self.state.tick)
         elif phase in (SKIPPING, LINGERING) and not waiting and age > limits.linger_timeout:
             self._transport.abort()
 
     def _sweep_head(self, age: float) -> None:
-        limits = self._server.limits
+        limits = self.state.limits
         if self._parser.started:
             if age > limits.header_timeout:
                 self._refuse(RequestTimeout("The request headers did not arrive in time"))
-        elif age > (limits.keepalive_timeout if self._written else limits.header_timeout):
+        elif age > (limits.keepalive_timeout if self.writer.written else limits.header_timeout):
             self._close()
-
-    def _sweep_body(self, now: float) -> None:
-        limits, exchange = self._server.limits, self._exchange
-        assert exchange is not None
-        if self._received != self._read_mark:
-            self._read_mark, self._read_since = self._received, now
-        elapsed = now - self._body_since
-        if exchange.body_timeout is not None:
-            late = elapsed > exchange.body_timeout
-        else:
-            late = elapsed > limits.body_idle_timeout and self._body_bytes < limits.min_body_rate * elapsed
-        if late or now - self._read_since > limits.body_idle_timeout:
-            self._refuse(RequestTimeout())
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -346,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._phase is HEAD:
                 if not parser.started:
-                    self._since = self._server.now
+                    self._since = self.state.now
                 at = parser.feed(data, 0, stop)
                 if parser.head is None:
                     return at
@@ -360,13 +280,12 @@ class Connection(asyncio.BufferedProtocol):
         return at
 
     def _begin_request(self, head: RequestHead) -> None:
-        server = self._server
-        exchange = self._exchange = Exchange(self, head, max_body_bytes=server.limits.max_body_bytes)
+        exchange = self._exchange = Exchange(self, head, max_body_bytes=self.state.limits.max_body_bytes)
         self._phase = PREPARING
         self._delivered = False
         self._continue_owed = head.expects_continue
         try:
-            self._delegate = server.app.start_request(self, exchange)
+            self._delegate = self._server.app.start_request(self, exchange)
             prepared = self._delegate.headers_received(head.start_line, head.headers)
         except Exception as error:  # the edge of the application: nothing of it may stop the server
             self._application_failed(error)
@@ -386,12 +305,13 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.head.content_length > exchange.max_body_bytes:
             self._refuse(RequestTooLarge())
             return
-        if self._continue_owed and not self._held:
-            self.push(CONTINUE)
+        if self._continue_owed and not self._held.data:
+            self.writer.push(CONTINUE)
         self._continue_owed = False
-        self._body_bytes = 0
-        self._read_mark = self._received
-        self._read_since = self._body_since = self._server.now
+        body = self._body
+        body.size = 0
+        body.received = self._received
+        body.began = body.stirred = self.state.now
         self._enter(BODY)
 
     def _body_arrived(self) -> None:
@@ -403,8 +323,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         assert exchange is not None
         assert delegate is not None
-        self._body_bytes += len(chunk)
-        if self._body_bytes > exchange.max_body_bytes:
+        self._body.size += len(chunk)
+        if self._body.size > exchange.max_body_bytes:
             raise RequestTooLarge
         if chunk:
             try:
@@ -426,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._parser.complete:
             self._request_arrived()
         else:
-            self._read_since = self._server.now
+            self._body.stirred = self.state.now
             self._enter(BODY)
 
     def _request_arrived(self) -> None:
@@ -457,11 +377,11 @@ class Connection(asyncio.BufferedProtocol):
     def _next_request(self) -> None:
         """The request is read and answered: wait for the next, or close."""
         exchange = self._exchange
-        if self._write_paused and not self._transport.is_closing():
+        if self.writer.paused and not self._transport.is_closing():
             self._phase = FLUSHING  # a client that does not read its answers does not get more of them
             return
         self._exchange = self._delegate = None
-        if self._eof or self._server.draining or exchange is None or exchange.no_keep_alive:
+        if self._eof or self.state.draining or exchange is None or exchange.no_keep_alive:
             self._close_or_linger()
             return
         self._parser.next_request()
@@ -469,48 +389,40 @@ class Connection(asyncio.BufferedProtocol):
 
     # Held bytes -----------------------------------------------------------------------------------------------------
 
-    def _room(self, held: int) -> int:
-        return max(1, len(self._server.read_view) - held)
-
     def _hold(self, rest: bytearray) -> None:
         if self._phase in (LINGERING, CLOSED):
             return
-        self._held = rest
+        self._held.data = rest
         if self._phase in (HEAD, BODY, SKIPPING):
             self.call_soon(self._pump)  # what is left, often a pipelined request, has its turn after everybody else's
         self._pause_when_full()
 
     def _pause_when_full(self) -> None:
-        if not self._read_paused and self._held is not None and len(self._held) >= len(self._server.read_view):
-            self._read_paused = True
-            self._transport.pause_reading()
+        if self._held.pause_when_full():
             self._server.watch(self)
 
     def _resume_reading(self) -> None:
-        if self._read_paused:
-            self._read_paused = False
+        if self._held.resume():
             self._server.unwatch(self)
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
 
     def _enter(self, phase: Phase) -> None:
         """Begin a phase in which bytes are wanted."""
         self._phase = phase
-        self._since = self._server.now
-        if self._held is not None:
+        self._since = self.state.now
+        if self._held.data is not None:
             self.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Give the held bytes to a phase that wants them."""
-        held = self._held
+        held = self._held.data
         if held is None or self._phase not in (HEAD, BODY, SKIPPING):
             return
-        self._held = None
+        self._held.data = None
         used = self._consume(held, len(held))
         rest = held[used:]
         if rest:
             self._hold(rest)
-        if len(rest) < len(self._server.read_view):
+        if len(rest) < len(self.state.read_view):
             self._resume_reading()
 
     # Ends -----------------------------------------------------------------------------------------------------------
@@ -531,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         answer = None if answered else self._server.error_answer(error, exchange.refusal if exchange else None)
         self._end_request()
         if answer is not None:
-            self.push(answer)
+            self.writer.push(answer)
         self._linger()
 
     def _end_request(self) -> None:
@@ -548,15 +460,11 @@ class Connection(asyncio.BufferedProtocol):
                 callback()
             except Exception:  # the application's edge
                 log.exception("Uncaught exception in on_connection_close")
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(StreamClosedError())
-                waiter.exception()
+        self.writer.fail()
 
     def _leave(self) -> None:
         """The client left, or is to be dropped: what is not sent yet is lost."""
-        self._server.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
+        self.state.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
         self._phase = CLOSED
         self._end_request()
         self._transport.abort()
@@ -564,13 +472,13 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Close after what was written is sent."""
         self._phase = CLOSED
-        self._held = None
+        self._held.data = None
         self._resume_reading()
-        self._server.write_batch.empty()
+        self.state.write_batch.empty()
         self._transport.close()
 
     def _close_or_linger(self) -> None:
-        if self._held or self._read_paused or not self._parser.complete:
+        if self._held.data or self._held.reading_paused or not self._parser.complete:
             self._linger()
         else:
             self._close()
@@ -581,9 +489,9 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
             return
         self._phase = LINGERING
-        self._since = self._server.now
-        self._read_mark = self._received
-        self._held = None
+        self._since = self.state.now
+        self._linger_from = self._received
+        self._held.data = None
         self._resume_reading()
-        self._server.write_batch.empty()
+        self.state.write_batch.empty()
         self._transport.write_eof()

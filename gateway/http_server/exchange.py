@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
@@ -19,8 +19,12 @@ from tornado.iostream import StreamClosedError
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from gateway.http_server.connection import Connection, PeerContext
+    import socket
+
+    from gateway.http_server.client_writer import ClientWriter
     from gateway.http_server.head import RequestHead
+    from gateway.http_server.peer import PeerContext
+    from gateway.http_server.server_state import ServerState
     from gateway.http_server.write_batch import Noted
 
 # Written by this server itself, whatever a handler sets.
@@ -32,6 +36,32 @@ COPY_UP_TO: Final = (
 )
 Refusal = Callable[[GatewayError], tuple[dict[str, str], bytes]]
 _line_break = re.compile(r"[\r\n\0]")
+
+
+class Carrier(Protocol):
+    """The connection that an exchange writes to."""
+
+    context: PeerContext
+    loop: asyncio.AbstractEventLoop
+    call_soon: Callable[..., object]
+    state: ServerState
+    writer: ClientWriter
+
+    @property
+    def socket(self) -> socket.socket | None:
+        """The transport's socket."""
+
+    def can_keep_alive(self) -> bool:
+        """Whether it can carry another request, asked when the headers of an answer are written."""
+
+    def response_finished(self, exchange: Exchange) -> None:
+        """Go on to the next request, or close, as the finished answer's headers said."""
+
+    def cut(self, *, reset: bool) -> None:
+        """Close without an end of the body; `reset` when a FIN would look like one."""
+
+    def fail(self, exchange: Exchange) -> None:
+        """Answer 500: the application gave up without an answer."""
 
 
 class Exchange(HTTPConnection):
@@ -54,7 +84,7 @@ class Exchange(HTTPConnection):
         "refusal",
     )
 
-    def __init__(self, connection: Connection, head: RequestHead, *, max_body_bytes: int) -> None:
+    def __init__(self, connection: Carrier, head: RequestHead, *, max_body_bytes: int) -> None:
         self.head = head
         self.context: PeerContext = connection.context
         self.loop = connection.loop
@@ -64,7 +94,7 @@ class Exchange(HTTPConnection):
         self.headers_written = False
         self.finished = False
         self.refusal: Refusal | None = None  # the handler's own answer when this server refuses the request
-        self._connection: Connection | None = connection
+        self._connection: Carrier | None = connection
         self._close_callback: Callable[[], object] | None = None
         self._chunked = False
         self._remaining: int | None = None  # what Content-Length still promises
@@ -97,7 +127,7 @@ class Exchange(HTTPConnection):
         assert isinstance(start_line, ResponseStartLine)
         if start_line.code < 200:
             lines = [f"{name}: {value}" for name, value in headers.get_all() if name not in OWN_HEADERS]
-            return connection.send(_block(start_line.code, start_line.reason, lines) + b"\r\n\r\n")
+            return connection.writer.send(_block(start_line.code, start_line.reason, lines) + b"\r\n\r\n")
         return self._begin(start_line.code, start_line.reason, dict(headers), list(headers.get_all()), chunk)
 
     def write_head(self, code: int, headers: Mapping[str, str], chunk: bytes | None = None) -> asyncio.Future[None]:
@@ -122,7 +152,7 @@ class Exchange(HTTPConnection):
         block = _block(code, REASONS[code], lines)
         self.headers_written = self.finished = True
         self._connection = self._close_callback = self.refusal = None
-        connection.push(b"%b%b%b" % (block, connection.own_headers, body))
+        connection.writer.push(b"%b%b%b" % (block, connection.state.own_headers, body))
         connection.response_finished(self)
 
     def _begin(
@@ -140,14 +170,14 @@ class Exchange(HTTPConnection):
         self._choose_framing(code, headers.get("Content-Length"))
         lines = [f"{name}: {value}" for name, value in pairs if name not in OWN_HEADERS]
         self._add_connection_lines(lines, connection, headers.get("Connection", ""))
-        block = _block(code, reason, lines) + connection.own_headers
+        block = _block(code, reason, lines) + connection.state.own_headers
         self.headers_written = True
         if not chunk:
             self._corked = block
             connection.call_soon(self._uncork)
-            return connection.flushed()
+            return connection.writer.flushed()
         if self.head.start_line.method == "HEAD":
-            return connection.send(block)
+            return connection.writer.send(block)
         return self._send(connection, block, self._framed(chunk))
 
     def write(self, chunk: bytes) -> asyncio.Future[None]:
@@ -156,21 +186,21 @@ class Exchange(HTTPConnection):
         if connection is None:
             return _closed()
         if self._chunked and chunk and not self._corked:  # a stream that has begun
-            return connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            return connection.writer.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
-            return connection.flushed()
+            return connection.writer.flushed()
         data = self._framed(chunk)
         if self._corked:
             block, self._corked = self._corked, b""
             return self._send(connection, block, data)
-        return connection.send(data)
+        return connection.writer.send(data)
 
     def write_soon(self, chunk: bytes, on_written: Noted) -> asyncio.Future[None]:
         """`write` at the end of this turn of the event loop; then `on_written` is called, even if the client left."""
         connection = self._connection
         if connection is not None and self._chunked and not self._corked:  # a stream that has begun
-            return connection.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), on_written)
+            return connection.writer.send_soon(b"%x\r\n%b\r\n" % (len(chunk), chunk), on_written)
         on_written()
         return self.write(chunk)
 
@@ -185,7 +215,7 @@ class Exchange(HTTPConnection):
             raise HTTPOutputError(f"Tried to write {self._remaining} bytes less than Content-Length")
         last = self._corked + b"0\r\n\r\n" if self._chunked else self._corked
         if last:
-            connection.push(last)
+            connection.writer.push(last)
         self.finished = True
         self._connection = self._close_callback = self.refusal = None
         connection.response_finished(self)
@@ -219,7 +249,7 @@ class Exchange(HTTPConnection):
 
     # Framing.
 
-    def _require_headers(self, connection: Connection) -> None:
+    def _require_headers(self, connection: Carrier) -> None:
         if not self.headers_written:
             # Tornado comes here when write_headers refused its headers, and would leave the client waiting forever.
             connection.fail(self)
@@ -237,7 +267,7 @@ class Exchange(HTTPConnection):
         else:
             self.no_keep_alive = True  # HTTP/1.0 without a length: the body ends where the connection does
 
-    def _add_connection_lines(self, lines: list[str], connection: Connection, asked: str) -> None:
+    def _add_connection_lines(self, lines: list[str], connection: Carrier, asked: str) -> None:
         asked = asked.lower()
         if self.no_keep_alive or asked == "close" or not connection.can_keep_alive():
             self.no_keep_alive = True
@@ -257,22 +287,22 @@ class Exchange(HTTPConnection):
             self._remaining -= len(chunk)
         return chunk
 
-    def _send(self, connection: Connection, block: bytes, data: bytes) -> asyncio.Future[None]:
+    def _send(self, connection: Carrier, block: bytes, data: bytes) -> asyncio.Future[None]:
         if len(data) <= COPY_UP_TO:
-            return connection.send(block + data)
-        connection.push(block)
-        return connection.send(data)
+            return connection.writer.send(block + data)
+        connection.writer.push(block)
+        return connection.writer.send(data)
 
     def _uncork(self) -> None:
         block, self._corked = self._corked, b""
         if block and self._connection is not None:
-            self._connection.push(block)
+            self._connection.writer.push(block)
 
 
 class ExchangeStream:
     """A stand-in for Tornado's IOStream: whether it is closed, and the socket."""
 
-    def __init__(self, connection: Connection | None) -> None:
+    def __init__(self, connection: Carrier | None) -> None:
         self._connection = connection
 
     def closed(self) -> bool:

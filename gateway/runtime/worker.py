@@ -23,7 +23,8 @@ from gateway.api.protocol_errors import ProtocolErrors
 from gateway.config.configuration import Configuration
 from gateway.config.settings import Settings, SettingsError
 from gateway.errors import Draining
-from gateway.http_server.server import HTTPServer, ServerLimits
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta

@@ -15,7 +15,8 @@ from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.web import Application, RequestHandler
 
-from gateway.http_server.server import HTTPServer, ServerLimits
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 from tests.polling import until
 
 

@@ -138,9 +138,9 @@ async def test_what_is_not_put_off_is_written_at_once_behind_what_is(serve: Any)
 
     def rest(connection: Any) -> None:
         connection.write_soon(b"soon", nothing)
-        waiting.append(len(served.server.write_batch._pieces))
+        waiting.append(len(served.server.state.write_batch._pieces))
         connection.write(b"now")
-        waiting.append(len(served.server.write_batch._pieces))
+        waiting.append(len(served.server.state.write_batch._pieces))
         connection.finish()
 
     served = await serve(Writes(rest))

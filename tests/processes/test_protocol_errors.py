@@ -12,7 +12,8 @@ from tornado.ioloop import IOLoop
 from gateway.accounts.keys import NewKey
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.api.routes import Application
-from gateway.http_server.server import HTTPServer, ServerLimits
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 from gateway.log import AccessLine
 from gateway.runtime.gateway import Gateway
 from tests.polling import until

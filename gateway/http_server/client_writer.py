@@ -1,0 +1,86 @@
+"""The writing side of a client connection: back-pressure, batched writes, and a client that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tornado.iostream import StreamClosedError
+
+from gateway.http_server.write_batch import AT_ONCE, Noted
+
+if TYPE_CHECKING:
+    from gateway.http_server.server_state import ServerState
+
+
+class ClientWriter:
+    """Writes to one transport; futures it returns are done when little enough waits to be sent."""
+
+    __slots__ = ("_batch", "_done", "_sent", "_sent_at", "_transport", "_waiters", "paused", "written")
+
+    def __init__(self, transport: asyncio.Transport, state: ServerState) -> None:
+        self.paused = False  # whether the transport asked to wait
+        self.written = 0  # bytes
+        self._transport = transport
+        self._batch = state.write_batch
+        self._done = state.done
+        self._waiters: list[asyncio.Future[None]] = []
+        self._sent = 0  # bytes that had left at the last check; -1 when all had
+        self._sent_at = 0.0
+
+    def push(self, data: bytes) -> None:
+        """Write without asking for back-pressure."""
+        self._batch.empty()
+        self.written += len(data)
+        self._transport.write(data)
+
+    def send(self, data: bytes) -> asyncio.Future[None]:
+        """Write; the future is done when little enough waits to be sent."""
+        self.push(data)
+        return self.flushed() if self.paused else self._done
+
+    def send_soon(self, data: bytes, on_written: Noted) -> asyncio.Future[None]:
+        """`send` at the end of this turn of the event loop, if the piece is small; see `WriteBatch.put`."""
+        if len(data) > AT_ONCE:
+            self._batch.empty()  # before it is noted, for what is noted adds up
+            on_written()
+            return self.send(data)
+        self.written += len(data)
+        self._batch.put(self._transport, data, on_written)
+        return self.flushed() if self.paused else self._done
+
+    def flushed(self) -> asyncio.Future[None]:
+        """A future that is done when little enough waits to be sent: nearly always one that is done already."""
+        if not self.paused:
+            return self._done
+        # One per caller: a caller that is cancelled cancels its future, and must not cancel another's.
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def resume(self) -> None:
+        """Let those who wait write again."""
+        self.paused = False
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def fail(self) -> None:
+        """Raise StreamClosedError in those who wait."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(StreamClosedError())
+                waiter.exception()
+
+    def stalled(self, waiting: int, now: float, timeout: float) -> bool:
+        """Whether none of the bytes that wait, `waiting` of them, left for more than `timeout` seconds."""
+        if not waiting:
+            self._sent = -1
+            return False
+        sent = self.written - waiting
+        if sent != self._sent:
+            self._sent, self._sent_at = sent, now
+            return False
+        return now - self._sent_at > timeout

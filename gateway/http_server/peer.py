@@ -1,0 +1,50 @@
+"""The other end of a client connection, and what its socket is asked and told directly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import sys
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+NO_LINGER: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
+TCP_GONE: Final = (7, 8)  # TCP_INFO states of Linux: CLOSE, and CLOSE_WAIT, which is a FIN behind unread bytes
+
+
+class PeerContext:
+    """Who is at the other end; Tornado copies `remote_ip` and `protocol` into each request."""
+
+    __slots__ = ("address", "protocol", "remote_ip")
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self.address = transport.get_extra_info("peername")
+        self.remote_ip: str = self.address[0] if isinstance(self.address, tuple) else "0.0.0.0"  # noqa: S104
+        self.protocol = "https" if transport.get_extra_info("sslcontext") else "http"
+
+    def __str__(self) -> str:
+        return self.remote_ip
+
+
+def disable_nagle(sock: socket.socket) -> None:
+    """Send small writes at once; asyncio leaves Nagle's algorithm on for listeners made without a protocol number."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # macOS: the peer is gone already; connection_lost follows
+            log.debug("TCP_NODELAY refused for file descriptor %d", sock.fileno())
+
+
+def reset_on_close(sock: socket.socket) -> None:
+    """Make the close of this socket send RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+
+
+def peer_is_gone(sock: socket.socket) -> bool:
+    """Ask the kernel what a paused reader cannot see: a FIN or RST behind the bytes that wait. Linux only."""
+    if not sys.platform.startswith("linux") or sock.family == socket.AF_UNIX:
+        return False
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in TCP_GONE

@@ -1,0 +1,46 @@
+"""What the connections of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+
+from gateway.http_server.head import HeaderNames
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.write_batch import WriteBatch
+
+
+class ServerState:
+    """Limits, buffers, the coarse clock and the batch of writes of one server; call `start` before its first use."""
+
+    done: asyncio.Future[None]  # the answer of a write that needs no waiting
+    write_batch: WriteBatch
+
+    def __init__(self, limits: ServerLimits, *, server_header: str) -> None:
+        self.limits = limits
+        self.names = HeaderNames()
+        self.read_buffer = bytearray(limits.read_buffer)
+        self.read_view = memoryview(self.read_buffer)
+        self.draining = False
+        self.own_headers = b""  # the lines that end every header block
+        self.now = 0.0  # the event loop's time, at most one tick old
+        self.tick = min(  # seconds between two looks at the time limits
+            0.5,
+            limits.header_timeout / 4,
+            limits.keepalive_timeout / 4,
+            limits.body_idle_timeout / 4,
+            limits.write_timeout / 4,
+        )
+        self._server_header = server_header
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.write_batch = WriteBatch(loop.call_soon)
+        self.done = loop.create_future()
+        self.done.set_result(None)
+        self.read_clock(loop)
+
+    def read_clock(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now = loop.time()
+        self.own_headers = f"\r\nServer: {self._server_header}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n".encode(
+            "latin-1"
+        )
