@@ -12,16 +12,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from gateway.http_client.connection import ClientConnection
+from typing import Final, TypeVar
 
 NAMES_LAST: Final = 10.0  # seconds that a resolved name is used, so that a burst of connections resolves it once
 HEAD_START: Final = 0.25  # seconds
 
-Make = Callable[[], "ClientConnection"]
-Attempt = asyncio.Task["ClientConnection"]
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+Made = tuple[asyncio.Transport, P]
 
 
 class Route:
@@ -37,22 +34,21 @@ class Route:
     def __str__(self) -> str:
         return f"{self._host}:{self._port}"
 
-    async def open(self, make: Make) -> ClientConnection:
+    async def open(self, make: Callable[[], P]) -> P:
         """Connect, TLS included, and return the protocol that `make` made; OSError when no address answers."""
         hosts = await self._resolve()
         if len(hosts) == 1:
-            return await self._connect(hosts[0], make)
+            return (await self._connect(hosts[0], make))[1]
         return await self._race(hosts, make)
 
-    async def _connect(self, host: str, make: Make) -> ClientConnection:
-        _, connection = await asyncio.get_running_loop().create_connection(
+    async def _connect(self, host: str, make: Callable[[], P]) -> Made[P]:
+        return await asyncio.get_running_loop().create_connection(
             make, host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
         )
-        return connection
 
-    async def _race(self, hosts: list[str], make: Make) -> ClientConnection:
-        running: set[Attempt] = set()
-        found: ClientConnection | BaseException | None = None
+    async def _race(self, hosts: list[str], make: Callable[[], P]) -> P:
+        running: set[asyncio.Task[Made[P]]] = set()
+        found: P | BaseException | None = None
         try:
             found = await self._first(hosts, make, running)
             if isinstance(found, BaseException):
@@ -64,7 +60,9 @@ class Route:
                 attempt.add_done_callback(_close_loser)
             del found  # a failure's traceback holds this frame
 
-    async def _first(self, hosts: list[str], make: Make, running: set[Attempt]) -> ClientConnection | BaseException:
+    async def _first(
+        self, hosts: list[str], make: Callable[[], P], running: set[asyncio.Task[Made[P]]]
+    ) -> P | BaseException:
         """The first connection, or the last failure: returned, for its traceback would hold the attempts of this frame.
 
         Attempts that still run are left in `running`.
@@ -79,7 +77,7 @@ class Route:
                     error = attempt.exception()
                     running.discard(attempt)
                     if error is None:
-                        return attempt.result()
+                        return attempt.result()[1]
                     failure = error
                 if wait is not None:
                     break
@@ -106,6 +104,6 @@ class Route:
         self._known_until = 0.0 if failed else hosts.get_loop().time() + NAMES_LAST
 
 
-def _close_loser(attempt: Attempt) -> None:
+def _close_loser(attempt: asyncio.Task[Made[P]]) -> None:
     if not attempt.cancelled() and attempt.exception() is None:
-        attempt.result().abort()
+        attempt.result()[0].abort()

@@ -16,14 +16,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
 from gateway.errors import UpstreamInvalidResponse
 
 if TYPE_CHECKING:
-    from gateway.http_client.pool import Origin
     from gateway.http_client.response import Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -64,6 +63,21 @@ class AnswerHeaders(Mapping[str, str]):
         return None
 
 
+class Owner(Protocol):
+    """The keeper of connections to one origin."""
+
+    read_view: memoryview
+
+    def opened(self, connection: ClientConnection) -> None:
+        """A connection was made."""
+
+    def put_back(self, connection: ClientConnection) -> None:
+        """A connection is free."""
+
+    def lost(self, connection: ClientConnection) -> None:
+        """A connection is gone."""
+
+
 class ClientConnection(asyncio.BufferedProtocol):
     """Made by `Origin.connect`; `start` an exchange on it, one at a time."""
 
@@ -92,7 +106,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Owner) -> None:
         self._origin = origin
         self._incoming: Response | None = None
         self._headers: dict[bytes, bytes] = {}

@@ -6,20 +6,28 @@ Health answers have only booleans: no addresses, versions or counts.
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-if TYPE_CHECKING:
-    from gateway.runtime.supervisor import Supervisor
+
+class StatusSource(Protocol):
+    """What the side port reports."""
+
+    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the form that an Accept header asks for, and their Content-Type."""
+
+    async def is_ready(self) -> Mapping[str, bool]:
+        """The conditions of readiness, by name."""
 
 
 class SideHandler(RequestHandler):
     """A handler of the side port."""
 
-    def initialize(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+    def initialize(self, source: StatusSource) -> None:
+        self.source = source
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -31,7 +39,7 @@ class MetricsHandler(SideHandler):
     """The metrics, as Prometheus text or OpenMetrics by the Accept header."""
 
     async def get(self) -> None:
-        body, content_type = await self.supervisor.metrics_text(self.request.headers.get("Accept", ""))
+        body, content_type = await self.source.metrics_text(self.request.headers.get("Accept", ""))
         self.set_header("Content-Type", content_type)
         self.finish(body)
 
@@ -47,7 +55,7 @@ class ReadyHandler(SideHandler):
     """Store reachable, a worker serving, not draining: 200, else 503."""
 
     async def get(self) -> None:
-        ready = await self.supervisor.is_ready()
+        ready = await self.source.is_ready()
         if not all(ready.values()):
             self.set_status(503)
         self.finish({"ready": all(ready.values()), **ready})
@@ -56,8 +64,8 @@ class ReadyHandler(SideHandler):
 class SidePort:
     """The HTTP server of the side port."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        arguments = {"supervisor": supervisor}
+    def __init__(self, source: StatusSource) -> None:
+        arguments = {"source": source}
         application = Application(
             [
                 ("/metrics", MetricsHandler, arguments),

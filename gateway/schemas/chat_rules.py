@@ -1,12 +1,13 @@
 """The rules of a chat request that no single field can tell: fields that need or contradict others, and the history.
 
-`check_chat(request)` raises the first fault as a BadRequest error with the exact param. It runs on every request, so
-each rule asks first whether its field is there at all.
+Each function takes the fields that its rule is about, and raises the first fault as a BadRequest error with the exact
+param. `decode_chat_request` calls them, each only when its field is there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -20,42 +21,20 @@ from gateway.schemas.chat_messages import (
     FunctionDefinition,
     FunctionTool,
     ImagePart,
+    Message,
+    Named,
+    Tool,
+    ToolChoice,
     ToolMessage,
     UserMessage,
     UserPart,
 )
-from gateway.schemas.chat_options import JSONSchemaFormat
 from gateway.schemas.validation import json_kind
 
-if TYPE_CHECKING:
-    from gateway.schemas.chat_request import ChatRequest
 
-
-def check_chat(request: ChatRequest) -> None:
-    """Raise the first broken rule."""
-    if request.stream_options is not None and request.stream is not True:
-        raise InvalidValue(
-            "Invalid 'stream_options': it is only allowed when 'stream' is true.", param="stream_options"
-        )
-    if request.max_tokens is not None:
-        _check_max_tokens(request)
-    if request.top_logprobs is not None and request.logprobs is not True:
-        raise InvalidValue("Invalid 'top_logprobs': it needs 'logprobs' to be true.", param="top_logprobs")
-    if request.modalities is not None and "audio" in request.modalities and request.audio is None:
-        raise MissingParameter("Missing required parameter: 'audio', which the audio modality needs.", param="audio")
-    if isinstance(request.response_format, JSONSchemaFormat):
-        schema = request.response_format.json_schema
-        schema.schema = _object(schema.schema, "response_format.json_schema.schema")
-    if request.tools is not None or request.tool_choice is not None:
-        _check_tools(request)
-    if request.functions is not None or request.function_call is not None:
-        _check_functions(request)
-    _check_history(request)
-
-
-def _check_max_tokens(request: ChatRequest) -> None:
-    other = request.max_completion_tokens
-    if other is not None and other != request.max_tokens:
+def check_max_tokens(max_tokens: int, max_completion_tokens: int | None) -> None:
+    """Both spellings, if both are there, give the same value."""
+    if max_completion_tokens is not None and max_completion_tokens != max_tokens:
         raise InvalidValue(
             "Invalid 'max_tokens': it differs from 'max_completion_tokens'; set one, or both to the same value.",
             param="max_tokens",
@@ -65,15 +44,15 @@ def _check_max_tokens(request: ChatRequest) -> None:
 # Tools -------------------------------------------------------------------------------------------------------------
 
 
-def _check_tools(request: ChatRequest) -> None:
+def check_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> None:
+    """Parameters are objects, and the choice names tools that are there."""
     names: set[str] = set()
-    for index, tool in enumerate(request.tools or ()):
+    for index, tool in enumerate(tools or ()):
         if isinstance(tool, FunctionTool):
             _check_parameters(tool.function, f"tools[{index}].function")
             names.add(tool.function.name)
         elif isinstance(tool, CustomTool):
             names.add(tool.custom.name)
-    choice = request.tool_choice
     if choice is None or choice in ("none", "auto"):
         return
     if not names:
@@ -86,23 +65,28 @@ def _check_tools(request: ChatRequest) -> None:
             raise InvalidValue("Invalid 'tool_choice': it names a tool that is not in 'tools'.", param="tool_choice")
 
 
-def _check_functions(request: ChatRequest) -> None:
-    if request.tools is not None and request.functions is not None:
+def check_functions(
+    functions: Sequence[FunctionDefinition] | None,
+    choice: Literal["none", "auto"] | Named | None,
+    *,
+    beside_tools: bool,
+) -> None:
+    """The same for legacy functions, which stand in place of tools."""
+    if beside_tools and functions is not None:
         raise InvalidValue("Invalid 'functions': use either 'tools' or 'functions', not both.", param="functions")
-    for index, function in enumerate(request.functions or ()):
+    for index, function in enumerate(functions or ()):
         _check_parameters(function, f"functions[{index}]")
-    choice = request.function_call
     if choice is None or isinstance(choice, str):
         return
-    if choice.name not in {function.name for function in request.functions or ()}:
+    if choice.name not in {function.name for function in functions or ()}:
         raise InvalidValue("Invalid 'function_call': it names no function of 'functions'.", param="function_call")
 
 
 def _check_parameters(function: FunctionDefinition, path: str) -> None:
-    function.parameters = _object(function.parameters, f"{path}.parameters")
+    function.parameters = json_object(function.parameters, f"{path}.parameters")
 
 
-def _object(raw: Raw | UnsetType, param: str) -> Raw | UnsetType:
+def json_object(raw: Raw | UnsetType, param: str) -> Raw | UnsetType:
     """A JSON object left undecoded; null becomes absence."""
     if raw is UNSET:
         return raw
@@ -117,10 +101,10 @@ def _object(raw: Raw | UnsetType, param: str) -> Raw | UnsetType:
 # History -----------------------------------------------------------------------------------------------------------
 
 
-def _check_history(request: ChatRequest) -> None:
+def check_history(messages: Sequence[Message]) -> None:
     """Parts that can be served, answers that say something, tool results that answer an earlier call."""
     called: set[str] = set()
-    for index, message in enumerate(request.messages):
+    for index, message in enumerate(messages):
         if type(message) is UserMessage:
             if type(message.content) is list:
                 _check_parts(message.content, index)

@@ -669,7 +669,7 @@ def nobody_there() -> Route:
 async def test_no_address_that_answers_is_an_os_error() -> None:
     route = nobody_there()
     with pytest.raises(ConnectionRefusedError):
-        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+        await route.open(asyncio.Protocol)
 
 
 @pytest.mark.slow
@@ -684,7 +684,7 @@ async def test_address_that_refuses_leaves_nothing_to_the_garbage_collector(no_c
 async def test_addresses_that_do_not_answer_leave_nothing_to_the_garbage_collector(no_collector: None) -> None:
     route = nobody_there()
     with contextlib.suppress(ConnectionRefusedError):
-        await route.open(asyncio.Protocol)  # type: ignore[arg-type]
+        await route.open(asyncio.Protocol)
     assert not garbage()
 
 
