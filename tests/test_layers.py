@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import gateway
+from benchmarks.checkout import Checkout
+from benchmarks.structure.circles import circles
+from benchmarks.structure.sources import Sources
 
 ROOT = Path(__file__).parent.parent
 
@@ -83,6 +86,18 @@ def test_each_package_imports_only_what_ranks_below_it(path: Path) -> None:
         if module.split(".")[0] == "gateway":
             part = part_of(module, name)
             assert part == own or RANK[part] < RANK[own], f"{own} imports {module}.{name}"
+
+
+@pytest.fixture(scope="module")
+def import_circles() -> dict[Path, list[str]]:
+    """The files in import circles, each with the modules of its circle; imports for type checkers count."""
+    tree = Sources(Checkout(ROOT))
+    return {tree.modules[name].path: circle for circle in circles(tree) for name in circle}
+
+
+@pytest.mark.parametrize("path", sources("gateway", "providers"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_is_in_an_import_circle(path: Path, import_circles: dict[Path, list[str]]) -> None:
+    assert import_circles.get(path) is None
 
 
 def test_engine_never_imports_a_provider() -> None:
