@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.encoders.chat import AnswerForm, ChatStreamEncoder, encode_completion, quarter_tokens_of
+from gateway.encoders.chat import ChatStreamEncoder
+from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
+from gateway.encoders.chat_form import AnswerForm
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
     ChatChunk,

@@ -17,7 +17,8 @@ from tornado.ioloop import IOLoop
 
 from gateway import ChatCompletion, Secret, Target, Upstream
 from gateway.config.settings import Settings, parse
-from gateway.encoders.chat import AnswerForm, encode_completion
+from gateway.encoders.chat_completion import encode_completion
+from gateway.encoders.chat_form import AnswerForm
 from gateway.errors import (
     ContentFiltered,
     GatewayError,

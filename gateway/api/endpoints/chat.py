@@ -13,7 +13,9 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
-from gateway.encoders.chat import AnswerForm, ChatStreamEncoder, encode_completion, quarter_tokens_of
+from gateway.encoders.chat import ChatStreamEncoder
+from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
+from gateway.encoders.chat_form import AnswerForm
 from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call

@@ -1,0 +1,74 @@
+"""Encodes whole chat answers by the rules of the wire format (docs/api.md, "POST /v1/chat/completions")."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.billing.usage import text_units
+from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason, service_tier
+from gateway.errors import UpstreamInvalidResponse
+from gateway.schemas.chat_response import ChatCompletion, ChatMessage, ToolCall
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
+    """The JSON document of a whole answer; UpstreamInvalidResponse if it has no choice, or no valid finish."""
+    if not answer.choices:
+        raise UpstreamInvalidResponse(detail="no choices")
+    answer.id, answer.object, answer.created, answer.model = form.id, "chat.completion", form.created, form.model
+    answer.service_tier = service_tier(answer.service_tier, form.service_tier)
+    answer.metadata = form.metadata
+    if answer.usage is not None:
+        answer.usage = answer.usage.public()
+    if len(answer.choices) > 1:
+        answer.choices.sort(key=lambda choice: choice.index)
+    for position, choice in enumerate(answer.choices):
+        choice.index = position
+        message = choice.message
+        _normalize_message(message, legacy=form.legacy_functions)
+        called = bool(message.tool_calls or message.function_call)
+        has_content = bool(message.content or message.refusal or message.reasoning_content)
+        choice.finish_reason = finish_reason(
+            choice.finish_reason or "", called=called, has_content=has_content, legacy=form.legacy_functions
+        )
+    return _encoder.encode(answer)
+
+
+def _normalize_message(message: ChatMessage, *, legacy: bool) -> None:
+    message.role = "assistant"
+    if message.annotations is None:
+        message.annotations = []
+    if message.function_call is None:
+        message.function_call = UNSET
+    if not message.reasoning_content:
+        message.reasoning_content = UNSET
+    if not message.tool_calls:
+        message.tool_calls = UNSET
+        return
+    message.content = message.content or None
+    for call in message.tool_calls:
+        _normalize_call(call)
+    first = message.tool_calls[0].function
+    if legacy and first:
+        message.function_call, message.tool_calls = first, UNSET
+
+
+def _normalize_call(call: ToolCall) -> None:
+    call.id = call_id(call.id)
+    call.type = "custom" if call.custom else "function"
+    if call.function:
+        call.function.arguments = call.function.arguments or "{}"
+
+
+def quarter_tokens_of(answer: ChatCompletion) -> int:
+    """Quarter tokens of text, reasoning and arguments in a whole answer."""
+    quarters = 0
+    for choice in answer.choices:
+        message = choice.message
+        texts = [message.content, message.refusal, message.reasoning_content]
+        if message.tool_calls:
+            texts += [call.function.arguments for call in message.tool_calls if call.function]
+        quarters += sum(text_units(text) for text in texts if text)
+    return quarters
