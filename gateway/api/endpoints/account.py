@@ -17,6 +17,7 @@ from gateway.ledger import LedgerLine
 
 if TYPE_CHECKING:
     from gateway.accounts.authenticator import KeyView
+    from gateway.catalog import Catalog
     from gateway.config.settings import Settings
 
 
@@ -53,16 +54,17 @@ class ReceiptHandler(KeyedHandler):
         found = await self.services.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
-        served_model = self._served_model(found[0], view)
+        served_model = _served_model(found[0], view, self.services.catalog)
         self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.services.settings)))
 
     head = get
 
-    def _served_model(self, line: LedgerLine, view: KeyView) -> str | None:
-        """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
-        served = self.services.catalog.find(line.served_model or "")
-        permitted = served is not None and view.permits(served.name, served.groups)
-        return line.served_model if permitted else line.meta.get("model")
+
+def _served_model(line: LedgerLine, view: KeyView, catalog: Catalog) -> str | None:
+    """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
+    served = catalog.find(line.served_model or "")
+    permitted = served is not None and view.permits(served.name, served.groups)
+    return line.served_model if permitted else line.meta.get("model")
 
 
 def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency: str | None) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.api.handler import KeyedHandler
-from gateway.catalog import ModelRecord
 from gateway.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from gateway.accounts.authenticator import KeyView
+    from gateway.catalog import Catalog, ModelRecord
 
 
 class ModelsHandler(KeyedHandler):
@@ -16,18 +19,13 @@ class ModelsHandler(KeyedHandler):
     endpoint_name = "models"
 
     async def get(self) -> None:
-        records = await self.permitted()
+        records = _permitted(self.services.catalog, await self.confirm())
         if "anthropic-version" in self.headers:
             self.send_json(_anthropic_list(records))
         else:
             self.send_json({"object": "list", "data": records})
 
     head = get
-
-    async def permitted(self) -> list[ModelRecord]:
-        """The models that this key may use."""
-        view = await self.confirm()
-        return [record for record, model in self.services.catalog.records() if view.permits(model.name, model.groups)]
 
 
 class ModelHandler(KeyedHandler):
@@ -44,6 +42,11 @@ class ModelHandler(KeyedHandler):
         self.send_json(found[0])
 
     head = get
+
+
+def _permitted(catalog: Catalog, view: KeyView) -> list[ModelRecord]:
+    """The models that the key may use."""
+    return [record for record, model in catalog.records() if view.permits(model.name, model.groups)]
 
 
 def _anthropic_list(records: list[ModelRecord]) -> dict[str, Any]:
