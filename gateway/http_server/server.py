@@ -101,11 +101,6 @@ class HTTPServer:
         except OSError:  # nothing queued, or the connection is gone again
             return None
 
-    def close_idle(self) -> None:
-        """Close the connections on which nothing of a request has arrived."""
-        for connection in list(self._connections):
-            connection.close_if_idle(self.state.now)
-
     async def drain(self, timeout: float) -> None:
         """Answer what is asked, close what falls idle, and after `timeout` seconds drop what is left.
 

@@ -62,7 +62,7 @@ class Admission:
         return future
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
-        batch.group = group = self._group_of.get(batch.account, "default")
+        group = self._group_of.get(batch.account, "default")
         args = group_arguments(group, self.groups.get(group, NO_LIMITS))
         for request_id, key, quote, _ in batch.items:
             args += call_arguments(group, request_id, key, quote)
@@ -89,7 +89,7 @@ class Admission:
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
             if code in (OK, DUP):
                 version = quote.price.version
-                hold = Hold(request_id, key, quote.model, quote.hold, batch.group, rates, detail, version)
+                hold = Hold(request_id, key, quote.model, quote.hold, rates, detail, version)
                 if future.done():
                     self._orphaned(hold)
                 else:
@@ -108,7 +108,7 @@ class Admission:
             if not future.done():
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
-                self._orphaned(Hold(request_id, key, quote.model, quote.hold, "", None, 0))
+                self._orphaned(Hold(request_id, key, quote.model, quote.hold, None, 0))
 
 
 def group_keeps_changing() -> StoreUnavailable:

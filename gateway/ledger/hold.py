@@ -18,7 +18,6 @@ class Hold(Struct):
     key: ApiKey
     model: str
     amount: int  # grows by `Ledger.extend`
-    group: str
     rates: RateState | None
     admitted_at: int  # µs, Redis time
     price_version: str = ""

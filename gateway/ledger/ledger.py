@@ -334,11 +334,6 @@ class Ledger:
             if kept.n > checkpoint.n:
                 yield kept
 
-    async def line_of(self, account: str, request_id: str) -> LedgerLine | None:
-        """The last line of a request that was settled within a day."""
-        found = await self.charge_of(account, request_id)
-        return found[0] if found else None
-
     async def charge_of(self, account: str, request_id: str) -> tuple[LedgerLine, int] | None:
         """The last line of a request settled within a day, and what all its lines took, in nano-units."""
         key = slot(account)

@@ -29,11 +29,10 @@ ENOUGH = 16
 class Batch(Generic[Item]):
     """Items of one account that travel together, and how often they did."""
 
-    __slots__ = ("account", "group", "items", "tries")
+    __slots__ = ("account", "items", "tries")
 
     def __init__(self, account: str, items: Sequence[Item], tries: int = 0) -> None:
         self.account = account
-        self.group = ""  # what an admission took the account's group to be
         self.items = items
         self.tries = tries
 

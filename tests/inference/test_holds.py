@@ -29,6 +29,7 @@ from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.fake_upstream import Seen
 from tests.api.conftest import Client
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 TOKEN = NANO // 1000  # a token of output costs 0.001
@@ -307,7 +308,7 @@ async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_
     assert "insufficient_quota" in text
     left = await payer.left()
     assert -each * TOKEN < left < (each + 30) * TOKEN  # asked for a quarter of the hold at a time, 25 at first
-    line = await ledger.line_of("payer", response.headers["x-request-id"])
+    line = await last_line(ledger, "payer", response.headers["x-request-id"])
     assert line is not None
     assert line.meta["hold"] + each * TOKEN >= -line.amount
 
@@ -388,7 +389,7 @@ async def test_price_of_admission_holds_to_the_end_of_the_call(
     second, _ = await client.chat(model="strict", max_tokens=10)
     for response, model, amount in ((first, old, 10), (second, new, 50)):
         request_id = response.headers["x-request-id"]
-        line = await until(lambda request_id=request_id: ledger.line_of("payer", request_id))
+        line = await until(lambda request_id=request_id: last_line(ledger, "payer", request_id))
         assert line.amount == -amount * TOKEN - 8000
         assert line.meta["price"] == model.price.version
 
@@ -401,7 +402,7 @@ async def test_price_changes_by_date_without_a_reload(
     monkeypatch.setattr("gateway.catalog.time", clock)
     for amount, date in ((10, ""), (30, "@2099-01-01")):
         response, _ = await client.chat(model="dated", max_tokens=10)
-        line = await until(lambda: ledger.line_of("payer", response.headers["x-request-id"]))  # noqa: B023
+        line = await until(lambda: last_line(ledger, "payer", response.headers["x-request-id"]))  # noqa: B023
         assert line.amount == -amount * TOKEN - 8000
         assert line.meta["price"].endswith(date)
         clock.time = lambda: 4_070_908_800.0

@@ -23,6 +23,7 @@ from gateway.testing import FakeUpstream, Reply
 from gateway_providers.openai.chunks import MAX_CASTS
 from tests.api.conftest import Client
 from tests.api.endpoints.test_chat_stream import USAGE, chunk, documents, text_of
+from tests.ledger_lines import last_line
 from tests.polling import until, until_still
 
 PAUSE = 0.004  # seconds between frames, so that each is one piece and finds its reader waiting
@@ -127,7 +128,7 @@ async def test_answer_and_record_are_the_same_past_the_generators_and_through_th
         response, text, failure = await client.stream(n=2, service_tier="auto", stream_options={"include_usage": True})
         assert bool(taken) == (lane and name not in VARYING)
         request_id = response.headers["x-request-id"]
-        line = await until(lambda request_id=request_id: ledger.line_of("acme", request_id))
+        line = await until(lambda request_id=request_id: last_line(ledger, "acme", request_id))
         seen.append(
             (text.replace(request_id, ""), type(failure), line.meta["usage"], line.meta["outcome"], line.amount)
         )

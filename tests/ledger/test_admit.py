@@ -37,7 +37,7 @@ async def test_admission_holds_the_worst_cost(world):
         hold = await w.admit(key, 3000)
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (5000, 3000)
-        assert (hold.amount, hold.group, hold.rates) == (3000, "default", None)
+        assert (hold.amount, hold.rates) == (3000, None)
         await w.proved()
 
 
@@ -188,7 +188,6 @@ async def test_group_known_from_before_is_corrected_by_the_store(world):
         await w.accounts.move("acme", "gold")
         await refused(w, errors.ModelNotPermitted, w.admit(key))
         hold = await w.admit(key, groups=frozenset({"gold"}))
-        assert hold.group == "gold"
         assert hold.rates is not None and hold.rates.limit_requests == 7
         await w.accounts.move("acme", "default")
         assert (await w.admit(key)).rates is None

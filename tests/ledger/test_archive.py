@@ -15,6 +15,7 @@ from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import read_entries
 from tests.ledger.records import settle
+from tests.ledger_lines import last_line
 
 LINES = "{a:acme}:lg"
 
@@ -297,7 +298,7 @@ async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_
         some = whole[3].at
         assert await lines(w, since=some, archives=[tmp_path / "a"]) == [line for line in whole if line.at >= some]
         await settle(w.ledger, hold, 3)
-        receipt = await w.ledger.line_of("acme", hold.request_id)
+        receipt = await last_line(w.ledger, "acme", hold.request_id)
         assert receipt is not None and receipt.amount == -3
 
 

@@ -26,6 +26,7 @@ from gateway.store import EmbeddedServer, Store
 from gateway.store.link import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
 from tests.ledger.records import quote_of, record_of, settle
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 EVERYONE = frozenset({"default"})
@@ -268,7 +269,7 @@ async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back
             await until(lambda: heir.sent_again)
             assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=2)
             await worker.charged(7 + 8)
-            assert (await worker.ledger.line_of("acme", silent.request_id)).kind == "reclaim"
+            assert (await last_line(worker.ledger, "acme", silent.request_id)).kind == "reclaim"
 
 
 STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed"]

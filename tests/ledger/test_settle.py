@@ -8,6 +8,7 @@ import pytest
 from gateway import errors
 from gateway.billing.usage import Usage
 from tests.ledger.records import record_of, settle, void
+from tests.ledger_lines import last_line
 
 UNIT = 1_000_000_000
 
@@ -196,9 +197,9 @@ async def test_old_settlement_without_a_marker_looks_into_the_ledger_first(world
 async def test_line_of_a_request_is_found_by_its_id(world):
     async with world() as w:
         hold = await w.admit(await w.caller())
-        assert await w.ledger.line_of("acme", hold.request_id) is None
+        assert await last_line(w.ledger, "acme", hold.request_id) is None
         await settle(w.ledger, hold, 77)
-        line = await w.ledger.line_of("acme", hold.request_id)
+        line = await last_line(w.ledger, "acme", hold.request_id)
         assert line is not None and line.amount == -77
 
 

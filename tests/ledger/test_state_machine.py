@@ -42,8 +42,9 @@ class Key:
 class Call:
     """The model's call: running, then settled, voided or reclaimed."""
 
-    def __init__(self, hold: Hold, owner: Key) -> None:
+    def __init__(self, hold: Hold, owner: Key, group: str) -> None:
         self.hold, self.owner = hold, owner
+        self.group = group  # of the account at the admission
         self.amount, self.used = hold.amount, 0
         self.state = "running"
         self.charged = 0
@@ -105,7 +106,7 @@ class Agreement(RuleBasedStateMachine):
             return errors.ModelNotPermitted
         if owner.concurrency is not None and len(self.running(owner)) >= owner.concurrency:
             return errors.ConcurrencyLimited
-        leased = [call for call in self.running() if call.hold.group == "gold"]  # counted while the group had a limit
+        leased = [call for call in self.running() if call.group == "gold"]  # counted while the group had a limit
         if self.group == "gold" and len(leased) >= 4:
             return errors.ConcurrencyLimited
         if amount and owner.budget is not None and owner.spent + self.held(owner) + amount > owner.budget:
@@ -154,8 +155,7 @@ class Agreement(RuleBasedStateMachine):
             assert type(error) is expected
         else:
             assert expected is None
-            assert hold.group == self.group
-            self.calls.append(Call(hold, owner))
+            self.calls.append(Call(hold, owner, self.group))
         self.compare()
 
     @rule(pick=PICK, amounts=st.lists(st.integers(0, 3000), min_size=2, max_size=8))
@@ -171,7 +171,7 @@ class Agreement(RuleBasedStateMachine):
             expected = self.refusal(owner, "o", amount)
             if expected is None:
                 assert isinstance(answer, Hold)
-                self.calls.append(Call(answer, owner))
+                self.calls.append(Call(answer, owner, self.group))
             else:
                 assert type(answer) is expected
         self.compare()

@@ -13,7 +13,7 @@ AT = 1764000000000000  # µs
 
 
 def hold_of(amount: int = 0, version: str = "") -> Hold:
-    return Hold("r1", KEY, "m", amount, "default", None, AT, version)
+    return Hold("r1", KEY, "m", amount, None, AT, version)
 
 
 def test_meta_of_a_line_with_all_fields():

@@ -16,6 +16,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
 from tests.ledger.records import quote_of, settle
+from tests.ledger_lines import last_line
 
 
 async def get(client: Client, path: str, *, text: str = "") -> tuple[int, Any]:
@@ -136,7 +137,7 @@ async def test_cost_is_shown_to_keys_made_for_it(client: Client, gateway: Gatewa
         response, _ = await client.chat()
         await gateway.settlement.drain()
         await gateway.idempotency.drain()
-        line = await ledger.line_of("acme", response.headers["x-request-id"])
+        line = await last_line(ledger, "acme", response.headers["x-request-id"])
         assert line is not None
         assert response.headers["x-gateway-cost"] == format_amount(-line.amount)
     again, _ = await client.chat()

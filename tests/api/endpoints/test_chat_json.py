@@ -16,6 +16,7 @@ from gateway.metrics import Delta, Totals
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 
@@ -94,7 +95,7 @@ async def test_charge_is_the_upstreams_usage_at_the_models_price(
 ) -> None:
     upstream.enqueue(Reply.json(completion()))
     response, _ = await client.chat()
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -(17 * 1 + 2 * 2) * NANO // 1_000_000
     account = await accounts.show("acme")
     assert account.balance == 10 * NANO + line.amount
@@ -107,7 +108,7 @@ async def test_missing_usage_is_estimated_and_marked(client: Client, upstream: F
     assert response.headers["x-gateway-estimated"] == "true"
     assert answer["usage"]["prompt_tokens"] > 0
     assert answer["usage"]["completion_tokens"] == 2
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.meta["estimated"]
     assert line.amount < 0
 
@@ -126,7 +127,7 @@ async def test_absurd_usage_neither_credits_nor_ruins(
 ) -> None:
     upstream.enqueue(Reply.json(completion(usage=usage)))
     response, _ = await client.chat()
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert -NANO // 100 < line.amount < 0
     assert line.meta["estimated"]
 

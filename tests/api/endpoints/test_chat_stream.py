@@ -14,6 +14,7 @@ from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 
@@ -92,7 +93,7 @@ async def test_cut_upstream_ends_with_an_error_frame_and_without_done(
     assert documents(text)[-1]["error"]["code"] == "upstream_stream_truncated"
     assert "[DONE]" not in text
     assert failure is not None  # the chunked body is not terminated: no client can take it for whole
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.meta["estimated"]
     assert line.meta["usage"]["out_text"] == 2  # "Hello", never the error's text
 
@@ -148,7 +149,7 @@ async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
         response.close()
         await upstream.wait_ended()
         assert asyncio.get_running_loop().time() - left < 0.25
-    line = await until(lambda: ledger.line_of("acme", request_id))
+    line = await until(lambda: last_line(ledger, "acme", request_id))
     assert line.meta["outcome"] == "client_closed"
     assert line.meta["usage"]["out_text"] == 2
     assert (await accounts.show("acme")).held == 0
@@ -264,7 +265,7 @@ async def test_running_stream_of_a_revoked_key_is_cut_within_a_second_and_billed
     assert loop.time() - revoked < 1.0
     assert documents(text)[-1]["error"]["code"] == "invalid_api_key"
     assert "[DONE]" not in text
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.meta["usage"]["out_text"] == 2
     assert (await upstream.wait_ended()).outcome == "left"
 

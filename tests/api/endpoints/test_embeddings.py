@@ -20,6 +20,7 @@ from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client, record_holds
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 PATH = "/v1/embeddings"
@@ -148,7 +149,7 @@ async def test_charge_is_the_upstreams_usage_at_the_models_price(
 ) -> None:
     upstream.enqueue(answer([1.0]))
     response, _ = await embed(client)
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -7 * TOKEN
     assert line.meta["usage"] == {"in_text": 7}
     assert response.headers["x-gateway-cost"] == "0.007"
@@ -166,7 +167,7 @@ async def test_usage_that_is_missing_or_absurd_is_estimated_and_marked(
     response, document = await embed(client, "x" * 40)
     assert response.headers["x-gateway-estimated"] == "true"
     assert document["usage"] == {"prompt_tokens": 10, "total_tokens": 10}
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -10 * TOKEN
     assert line.meta["estimated"]
 
@@ -176,7 +177,7 @@ async def test_token_numbers_need_no_estimate(client: Client, upstream: FakeUpst
     response, document = await embed(client, [[5, 6, 7], [8]])
     assert "x-gateway-estimated" not in response.headers
     assert document["usage"]["prompt_tokens"] == 4
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -4 * TOKEN
     assert not line.meta.get("estimated")
 
@@ -186,7 +187,7 @@ async def test_count_above_what_the_body_can_hold_is_clamped_to_the_hold(
 ) -> None:
     upstream.enqueue(answer([1.0], usage={"prompt_tokens": 900_000, "total_tokens": 900_000}))
     response, _ = await embed(client, "x" * 40)
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -13 * TOKEN  # ten and a quarter, rounded up
 
 
@@ -288,7 +289,7 @@ async def test_bad_answer_of_one_target_is_followed_by_the_next_and_charged_once
     response, _ = await embed(client, model="two")
     assert response.status == 200
     assert [seen.json["model"] for seen in upstream.seen] == ["first", "second"]
-    line = await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.amount == -7 * TOKEN
     assert line.meta["attempts"] == 2
 

@@ -21,6 +21,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import PIXEL
 from tests.api.conftest import Client, record_holds
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 PATH = "/v1/images/generations"
@@ -109,7 +110,7 @@ def usage(text: int = 10, made: int = 100) -> dict[str, Any]:
 
 
 async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
-    return await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    return await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
 
 
 # One document --------------------------------------------------------------------------------------------------------

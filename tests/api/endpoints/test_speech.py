@@ -20,6 +20,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import SOUND_TYPES, SOUNDS
 from tests.api.conftest import Client, record_holds
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 PATH = "/v1/audio/speech"
@@ -95,7 +96,7 @@ def events(text: bytes) -> list[dict[str, Any]]:
 
 
 async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
-    return await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    return await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
 
 
 # Bytes ---------------------------------------------------------------------------------------------------------------
@@ -398,7 +399,7 @@ async def test_sound_without_end_stops_where_the_money_does(
     )
     assert not whole
     assert events(text)[-1]["error"]["type"] == "insufficient_quota"
-    line = await until(lambda: ledger.line_of("poor", response.headers["x-request-id"]))
+    line = await until(lambda: last_line(ledger, "poor", response.headers["x-request-id"]))
     assert -line.amount <= holds[0].amount + SECOND // 5  # one chunk more, at most
     assert (await accounts.show("poor")).balance >= 0
 

@@ -26,6 +26,7 @@ from gateway.testing.openai_dialect import read_form
 from gateway.uploads.form import MAX_TEXT
 from tests.api.conftest import Client, record_holds
 from tests.delays import forever
+from tests.ledger_lines import last_line
 from tests.polling import until
 
 PATH = "/v1/audio/transcriptions"
@@ -124,7 +125,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
-    return await until(lambda: ledger.line_of("acme", response.headers["x-request-id"]))
+    return await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
 
 
 async def untouched(accounts: Accounts, upstream: FakeUpstream, folder: Path) -> None:
