@@ -9,19 +9,19 @@ its coarse clock.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tornado.concurrent import Future
 from tornado.gen import convert_yielded
-from tornado.httputil import HTTPInputError, HTTPMessageDelegate, HTTPServerConnectionDelegate
+from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
 
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
 from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
 from gateway.http_server.exchange import Exchange, Refusal
+from gateway.http_server.handler_error import handler_error
 from gateway.http_server.held_bytes import HeldBytes
 from gateway.http_server.parser import RequestParser
 from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
@@ -30,8 +30,6 @@ from gateway.http_server.phase import Phase
 if TYPE_CHECKING:
     from gateway.http_server.head import RequestHead
     from gateway.http_server.server_state import ServerState
-
-log = logging.getLogger(__name__)
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # By these names a phase costs 18 ns, through its class 77 on Python 3.11; a request asks some twenty times.
@@ -144,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._eof = True
         phase = self._phase
         if phase is RESPONDING or (phase is PREPARING and self._parser.complete):
-            self._leave()
+            self.abort()
         elif phase in (PREPARING, BODY, BLOCKED):
             self._refuse(BadRequest("The request body ended before it was complete"))
         elif phase is HEAD and self._parser.started:
@@ -223,8 +221,11 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self) -> None:
-        """Drop the connection and tell the handler."""
-        self._leave()
+        """Drop the connection, with what is not sent yet, and tell the handler."""
+        self.state.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
+        self._phase = CLOSED
+        self._end_request()
+        self._transport.abort()
 
     def client_is_gone(self) -> bool:
         """Whether the client left while reading was paused."""
@@ -235,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         limits = self.state.limits
         waiting = self._transport.get_write_buffer_size()
         if self.writer.stalled(waiting, now, limits.write_timeout):
-            self._leave()
+            self.abort()
             return
         phase, age = self._phase, now - self._since
         if phase is HEAD:
@@ -288,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             self._delegate = self._server.app.start_request(self, exchange)
             prepared = self._delegate.headers_received(head.start_line, head.headers)
         except Exception as error:  # the edge of the application: nothing of it may stop the server
-            self._application_failed(error)
+            self._refuse(handler_error(error))
             return
         if prepared is None:
             self._want_body(exchange)
@@ -330,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 taken = delegate.data_received(chunk)
             except Exception as error:  # the application's edge
-                self._application_failed(error)
+                self._refuse(handler_error(error))
                 return
             if taken is not None and not (future := convert_yielded(taken)).done():
                 if self._phase is BODY:
@@ -357,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             delegate.finish()
         except Exception as error:  # the application's edge
-            self._application_failed(error)
+            self._refuse(handler_error(error))
 
     def _when_done(self, future: Future[None], exchange: Exchange, then: Callable[[Exchange], None]) -> None:
         """Call `then(exchange)` when the application's future is done, at once if it is."""
@@ -367,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
             if error is None:
                 then(exchange)
             elif self._exchange is exchange:
-                self._application_failed(error)
+                self._refuse(handler_error(error))
 
         if future.done():
             resume(future)
@@ -427,15 +428,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # Ends -----------------------------------------------------------------------------------------------------------
 
-    def _application_failed(self, error: BaseException) -> None:
-        if isinstance(error, GatewayError):
-            self._refuse(error)
-        elif isinstance(error, HTTPInputError):
-            self._refuse(BadRequest("The request is not valid HTTP", detail=str(error)))
-        else:
-            log.error("Uncaught exception in a request handler", exc_info=error)
-            self._refuse(InternalError())
-
     def _refuse(self, error: GatewayError) -> None:
         """Answer in the application's place and close; only close when its answer is on the way."""
         exchange = self._exchange
@@ -447,27 +439,12 @@ class Connection(asyncio.BufferedProtocol):
         self._linger()
 
     def _end_request(self) -> None:
-        """Tell the application, through whichever of its two callbacks is due, that its client is gone."""
+        """Tell the application, if a request of it is under way, that its client is gone."""
         exchange, self._exchange = self._exchange, None
         delegate, self._delegate = self._delegate, None
-        if exchange is None:
-            return
-        callback = exchange.client_left()
-        if not self._delivered:
-            callback = delegate.on_connection_close if delegate is not None else None
-        if callback is not None and not exchange.finished:
-            try:
-                callback()
-            except Exception:  # the application's edge
-                log.exception("Uncaught exception in on_connection_close")
-        self.writer.fail()
-
-    def _leave(self) -> None:
-        """The client left, or is to be dropped: what is not sent yet is lost."""
-        self.state.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
-        self._phase = CLOSED
-        self._end_request()
-        self._transport.abort()
+        if exchange is not None:
+            exchange.client_left(delegate, delivered=self._delivered)
+            self.writer.fail()
 
     def _close(self) -> None:
         """Close after what was written is sent."""

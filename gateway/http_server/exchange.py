@@ -8,12 +8,20 @@ its headers went out must call `abort`, or Tornado's `send_error` would finish a
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPOutputError, RequestStartLine, ResponseStartLine
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPOutputError,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.iostream import StreamClosedError
 
 from gateway.errors import GatewayError
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from gateway.http_server.peer import PeerContext
     from gateway.http_server.server_state import ServerState
     from gateway.http_server.write_batch import Noted
+
+log = logging.getLogger(__name__)
 
 # Written by this server itself, whatever a handler sets.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
@@ -241,11 +251,20 @@ class Exchange(HTTPConnection):
         self._connection = self._close_callback = self.refusal = None
         connection.cut(reset=close_delimited)
 
-    def client_left(self) -> Callable[[], object] | None:
-        """Go stale; return the callback that tells the handler. The connection calls this."""
+    def client_left(self, delegate: HTTPMessageDelegate | None, *, delivered: bool) -> None:
+        """Go stale, and tell the application through whichever of its two callbacks is due. The connection calls this.
+
+        `delegate` is the request's, None where it could not be made; `delivered`: it saw the whole request.
+        """
         callback, self._close_callback, self.refusal = self._close_callback, None, None
         self._connection = None
-        return callback
+        if not delivered:
+            callback = delegate.on_connection_close if delegate is not None else None
+        if callback is not None and not self.finished:
+            try:
+                callback()
+            except Exception:  # the application's edge
+                log.exception("Uncaught exception in on_connection_close")
 
     # Framing.
 
