@@ -37,7 +37,7 @@ from benchmarks.report import machine
 from benchmarks.rounds import Measurement, Plan, measure
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
-from gateway.ledger.archive_checkpoint import ArchivedLine
+from gateway.ledger.line import LedgerLine
 from gateway.store import EmbeddedServer
 
 FILE = Path(__file__).with_name("costs.json")
@@ -206,7 +206,7 @@ def archive_bytes() -> int:
     """One line in an archive file."""
     meta = meta_of("key_" + 16 * "a").decode()
     request_id = "req_" + 32 * "0"
-    line = ArchivedLine("a0000000", "1764000000000-0", 1_000_000, request_id, "use", -1000, 10**15, meta, hash=64 * "0")
+    line = LedgerLine("a0000000", "1764000000000-0", 1_000_000, request_id, "use", -1000, 10**15, meta, hash=64 * "0")
     return len(msgspec.json.encode(line)) + 1
 
 

@@ -22,10 +22,11 @@ from types import TracebackType
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, ArchivedLine
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
+from gateway.ledger.line import LedgerLine
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(ArchivedLine)
+_decoder = msgspec.json.Decoder(LedgerLine)
 
 
 class ArchiveError(Exception):
@@ -70,7 +71,7 @@ class Archive:
             raise
         return cls(path, descriptor, proofs)
 
-    def append(self, lines: Sequence[ArchivedLine]) -> None:
+    def append(self, lines: Sequence[LedgerLine]) -> None:
         """Write sealed lines; they are on disk and were read back when this returns."""
         if not lines:
             return
@@ -105,7 +106,7 @@ def unchanging(paths: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def read_archive(path: Path) -> Iterator[ArchivedLine]:
+def read_archive(path: Path) -> Iterator[LedgerLine]:
     """The lines of a file in order; nothing is proved."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
@@ -117,7 +118,7 @@ def read_archive(path: Path) -> Iterator[ArchivedLine]:
                 raise ArchiveError(f"{path}, line {number}: {error}") from None
 
 
-def read_archives(paths: Iterable[Path], account: str) -> Iterator[ArchivedLine]:
+def read_archives(paths: Iterable[Path], account: str) -> Iterator[LedgerLine]:
     """The lines of one account over several files."""
     return (line for path in paths for line in read_archive(path) if line.account == account)
 
@@ -138,7 +139,7 @@ def prove(paths: Iterable[Path], checkpoints: Mapping[str, ArchiveCheckpoint]) -
     return proofs
 
 
-def _begin(line: ArchivedLine) -> ArchiveProof:
+def _begin(line: LedgerLine) -> ArchiveProof:
     """A file that goes on where another ended is believed in its first line; the next ones hang on it."""
     proof = ArchiveProof(ArchiveCheckpoint(), line.n, lines=1)
     if line.n == 1:
@@ -150,14 +151,14 @@ def _begin(line: ArchivedLine) -> ArchiveProof:
     return proof
 
 
-def _follow(proof: ArchiveProof, line: ArchivedLine) -> None:
+def _follow(proof: ArchiveProof, line: LedgerLine) -> None:
     _check(proof, line)
     proof.lines += 1
     proof.head.add(line)
     proof.head.balance, proof.head.hash = line.balance, line.hash  # one fault is told once, not for all that follows
 
 
-def _check(proof: ArchiveProof, line: ArchivedLine) -> None:
+def _check(proof: ArchiveProof, line: LedgerLine) -> None:
     head = proof.head
     for rule, expected, found in (
         ("archive sequence", head.n + 1, line.n),
@@ -168,7 +169,7 @@ def _check(proof: ArchiveProof, line: ArchivedLine) -> None:
             proof.faults.append((rule, str(expected), str(found)))
 
 
-def _stand(proof: ArchiveProof, line: ArchivedLine, checkpoint: ArchiveCheckpoint) -> None:
+def _stand(proof: ArchiveProof, line: LedgerLine, checkpoint: ArchiveCheckpoint) -> None:
     if line.n == checkpoint.n:
         proof.at_carry = proof.head.copy()
     elif line.n > checkpoint.n:

@@ -19,10 +19,9 @@ from gateway.ledger.archive import ArchiveProof
 from gateway.ledger.archive_checkpoint import (
     ArchiveCheckpoint,
     archive_checkpoint_of,
-    archived,
     read_archive_checkpoint,
 )
-from gateway.ledger.line import read_entries
+from gateway.ledger.line import read_lines
 from gateway.ledger.scripts import Links, Scripts, slot
 
 TRIES = 5  # a compaction may overtake the reading
@@ -126,8 +125,7 @@ async def _add_lines(
 ) -> ArchiveCheckpoint:
     """Lead the carry on to the last line."""
     chained = max(surplus, default=0)
-    async for id_, told in read_entries(links, account, until=last or "-"):
-        line = archived(account, id_, told)
+    async for line in read_lines(links, account, until=last or "-"):
         report.lines += 1
         expected = checkpoint.n + 1, checkpoint.balance + line.amount
         checkpoint.add(line, chain=line.n <= chained)

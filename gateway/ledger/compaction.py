@@ -13,7 +13,8 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from gateway.ledger.archive import Archive, ArchiveError
-from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, ArchivedLine, archived
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
+from gateway.ledger.line import LedgerLine, read_line
 from gateway.ledger.scripts import Links, Scripts, slot
 
 MIN_AGE = timedelta(hours=25)  # a marker lives 24 h, a journal's segment a minute longer than its last confirmation
@@ -88,15 +89,15 @@ def _held_hashes(archive: Archive, account: str, checkpoint: ArchiveCheckpoint) 
     return proof.surplus
 
 
-def _fits(checkpoint: ArchiveCheckpoint, line: ArchivedLine) -> None:
+def _fits(checkpoint: ArchiveCheckpoint, line: LedgerLine) -> None:
     if line.n != checkpoint.n + 1 or line.balance != checkpoint.balance + line.amount:
         raise ArchiveError(f"the ledger of {line.account} does not add up at line {line.n}; see gateway audit")
 
 
-async def _first_lines(links: Links, account: str) -> list[ArchivedLine]:
+async def _first_lines(links: Links, account: str) -> list[LedgerLine]:
     key = slot(account)
     page = await links.link(key).call("XRANGE", f"{key}:lg", "-", "+", "COUNT", PAGE)
-    return [archived(account, id_, fields) for id_, fields in page]
+    return [read_line(account, id_, fields) for id_, fields in page]
 
 
 async def _drop(

@@ -327,9 +327,9 @@ class Ledger:
         if archives:
             for line in read_archives(archives, account):
                 if line.n <= checkpoint.n and line.milliseconds >= start:
-                    yield line.line()
+                    yield line
         elif checkpoint.n and checkpoint.milliseconds >= start:
-            yield checkpoint.line()
+            yield checkpoint.line(account)
         async for kept in read_lines(self._links, account, since=str(start)):
             if kept.n > checkpoint.n:
                 yield kept

@@ -1,9 +1,11 @@
-"""One line of an account's ledger, and how `gateway usage` shows it."""
+"""One line of an account's ledger: in its stream, in an archive file, and as `gateway usage` shows it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -13,23 +15,52 @@ from gateway.amounts import format_amount
 from gateway.ledger.scripts import Links, slot
 
 PAGE = 500  # lines per read: well under a millisecond of Redis's time
+_encoder = msgspec.json.Encoder()
 
 
-class LedgerLine(Struct, frozen=True):
-    """A change of a balance: open, topup, use, adj, reclaim or refund."""
+class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A change of a balance: open, topup, use, adj, reclaim or refund. Its JSON is a line of an archive file."""
 
+    account: str
     id: str  # of the stream entry: milliseconds of Redis time, and a counter
     n: int
-    request_id: str
+    request_id: str = msgspec.field(name="rid")
     kind: str
     amount: int  # nano-units, negative for a charge
     balance: int
-    meta: dict[str, Any]
+    meta_text: str = msgspec.field(name="meta")  # as the stream has it, to the byte
+    hash: str = ""  # the head of the hash chain at this line; only archive files have it
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """The decoded meta, with the keys of `LineMeta`; empty for a line without."""
+        decoded: dict[str, Any] = msgspec.json.decode(self.meta_text) if self.meta_text else {}
+        return decoded
+
+    @property
+    def milliseconds(self) -> int:
+        """When Redis booked it."""
+        return milliseconds(self.id)
 
     @property
     def at(self) -> datetime:
         """When Redis booked it."""
-        return datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC)
+        return datetime.fromtimestamp(self.milliseconds / 1000, UTC)
+
+    def chained(self, before: str) -> str:
+        """The head of the hash chain once this line follows the head `before`."""
+        parts = (
+            before,
+            self.account,
+            self.id,
+            self.n,
+            self.request_id,
+            self.kind,
+            self.amount,
+            self.balance,
+            self.meta_text,
+        )
+        return hashlib.sha256(_encoder.encode(parts)).hexdigest()
 
     @property
     def served_model(self) -> str | None:
@@ -66,36 +97,33 @@ def _shown(usage: dict[str, Any]) -> dict[str, Any]:
 EXTRA = ("upstream", "outcome", "price", "clamped", "reclaimed", "note")
 
 
-def read_line(id_: bytes, fields: list[bytes]) -> LedgerLine:
+def milliseconds(id_: str) -> int:
+    """The moment in a stream entry's id."""
+    return int(id_.partition("-")[0])
+
+
+def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
     """A stream entry as a line; the order of its fields is fixed by line.lua."""
     values = dict(zip(fields[::2], fields[1::2], strict=True))
-    meta = values[b"meta"]
     return LedgerLine(
+        account,
         id_.decode(),
         int(values[b"n"]),
         values[b"rid"].decode(),
         values[b"kind"].decode(),
         int(values[b"amount"]),
         int(values[b"bal"]),
-        msgspec.json.decode(meta) if meta else {},
+        values[b"meta"].decode(),
     )
 
 
 async def read_lines(links: Links, account: str, *, since: str = "-", until: str = "+") -> AsyncIterator[LedgerLine]:
     """Lines in order, page by page; `since` and `until` are stream ids or milliseconds."""
-    async for id_, fields in read_entries(links, account, since=since, until=until):
-        yield read_line(id_, fields)
-
-
-async def read_entries(
-    links: Links, account: str, *, since: str = "-", until: str = "+"
-) -> AsyncIterator[tuple[bytes, list[bytes]]]:
-    """Lines as the stream has them."""
     key = slot(account)
     while True:
         page = await links.link(key).call("XRANGE", f"{key}:lg", since, until, "COUNT", PAGE)
         for id_, fields in page:
-            yield id_, fields
+            yield read_line(account, id_, fields)
         if len(page) < PAGE:
             return
         since = "(" + page[-1][0].decode()

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
-from gateway.ledger import ArchiveError, Journal, Ledger
+from gateway.ledger import ArchiveError, Journal, Ledger, LedgerLine
 from gateway.ledger.archive import Archive, read_archive
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.entry import Entry
@@ -276,6 +277,11 @@ async def test_ledger_that_does_not_add_up_is_not_compacted(world, tmp_path):
         assert (await w.ledger.audit()).mismatches != []
 
 
+def unsealed(lines: list[LedgerLine]) -> list[LedgerLine]:
+    """The lines without their place in the hash chain, which only an archive file has."""
+    return [structs.replace(line, hash="") for line in lines]
+
+
 async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_path):
     async with world() as w:
         key = await busy(w)
@@ -292,11 +298,13 @@ async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_
             whole[5].balance,
         )
         assert kept == whole[6:]
-        assert await lines(w, archives=[tmp_path / "a"]) == whole
+        assert unsealed(await lines(w, archives=[tmp_path / "a"])) == whole
         recent = datetime.now(UTC) - timedelta(hours=1)
         assert await lines(w, since=recent) == await lines(w, since=recent, archives=[tmp_path / "a"]) == whole[6:]
         some = whole[3].at
-        assert await lines(w, since=some, archives=[tmp_path / "a"]) == [line for line in whole if line.at >= some]
+        assert unsealed(await lines(w, since=some, archives=[tmp_path / "a"])) == [
+            line for line in whole if line.at >= some
+        ]
         await settle(w.ledger, hold, 3)
         receipt = await last_line(w.ledger, "acme", hold.request_id)
         assert receipt is not None and receipt.amount == -3

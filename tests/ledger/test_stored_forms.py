@@ -1,7 +1,9 @@
 """Bytes that are stored outlive a release: the meta of ledger lines, checkpoint files and journals."""
 
+import msgspec
+
 from gateway.billing.usage import Usage
-from gateway.ledger import Hold
+from gateway.ledger import Hold, LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_admitted, encode_record
 from gateway.ledger.line_meta import reclaim_meta, settled_meta
@@ -62,3 +64,15 @@ def test_checkpoint_of_a_call_is_one_array_with_a_nested_one():
     assert (encode_admitted("acme", "r1", "key_x"), encode_record(record)) == (ADMITTED, DELIVERS)
     assert decode_checkpoint(ADMITTED) == ("acme", "r1", None)
     assert decode_checkpoint(DELIVERS) == ("acme", "r1", record)
+
+
+def test_line_of_an_archive_file_is_one_object():
+    line = LedgerLine("acme", "1764000000000-0", 7, "r1", "use", -5, 10, '{"key":"key_x"}', "ab")
+    stored = (
+        b'{"account":"acme","id":"1764000000000-0","n":7,"rid":"r1","kind":"use","amount":-5,"balance":10,'
+        b'"meta":"{\\"key\\":\\"key_x\\"}","hash":"ab"}'
+    )
+    assert line.meta == {"key": "key_x"}
+    assert msgspec.json.encode(line) == stored
+    assert msgspec.json.decode(stored, type=LedgerLine) == line
+    assert line.chained("") == "998b6ef1005eaf0b3429af6b80f251a38b8b67efc1374fd6b7db23f064b9af66"
