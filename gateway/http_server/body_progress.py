@@ -8,15 +8,21 @@ from gateway.http_server.limits import ServerLimits
 class BodyProgress:
     """One connection's count of body bytes, with the times that decide whether a body is too slow.
 
-    The connection sets all four fields when a body begins. Times are of its server's coarse clock.
+    Times are of its server's coarse clock.
     """
 
     __slots__ = ("began", "received", "size", "stirred")
 
-    def __init__(self) -> None:
-        self.size = 0  # bytes of the body so far
-        self.received = 0  # bytes on the connection at the last check
-        self.began = self.stirred = 0.0  # when the body was asked for; when its last byte came
+    size: int  # bytes of the body so far
+    received: int  # bytes on the connection at the last check
+    began: float  # when the body was asked for
+    stirred: float  # when its last byte came
+
+    def begin(self, received: int, now: float) -> None:
+        """A body is asked for; the connection has received so many bytes."""
+        self.size = 0
+        self.received = received
+        self.began = self.stirred = now
 
     def late(self, received: int, now: float, timeout: float | None, limits: ServerLimits) -> bool:
         """Whether the body exceeds its own timeout, or else is below the minimum rate, or stands still."""

@@ -1,9 +1,9 @@
 """One client connection: an asyncio protocol that feeds requests to the application, one at a time and in order.
 
-The connection is always in one Phase; bytes for which the phase has no use yet wait in HeldBytes. Reading goes on while
-an answer is produced, because that is how a client that left is noticed at once: FIN, RST and half-close then all count
-as leaving. There is no timer and no task here: the server calls `sweep` about twice a second, and times are read from
-its coarse clock.
+The connection is always in one Phase; bytes for which the phase has no use yet wait in its RequestReader. Reading goes
+on while an answer is produced, because that is how a client that left is noticed at once: FIN, RST and half-close then
+all count as leaving. There is no timer and no task here: the server calls `sweep` about twice a second, and times are
+read from its coarse clock.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
 from gateway.http_server.exchange import Exchange, Refusal
 from gateway.http_server.handler_error import handler_error
-from gateway.http_server.held_bytes import HeldBytes
-from gateway.http_server.parser import RequestParser
 from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
-from gateway.http_server.phase import Phase
+from gateway.http_server.phase import BLOCKED, BODY, CLOSED, FLUSHING, HEAD, LINGERING, PREPARING, RESPONDING, SKIPPING
+from gateway.http_server.request_reader import RequestReader
 
 if TYPE_CHECKING:
     from gateway.http_server.head import RequestHead
     from gateway.http_server.server_state import ServerState
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# By these names a phase costs 18 ns, through its class 77 on Python 3.11; a request asks some twenty times.
-HEAD, PREPARING, BODY, BLOCKED, RESPONDING, SKIPPING, FLUSHING, LINGERING, CLOSED = Phase
 
 
 class Owner(Protocol):
@@ -64,13 +61,9 @@ class Connection(asyncio.BufferedProtocol):
         "_delivered",
         "_eof",
         "_exchange",
-        "_held",
         "_linger_from",
-        "_parser",
-        "_phase",
-        "_received",
+        "_reader",
         "_server",
-        "_since",
         "_transport",
         "call_soon",
         "context",
@@ -81,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
 
     context: PeerContext
     writer: ClientWriter
-    _held: HeldBytes
     _transport: asyncio.Transport
 
     def __init__(self, server: Owner, loop: asyncio.AbstractEventLoop) -> None:
@@ -89,19 +81,13 @@ class Connection(asyncio.BufferedProtocol):
         self.state = state = server.state
         self.loop = loop
         self.call_soon: Callable[..., object] = loop.call_soon
-        self._parser = RequestParser(
-            state.names,
-            max_header_bytes=state.limits.max_header_bytes,
-            max_header_count=state.limits.max_header_count,
-        )
-        self._phase = HEAD
+        self._reader = RequestReader(self, state, loop.call_soon)
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._delivered = False  # whether the delegate saw the whole request
         self._continue_owed = False
         self._eof = False
-        self._since = state.now  # when the phase began, or the head's first byte came
-        self._received = self._linger_from = 0  # bytes; those that had come when lingering began
+        self._linger_from = 0  # bytes that had come when lingering began
         self._body = BodyProgress()
 
     # asyncio's side -------------------------------------------------------------------------------------------------
@@ -112,48 +98,46 @@ class Connection(asyncio.BufferedProtocol):
         self.context = PeerContext(transport)
         if self.socket is not None:
             disable_nagle(self.socket)
-        state = self.state
-        high = state.limits.write_high_water
+        high = self.state.limits.write_high_water
         transport.set_write_buffer_limits(high=high, low=high // 4)
-        self.writer = ClientWriter(transport, state)
-        self._held = HeldBytes(transport, len(state.read_view))
+        self.writer = ClientWriter(transport, self.state)
+        self._reader.transport = transport
         self._server.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The server's one read buffer: it is emptied before anybody else reads, so connections share it."""
-        held = self._held
-        return self.state.read_view if not held.data else self.state.read_view[: held.room()]
+        held = self._reader.held
+        return self.state.read_view if not held else self.state.read_view[: self._reader.room(len(held))]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += nbytes
-        held = self._held
-        if held.data is not None:
-            held.data += self.state.read_view[:nbytes]
-            self._pause_when_full()
-        elif self._phase is LINGERING:
-            if self._received - self._linger_from > self.state.limits.linger_bytes:
+        reader, state = self._reader, self.state
+        reader.received += nbytes
+        if reader.held is not None:
+            reader.held += state.read_view[:nbytes]
+            reader.pause_when_full()
+        elif reader.phase is LINGERING:
+            if reader.received - self._linger_from > state.limits.linger_bytes:
                 self._transport.abort()
         else:
-            used = self._consume(self.state.read_buffer, nbytes)
+            used = reader.consume(state.read_buffer, nbytes)
             if used < nbytes:
-                self._hold(bytearray(self.state.read_view[used:nbytes]))
+                reader.hold(bytearray(state.read_view[used:nbytes]))
 
     def eof_received(self) -> bool:
         self._eof = True
-        phase = self._phase
-        if phase is RESPONDING or (phase is PREPARING and self._parser.complete):
+        phase = self._reader.phase
+        if phase is RESPONDING or (phase is PREPARING and self._reader.parser.complete):
             self.abort()
         elif phase in (PREPARING, BODY, BLOCKED):
-            self._refuse(BadRequest("The request body ended before it was complete"))
-        elif phase is HEAD and self._parser.started:
-            self._refuse(BadRequest("The request ended before it was complete"))
+            self.refuse(BadRequest("The request body ended before it was complete"))
+        elif phase is HEAD and self._reader.parser.started:
+            self.refuse(BadRequest("The request ended before it was complete"))
         return False  # close, after what was written is sent
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._phase = CLOSED
-        self._held.data = None
+        self._reader.phase = CLOSED
         self._end_request()
-        self._parser.close()
+        self._reader.close()
         self._server.closed(self)
 
     def pause_writing(self) -> None:
@@ -161,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.writer.resume()
-        if self._phase is FLUSHING:
+        if self._reader.phase is FLUSHING:
             self._next_request()
 
     # The exchange's side --------------------------------------------------------------------------------------------
@@ -176,9 +160,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whether this connection can carry another request, asked when the headers of an answer are written."""
         if self._eof or self.state.draining:
             return False
-        if self._parser.complete:
+        if self._reader.parser.complete:
             return True
-        remaining = self._parser.remaining
+        remaining = self._reader.parser.remaining
         small = remaining is not None and remaining <= self.state.limits.skip_bytes
         return small and not self._continue_owed  # owed: the client may send the body or leave it out
 
@@ -186,13 +170,13 @@ class Connection(asyncio.BufferedProtocol):
         """Go on to the next request, or close, as the finished answer's headers said."""
         if exchange is not self._exchange:
             return
-        if self._parser.complete:
+        if self._reader.parser.complete:
             self._next_request()
         elif exchange.no_keep_alive:
             self._exchange = self._delegate = None
             self._linger()
         else:
-            self._enter(SKIPPING)
+            self._reader.enter(SKIPPING)
 
     def cut(self, *, reset: bool) -> None:
         """Close without an end of the body; `reset` when a FIN would look like one."""
@@ -206,24 +190,24 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, exchange: Exchange) -> None:
         """Answer 500: the application gave up without an answer."""
         if exchange is self._exchange:
-            self._refuse(InternalError())
+            self.refuse(InternalError())
 
     # The server's side ----------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
         """Whether nothing of a request is here."""
-        return self._phase is HEAD and not self._parser.started and not self._held.data
+        return self._reader.phase is HEAD and not self._reader.parser.started and not self._reader.held
 
     def close_if_idle(self, since: float) -> None:
         """Close when the connection has been idle from `since` on."""
-        if self.idle and self._since <= since:
+        if self.idle and self._reader.since <= since:
             self._close()
 
     def abort(self) -> None:
         """Drop the connection, with what is not sent yet, and tell the handler."""
         self.state.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
-        self._phase = CLOSED
+        self._reader.phase = CLOSED
         self._end_request()
         self._transport.abort()
 
@@ -238,14 +222,14 @@ class Connection(asyncio.BufferedProtocol):
         if self.writer.stalled(waiting, now, limits.write_timeout):
             self.abort()
             return
-        phase, age = self._phase, now - self._since
+        phase, age = self._reader.phase, now - self._reader.since
         if phase is HEAD:
             self._sweep_head(age)
         elif phase is BODY:
             exchange = self._exchange
             assert exchange is not None
-            if self._body.late(self._received, now, exchange.body_timeout, limits):
-                self._refuse(RequestTimeout())
+            if self._body.late(self._reader.received, now, exchange.body_timeout, limits):
+                self.refuse(RequestTimeout())
         elif phase is BLOCKED:
             self._body.stop_clock(now, self.state.tick)
         elif phase in (SKIPPING, LINGERING) and not waiting and age > limits.linger_timeout:
@@ -253,43 +237,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _sweep_head(self, age: float) -> None:
         limits = self.state.limits
-        if self._parser.started:
+        if self._reader.parser.started:
             if age > limits.header_timeout:
-                self._refuse(RequestTimeout("The request headers did not arrive in time"))
+                self.refuse(RequestTimeout("The request headers did not arrive in time"))
         elif age > (limits.keepalive_timeout if self.writer.written else limits.header_timeout):
             self._close()
 
-    # Reading --------------------------------------------------------------------------------------------------------
+    # The reader's side ----------------------------------------------------------------------------------------------
 
-    def _consume(self, data: bytearray, stop: int) -> int:
-        """Read on as far as the phase allows, at most to the end of a request; return how far that was."""
-        at, parser = 0, self._parser
-        try:
-            if self._phase is HEAD:
-                if not parser.started:
-                    self._since = self.state.now
-                at = parser.feed(data, 0, stop)
-                if parser.head is None:
-                    return at
-                self._begin_request(parser.head)
-            if at < stop and self._phase in (BODY, SKIPPING):
-                at = parser.feed(data, at, stop)
-                self._body_arrived()
-        except GatewayError as error:
-            self._refuse(error)
-            return stop
-        return at
+    def reading_paused(self, *, paused: bool) -> None:
+        """Watch for a client that leaves: a paused reader does not see it."""
+        (self._server.watch if paused else self._server.unwatch)(self)
 
-    def _begin_request(self, head: RequestHead) -> None:
+    def begin_request(self, head: RequestHead) -> None:
         exchange = self._exchange = Exchange(self, head, max_body_bytes=self.state.limits.max_body_bytes)
-        self._phase = PREPARING
+        self._reader.phase = PREPARING
         self._delivered = False
         self._continue_owed = head.expects_continue
         try:
             self._delegate = self._server.app.start_request(self, exchange)
             prepared = self._delegate.headers_received(head.start_line, head.headers)
         except Exception as error:  # the edge of the application: nothing of it may stop the server
-            self._refuse(handler_error(error))
+            self.refuse(handler_error(error))
             return
         if prepared is None:
             self._want_body(exchange)
@@ -298,27 +267,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def _want_body(self, exchange: Exchange) -> None:
         """The application is prepared: let the body come, or refuse it before it does."""
-        if self._exchange is not exchange or self._phase is not PREPARING:
+        if self._exchange is not exchange or self._reader.phase is not PREPARING:
             return  # answered meanwhile
-        if self._parser.complete:
+        if self._reader.parser.complete:
             self._request_arrived()
             return
         if exchange.head.content_length > exchange.max_body_bytes:
-            self._refuse(RequestTooLarge())
+            self.refuse(RequestTooLarge())
             return
-        if self._continue_owed and not self._held.data:
+        if self._continue_owed and not self._reader.held:
             self.writer.push(CONTINUE)
         self._continue_owed = False
-        body = self._body
-        body.size = 0
-        body.received = self._received
-        body.began = body.stirred = self.state.now
-        self._enter(BODY)
+        self._body.begin(self._reader.received, self.state.now)
+        self._reader.enter(BODY)
 
-    def _body_arrived(self) -> None:
-        parser, exchange, delegate = self._parser, self._exchange, self._delegate
+    def body_arrived(self) -> None:
+        parser, exchange, delegate = self._reader.parser, self._exchange, self._delegate
         chunk = parser.take_body()
-        if self._phase is SKIPPING:
+        if self._reader.phase is SKIPPING:
             if parser.complete:
                 self._next_request()
             return
@@ -331,34 +297,34 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 taken = delegate.data_received(chunk)
             except Exception as error:  # the application's edge
-                self._refuse(handler_error(error))
+                self.refuse(handler_error(error))
                 return
             if taken is not None and not (future := convert_yielded(taken)).done():
-                if self._phase is BODY:
-                    self._phase = BLOCKED
+                if self._reader.phase is BODY:
+                    self._reader.phase = BLOCKED
                 self._when_done(future, exchange, self._body_taken)
                 return
-        if self._phase is BODY and parser.complete:
+        if self._reader.phase is BODY and parser.complete:
             self._request_arrived()
 
     def _body_taken(self, exchange: Exchange) -> None:
-        if self._exchange is not exchange or self._phase is not BLOCKED:
+        if self._exchange is not exchange or self._reader.phase is not BLOCKED:
             return
-        if self._parser.complete:
+        if self._reader.parser.complete:
             self._request_arrived()
         else:
             self._body.stirred = self.state.now
-            self._enter(BODY)
+            self._reader.enter(BODY)
 
     def _request_arrived(self) -> None:
         delegate, self._delegate = self._delegate, None
         assert delegate is not None
         self._delivered = True
-        self._phase = RESPONDING
+        self._reader.phase = RESPONDING
         try:
             delegate.finish()
         except Exception as error:  # the application's edge
-            self._refuse(handler_error(error))
+            self.refuse(handler_error(error))
 
     def _when_done(self, future: Future[None], exchange: Exchange, then: Callable[[Exchange], None]) -> None:
         """Call `then(exchange)` when the application's future is done, at once if it is."""
@@ -368,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             if error is None:
                 then(exchange)
             elif self._exchange is exchange:
-                self._refuse(handler_error(error))
+                self.refuse(handler_error(error))
 
         if future.done():
             resume(future)
@@ -379,56 +345,18 @@ class Connection(asyncio.BufferedProtocol):
         """The request is read and answered: wait for the next, or close."""
         exchange = self._exchange
         if self.writer.paused and not self._transport.is_closing():
-            self._phase = FLUSHING  # a client that does not read its answers does not get more of them
+            self._reader.phase = FLUSHING  # a client that does not read its answers does not get more of them
             return
         self._exchange = self._delegate = None
         if self._eof or self.state.draining or exchange is None or exchange.no_keep_alive:
             self._close_or_linger()
             return
-        self._parser.next_request()
-        self._enter(HEAD)
-
-    # Held bytes -----------------------------------------------------------------------------------------------------
-
-    def _hold(self, rest: bytearray) -> None:
-        if self._phase in (LINGERING, CLOSED):
-            return
-        self._held.data = rest
-        if self._phase in (HEAD, BODY, SKIPPING):
-            self.call_soon(self._pump)  # what is left, often a pipelined request, has its turn after everybody else's
-        self._pause_when_full()
-
-    def _pause_when_full(self) -> None:
-        if self._held.pause_when_full():
-            self._server.watch(self)
-
-    def _resume_reading(self) -> None:
-        if self._held.resume():
-            self._server.unwatch(self)
-
-    def _enter(self, phase: Phase) -> None:
-        """Begin a phase in which bytes are wanted."""
-        self._phase = phase
-        self._since = self.state.now
-        if self._held.data is not None:
-            self.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        """Give the held bytes to a phase that wants them."""
-        held = self._held.data
-        if held is None or self._phase not in (HEAD, BODY, SKIPPING):
-            return
-        self._held.data = None
-        used = self._consume(held, len(held))
-        rest = held[used:]
-        if rest:
-            self._hold(rest)
-        if len(rest) < len(self.state.read_view):
-            self._resume_reading()
+        self._reader.parser.next_request()
+        self._reader.enter(HEAD)
 
     # Ends -----------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, error: GatewayError) -> None:
+    def refuse(self, error: GatewayError) -> None:
         """Answer in the application's place and close; only close when its answer is on the way."""
         exchange = self._exchange
         answered = exchange is not None and exchange.headers_written
@@ -448,14 +376,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close(self) -> None:
         """Close after what was written is sent."""
-        self._phase = CLOSED
-        self._held.data = None
-        self._resume_reading()
+        self._reader.phase = CLOSED
+        self._reader.drop_held()
         self.state.write_batch.empty()
         self._transport.close()
 
     def _close_or_linger(self) -> None:
-        if self._held.data or self._held.reading_paused or not self._parser.complete:
+        if self._reader.held or self._reader.paused or not self._reader.parser.complete:
             self._linger()
         else:
             self._close()
@@ -465,10 +392,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._eof or self._transport.is_closing() or not self._transport.can_write_eof():
             self._close()
             return
-        self._phase = LINGERING
-        self._since = self.state.now
-        self._linger_from = self._received
-        self._held.data = None
-        self._resume_reading()
+        self._reader.phase = LINGERING
+        self._reader.since = self.state.now
+        self._linger_from = self._reader.received
+        self._reader.drop_held()
         self.state.write_batch.empty()
         self._transport.write_eof()

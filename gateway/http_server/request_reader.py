@@ -1,0 +1,144 @@
+"""The reading side of a client connection: bytes go to the parser while the phase wants them, the rest is held.
+
+At most one read buffer of bytes is held; reading pauses while they fill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.errors import GatewayError
+from gateway.http_server.parser import RequestParser
+from gateway.http_server.phase import BODY, CLOSED, HEAD, LINGERING, SKIPPING, Phase
+
+if TYPE_CHECKING:
+    from gateway.http_server.head import RequestHead
+    from gateway.http_server.server_state import ServerState
+
+
+class Reads(Protocol):
+    """What the reader tells its connection."""
+
+    def begin_request(self, head: RequestHead) -> None:
+        """A head was read."""
+
+    def body_arrived(self) -> None:
+        """The parser has body bytes, or the body's end; raises a GatewayError to refuse the request."""
+
+    def refuse(self, error: GatewayError) -> None:
+        """The bytes are no valid request."""
+
+    def reading_paused(self, *, paused: bool) -> None:
+        """Reading was paused, or goes on."""
+
+
+class RequestReader:
+    """One per connection, which sets `phase`, and `transport` when it has one."""
+
+    __slots__ = (
+        "_call_soon",
+        "_connection",
+        "_state",
+        "held",
+        "parser",
+        "paused",
+        "phase",
+        "received",
+        "since",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, connection: Reads, state: ServerState, call_soon: Callable[..., object]) -> None:
+        limits = state.limits
+        self.parser = RequestParser(
+            state.names, max_header_bytes=limits.max_header_bytes, max_header_count=limits.max_header_count
+        )
+        self.phase = HEAD
+        self.since = state.now  # when the phase began, or the head's first byte came
+        self.received = 0  # bytes
+        self.held: bytearray | None = None
+        self.paused = False
+        self._connection = connection
+        self._state = state
+        self._call_soon = call_soon
+
+    def enter(self, phase: Phase) -> None:
+        """Begin a phase in which bytes are wanted."""
+        self.phase = phase
+        self.since = self._state.now
+        if self.held is not None:
+            self._call_soon(self._pump)
+
+    def consume(self, data: bytearray, stop: int) -> int:
+        """Read on as far as the phase allows, at most to the end of a request; return how far that was."""
+        at, parser = 0, self.parser
+        try:
+            if self.phase is HEAD:
+                if not parser.started:
+                    self.since = self._state.now
+                at = parser.feed(data, 0, stop)
+                if parser.head is None:
+                    return at
+                self._connection.begin_request(parser.head)
+            if at < stop and self.phase in (BODY, SKIPPING):
+                at = parser.feed(data, at, stop)
+                self._connection.body_arrived()
+        except GatewayError as error:
+            self._connection.refuse(error)
+            return stop
+        return at
+
+    def hold(self, rest: bytearray) -> None:
+        """Keep bytes for later."""
+        if self.phase in (LINGERING, CLOSED):
+            return
+        self.held = rest
+        if self.phase in (HEAD, BODY, SKIPPING):
+            # What is left, often a pipelined request, has its turn after everybody else's.
+            self._call_soon(self._pump)
+        self.pause_when_full()
+
+    def room(self, held: int) -> int:
+        """Bytes that the next read may bring; never 0, which asyncio refuses."""
+        return max(1, len(self._state.read_view) - held)
+
+    def pause_when_full(self) -> None:
+        if not self.paused and self.held is not None and len(self.held) >= len(self._state.read_view):
+            self.paused = True
+            self.transport.pause_reading()
+            self._connection.reading_paused(paused=True)
+
+    def drop_held(self) -> None:
+        """Forget what is held, and read on."""
+        self.held = None
+        self._resume()
+
+    def close(self) -> None:
+        """Let go of the connection and of the parser's callbacks, which would be cycles for the collector."""
+        self.held = None
+        self.parser.close()
+        del self._connection
+
+    def _pump(self) -> None:
+        """Give the held bytes to a phase that wants them."""
+        held = self.held
+        if held is None or self.phase not in (HEAD, BODY, SKIPPING):
+            return
+        self.held = None
+        used = self.consume(held, len(held))
+        rest = held[used:]
+        if rest:
+            self.hold(rest)
+        if len(rest) < len(self._state.read_view):
+            self._resume()
+
+    def _resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            self._connection.reading_paused(paused=False)
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
