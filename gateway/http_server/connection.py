@@ -52,7 +52,7 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by HTTPServer for each accepted socket; `Exchange` calls what is public here."""
+    """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call what is public here."""
 
     __slots__ = (
         "_body",
