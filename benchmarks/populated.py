@@ -33,7 +33,7 @@ from gateway.ledger import Ledger
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
 from gateway.store import EmbeddedServer, Store
-from gateway.store.link import Script
+from gateway.store.command import Script
 
 BALANCE = 1_000_000 * NANO
 AT_ONCE = 500  # accounts made at the same time

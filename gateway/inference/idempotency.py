@@ -26,7 +26,7 @@ from gateway.errors import AnswerLost, Conflict, GatewayError, InvalidValue
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
-from gateway.store.link import RedisReplyError
+from gateway.store.connection import RedisReplyError
 
 if TYPE_CHECKING:
     from gateway.ledger.api_key import ApiKey

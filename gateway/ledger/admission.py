@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gateway import errors
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.ledger.hold import Hold
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.line_meta import reclaim_meta
-from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
-from gateway.ledger.scripts import Links
-from gateway.store.link import Script
+from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, bulk, command_start, own_error
+from gateway.ledger.scripts import Links, slot
+from gateway.store.command import Script
 
 if TYPE_CHECKING:
     from gateway.billing.quote import Quote
@@ -32,11 +34,17 @@ OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE
 NOACCT, REGROUP = 20, 21
 WIDTH = 8  # integers per call in a reply
 
+ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # the model, for the group
+
 Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, key, quote, the answer
 
 
 class Admission:
-    """Admits calls; `orphaned` gets each hold whose caller has gone meanwhile."""
+    """Admits calls; `orphaned` gets each hold whose caller has gone meanwhile.
+
+    The checkpoint has a call from before its admission is sent: a worker that is killed between the script and its
+    reply leaves a hold that another one must find. A refused call is removed from it here.
+    """
 
     def __init__(
         self,
@@ -45,21 +53,47 @@ class Admission:
         *,
         groups: Mapping[str, GroupLimits],
         orphaned: Callable[[Hold], None],
+        checkpoint: InflightCheckpoint,
     ) -> None:
         self.groups = groups
         self._orphaned = orphaned
+        self._checkpoint = checkpoint
         self._group_of: dict[str, str] = {}
         self._batches: Batches[Waiting] = Batches(
-            links, script, arguments=self._arguments, answered=self._answered, failed=self._failed
+            links,
+            script,
+            arguments=self._arguments,
+            command=self._command,
+            answered=self._answered,
+            failed=self._failed,
         )
+        self._start = command_start(script)
 
     def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
         """A hold, or the error that says why not; a refusal has used up nothing."""
         if quote.hold < 0 or quote.tokens < 0:
             raise errors.InternalError(detail=f"{request_id} asks for {quote.hold} nano and {quote.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
+        self._checkpoint.admit(key.account, request_id, key.id)
         self._batches.put(key.account, (request_id, key, quote, future))
         return future
+
+    def _command(self, batch: Batch[Waiting]) -> bytes:
+        """The command that `_arguments` describe, written out: a third of the time of packing a list."""
+        group = self._group_of.get(batch.account, "default")
+        limits = self.groups.get(group, NO_LIMITS)
+        shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
+        key = slot(batch.account)
+        text = f"*{9 + 7 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
+        for request_id, api_key, quote, _ in batch.items:
+            key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)
+            meta = reclaim_meta(api_key, quote).decode()
+            text += (
+                f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(model)]}{model}"
+                f"{ENABLED if group in quote.groups else NOT_ENABLED}"
+                f"{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
+            )
+        return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
         group = self._group_of.get(batch.account, "default")
@@ -78,7 +112,8 @@ class Admission:
                 self._failed(batch, group_keeps_changing())
             return
         if first == NOACCT:
-            for *_, future in batch.items:
+            for request_id, _, _, future in batch.items:
+                self._checkpoint.clear(request_id)
                 if not future.done():
                     future.set_exception(errors.InvalidApiKey())
             return
@@ -94,8 +129,10 @@ class Admission:
                     self._orphaned(hold)
                 else:
                     future.set_result(hold)
-            elif not future.done():
-                future.set_exception(_refusal(code, detail, rates, quote))
+            else:
+                self._checkpoint.clear(request_id)
+                if not future.done():
+                    future.set_exception(_refusal(code, detail, rates, quote))
 
     def _remember(self, account: str, group: str) -> None:
         if len(self._group_of) >= REMEMBERED:
@@ -109,6 +146,8 @@ class Admission:
                 future.set_exception(own_error(error))
             if doubtful:  # it may hold money by now
                 self._orphaned(Hold(request_id, key, quote.model, quote.hold, None, 0))
+            else:
+                self._checkpoint.clear(request_id)
 
 
 def group_keeps_changing() -> StoreUnavailable:
@@ -125,6 +164,12 @@ def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tu
     """What rules.lua reads of each call."""
     enabled = 1 if group in quote.groups else 0
     return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, reclaim_meta(key, quote)
+
+
+@lru_cache(maxsize=1024)
+def _group_text(group: str, rpm: int, tpm: int, concurrency: int) -> str:
+    """The arguments of a group in the Redis protocol, without the last line break."""
+    return "".join(bulk(argument) for argument in (group, rpm, tpm, concurrency, LEASE))
 
 
 def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote) -> GatewayError:

@@ -40,9 +40,10 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 class Slot:
     """Where a call is on the board."""
 
-    __slots__ = ("_block", "_state", "_words")
+    __slots__ = ("_block", "_state", "_words", "shared")
 
     def __init__(self, block: mmap.mmap | bytearray, words: memoryview, *, state: int) -> None:
+        self.shared = False  # whether a caller has it, and may write to it after it was freed
         self._block = block
         self._words = words  # the block as 64-bit words: an aligned one is stored whole, whenever the process is killed
         self._state = state  # number of the slot's first word
@@ -61,6 +62,8 @@ class Slot:
     def vacate(self, waste: Slot) -> Slot:
         """Free the slot and return it as it will be used next; whoever still has this place writes to the waste."""
         self._words[self._state] = 0
+        if not self.shared:
+            return self
         free = Slot(self._block, self._words, state=self._state)
         self._block, self._words, self._state = waste._block, waste._words, waste._state
         return free
@@ -87,7 +90,9 @@ class InflightCheckpoint:
 
     def put(self, record: CheckpointRecord) -> Slot:
         """Note a call that begins to deliver; its slot takes the units."""
-        return self._write(record.request_id, encode_record(record))
+        slot = self._write(record.request_id, encode_record(record))
+        slot.shared = True
+        return slot
 
     def _write(self, request_id: str, body: bytes) -> Slot:
         """Write a call's new slot before its old one is freed, so that the file has one at every moment.

@@ -83,7 +83,9 @@ class Ledger:
         #: Where calls are noted while they run, for whoever adopts the journal; nowhere without one.
         self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
         void = partial(self._writer.book, record=None)
-        self._admission = Admission(links, self._scripts.admit, groups=groups, orphaned=void)
+        self._admission = Admission(
+            links, self._scripts.admit, groups=groups, orphaned=void, checkpoint=self.checkpoint
+        )
 
     @property
     def groups(self) -> Mapping[str, GroupLimits]:
@@ -96,18 +98,12 @@ class Ledger:
 
     # A call ----------------------------------------------------------------------------------------------------------
 
-    async def admit(self, request_id: str, key: ApiKey, quote: Quote) -> Hold:
-        """Set money and limits aside; raises the 400, 401, 403 or 429 that refuses, having used up nothing.
+    def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
+        """Set money and limits aside; the 400, 401, 403 or 429 that refuses has used up nothing.
 
         A caller that is cancelled while it waits leaves nothing held.
         """
-        # Before it leaves: a worker killed between the script and its reply leaves a hold that somebody must find.
-        self.checkpoint.admit(key.account, request_id, key.id)
-        try:
-            return await self._admission.admit(request_id, key, quote)
-        except BaseException:
-            self.checkpoint.clear(request_id)
-            raise
+        return self._admission.admit(request_id, key, quote)
 
     async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
         """What `admit` would decide at this moment, and every rule in the way; writes nothing."""

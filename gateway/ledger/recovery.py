@@ -23,7 +23,7 @@ from gateway.ledger.gather_all import gather_all
 from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
 from gateway.ledger.journal import NOWHERE, Journal, read_entries
 from gateway.ledger.settlement_writer import SettlementWriter
-from gateway.store.link import ServerIdentity
+from gateway.store.greeting import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
 MIN_PAUSE = 0.05  # seconds

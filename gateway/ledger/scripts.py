@@ -11,7 +11,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gateway.store.link import RedisLink, Script
+from gateway.store.command import Script
+from gateway.store.link import RedisLink
 
 # Parts each script starts with; the others stand alone. No more than it needs: every call makes every function anew.
 SHARED = {

@@ -19,9 +19,9 @@ from gateway.ledger.entry import Entry
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
 from gateway.ledger.line_meta import settled_meta
-from gateway.ledger.script_batcher import Argument, Batch, Batches, own_error
-from gateway.ledger.scripts import Links
-from gateway.store.link import Script
+from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, bulk, command_start, own_error
+from gateway.ledger.scripts import Links, slot
+from gateway.store.command import Script
 
 if TYPE_CHECKING:
     from gateway.billing.call_record import CallRecord
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.ledger")
 
 OLD, NOACCT = 4, 20  # codes of settle.lua that are not the end of an entry
+FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
 
 
@@ -61,10 +62,12 @@ class SettlementWriter:
             links,
             script,
             arguments=_arguments,
+            command=self._command,
             answered=self._answered,
             failed=self._failed,
             before=self._write_journal if journal is not None else None,
         )
+        self._start = command_start(script)
 
     def book(self, hold: Hold, record: CallRecord | None) -> None:
         """Charge what the call came to, or without a record give back all but the request that was counted.
@@ -89,11 +92,31 @@ class SettlementWriter:
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
         assert self.journal is not None
-        new = [item for items in waiting.values() for item in items if item.segment == NOWHERE]
+        new, entries = [], []
+        for items in waiting.values():
+            for item in items:
+                if item.segment == NOWHERE:
+                    new.append(item)
+                    entries.append(item.entry)
         if new:
-            segment = self.journal.append([item.entry for item in new])
+            segment = self.journal.append(entries)
             for item in new:
                 item.segment = segment
+
+    def _command(self, batch: Batch[Waiting]) -> bytes:
+        """The command that `_arguments` describe, written out: a third of the time of packing a list."""
+        key = slot(batch.account)
+        text = f"*{4 + 8 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}"
+        for item in batch.items:
+            e = item.entry
+            request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, e.meta
+            amount, tokens, at = str(e.amount), str(e.tokens), str(e.at)
+            text += (
+                f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(kind)]}{kind}"
+                f"{LENGTH[len(amount)]}{amount}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(at)]}{at}"
+                f"{FORCED if e.force else NOT_FORCED}{LENGTH[len(meta)]}{meta}"
+            )
+        return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
@@ -155,7 +178,7 @@ class SettlementWriter:
         try:
             found = await self._lookup(entry.account, entry.request_id, entry.at)
         except GatewayError as error:
-            self._failed(Batch(entry.account, [item]), error)
+            self._failed(Batch(entry.account, [item], self._batches), error)
             return
         if found is None:
             entry.force = 1
@@ -166,7 +189,7 @@ class SettlementWriter:
 
 
 def _charge(hold: Hold, record: CallRecord) -> Entry:
-    amount, usage = record.cost, record.usage
+    amount = record.cost
     clamped = not 0 <= amount <= MAX_AMOUNT
     if clamped:
         amount = hold.amount
@@ -176,7 +199,7 @@ def _charge(hold: Hold, record: CallRecord) -> Entry:
         hold.key.id,
         "use",
         -amount,
-        min(max(usage.tokens_in + usage.tokens_out, 0), 1_000_000_000),
+        min(max(record.tokens_in + record.tokens_out, 0), 1_000_000_000),
         hold.admitted_at,
         settled_meta(hold, record, clamped=clamped),
     )

@@ -22,7 +22,7 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
-from gateway.store.link import RedisReplyError
+from gateway.store.connection import RedisReplyError
 
 if TYPE_CHECKING:
     from gateway.store import Store

@@ -33,7 +33,7 @@ from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSp
 from gateway.runtime.worker_process import Life, WorkerProcess
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
-from gateway.store.link import ServerIdentity
+from gateway.store.greeting import ServerIdentity
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
 READY_WITHIN = 60.0  # seconds a worker may take to its first request

@@ -18,7 +18,7 @@ from gateway.errors import GatewayError
 from gateway.ledger import Journal, Ledger
 from gateway.log import gateway_log
 from gateway.store import Store
-from gateway.store.link import ServerIdentity
+from gateway.store.greeting import ServerIdentity
 
 AGAIN = 5.0  # seconds
 TOGETHER = 1.0  # seconds; deaths within them are handled together

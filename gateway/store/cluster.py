@@ -20,7 +20,9 @@ import msgspec
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.log import gateway_log
 from gateway.store.address import ClusterAddress
-from gateway.store.link import NOBODY, OnReconnect, RedisLink, ServerIdentity
+from gateway.store.connection import ReplyTo
+from gateway.store.greeting import NOBODY, ServerIdentity
+from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
 
 SLOTS = 16384
@@ -188,7 +190,7 @@ class Cluster:
         if self.on_reconnect is not None:
             self.on_reconnect(before, now)
 
-    def _redirected(self, command: bytes, future: asyncio.Future[Any], reply: str) -> bool:
+    def _redirected(self, command: bytes, future: ReplyTo, reply: str) -> bool:
         """Send a command to the server the reply names, and for MOVED route the slot there at once."""
         kind, slot, where = reply.split(" ")[:3]
         host, _, port = where.rpartition(":")

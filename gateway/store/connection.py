@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import hiredis
 
@@ -30,7 +30,24 @@ GRACE = 0.02  # seconds more for an overdue reply: when our own loop was late, i
 
 _NOTHING = object()
 
-Queued = tuple[bytes, asyncio.Future[Any], float, bool]  # command, its future, loop time of the call, may it move on
+
+class ReplyTo(Protocol):
+    """Where the reply to a command goes: an `asyncio.Future`, or an object that is called while replies are read.
+
+    Sharp edge: such an object must not raise, and `set_exception` may be called before the link knows of a loss.
+    """
+
+    def done(self) -> bool:
+        """Whether the reply is not wanted any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Take the reply."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Take the error."""
+
+
+Queued = tuple[bytes, ReplyTo, float, bool]  # command, where its reply goes, loop time of the call, may it move on
 
 
 class RedisReplyError(InternalError):
@@ -51,7 +68,7 @@ def _reply_error(reply: str) -> GatewayError:
 
 
 #: Told of a command that belongs to another server, its future and the reply; True when it has been sent there.
-Redirect = Callable[[bytes, "asyncio.Future[Any]", str], bool]
+Redirect = Callable[[bytes, ReplyTo, str], bool]
 
 
 class Tick:
@@ -83,10 +100,10 @@ class RedisConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
         self._outgoing: list[bytes] = []  # the tail of _waiting that was not written yet
-        self._waiting: deque[tuple[asyncio.Future[Any], Tick, bytes]] = deque()  # b"": it may not move on
+        self._waiting: deque[tuple[ReplyTo, Tick, bytes]] = deque()  # b"": it may not move on
         self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
-        self._overdue: asyncio.Future[Any] | None = None
+        self._overdue: ReplyTo | None = None
         self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is gone
 
     @property
@@ -97,14 +114,11 @@ class RedisConnection(asyncio.Protocol):
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Queue one packed command for the write at the end of this tick."""
         future = self._loop.create_future()
-        self._queue(command, future, command)
+        self.put(command, future, command)
         return future
 
-    def forward(self, command: bytes, future: asyncio.Future[Any]) -> None:
-        """Queue a command that another server redirected here; a second redirection is its answer."""
-        self._queue(command, future, b"")
-
-    def _queue(self, command: bytes, future: asyncio.Future[Any], again: bytes) -> None:
+    def put(self, command: bytes, future: ReplyTo, again: bytes) -> None:
+        """Queue one packed command; `again` is the command where it may be redirected, else b""."""
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
             self._loop.call_soon(self.flush)
@@ -150,27 +164,29 @@ class RedisConnection(asyncio.Protocol):
         gets, waiting = reader.gets, self._waiting
         try:
             while (reply := gets()) is not _NOTHING:
-                if isinstance(reply, hiredis.PushNotification):  # RESP3 out-of-band: a subscription speaks
+                plain = type(reply) is list  # what scripts answer: neither an error nor a push
+                if not plain and isinstance(reply, hiredis.PushNotification):  # a message of a subscription, by RESP3
                     if self._on_push is not None:
                         self._on_push(reply)
                     continue
+                if not waiting:
+                    if not self.lost.done():
+                        self.abort("a reply that nobody asked for")
+                    return
                 future, _, command = waiting.popleft()
-                if isinstance(reply, GatewayError):
+                if not plain and isinstance(reply, GatewayError):
                     self._refuse(future, reply, command)
                 elif not future.done():
                     future.set_result(reply)
         except hiredis.ProtocolError as error:
             self.abort(f"not the Redis protocol: {error}")
-        except IndexError:
-            if not self.lost.done():
-                self.abort("a reply that nobody asked for")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lose(str(error) if error else "closed by the server")
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, future: asyncio.Future[Any], error: GatewayError, command: bytes) -> None:
+    def _refuse(self, future: ReplyTo, error: GatewayError, command: bytes) -> None:
         reply = error.detail or ""
         redirect = self._on_redirect if command and reply.startswith(("MOVED ", "ASK ")) else None
         if redirect is not None and redirect(command, future, reply):

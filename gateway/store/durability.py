@@ -15,7 +15,8 @@ from typing import Any
 
 from gateway.errors import StoreUnavailable
 from gateway.store.connection import RedisReplyError
-from gateway.store.link import RedisLink, ServerIdentity
+from gateway.store.greeting import ServerIdentity
+from gateway.store.link import RedisLink
 
 WITHIN = 5000  # ms for each of the two: a disk may take long, a person waits
 

@@ -17,7 +17,6 @@ connect asks anew where the master is, and takes nobody else.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import socket
 import ssl
@@ -25,53 +24,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import hiredis
-import msgspec
-
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
+from gateway.store.command import Argument, Script, pack
 from gateway.store.connection import (
     Queued,
     Redirect,
     RedisConnection,
     RedisReplyError,
+    ReplyTo,
 )
+from gateway.store.greeting import NOBODY, ServerIdentity, greet
 from gateway.store.redis_address import RedisAddress
-
-__all__ = [
-    "RedisAddress",
-    "RedisLink",
-    "RedisReplyError",
-    "Script",
-    "ServerIdentity",
-]
-
-Argument = str | bytes | int | float
 
 MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
 MAX_BACKOFF = 1.0
 SETTLED_AFTER = 1.0  # a connection that lived this long starts the backoff afresh
 
 
-class Script:
-    """A Lua script and the hash that the server knows it by."""
-
-    __slots__ = ("sha1", "source")
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.sha1 = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-
-class ServerIdentity(msgspec.Struct, frozen=True):
-    """Who answered at connect; another `run_id` is a restart, another `master_replid` a failover."""
-
-    run_id: str = ""
-    master_replid: str = ""
-    version: str = ""
-    role: str = ""
-
-
-NOBODY = ServerIdentity()
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 
@@ -168,25 +137,31 @@ class RedisLink:
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
         """Send one command in this tick's write; errors come by the future, save TypeError for a wrong argument."""
-        command = _pack(args)
+        future: asyncio.Future[Any] = (self._loop or asyncio.get_running_loop()).create_future()
+        self.send(pack(args), future)
+        return future
+
+    def send(self, command: bytes, reply: ReplyTo) -> None:
+        """`call` for a packed command, whose reply goes to an object of the caller's."""
         connection = self._connection
         if connection is None:
-            return self._wait_in_line(command)
-        if connection.in_flight >= self._max_in_flight:
-            return self._failed("too many commands in flight")
-        return connection.send(command)
+            self._wait_in_line(command, reply)
+        elif connection.in_flight >= self._max_in_flight:
+            self._failed("too many commands in flight", reply)
+        else:
+            connection.put(command, reply, command)
 
     def flush(self) -> None:
         """Write what was called in this tick now; what waits for a connection goes on waiting."""
         if self._connection is not None:
             self._connection.flush()
 
-    def forward(self, command: bytes, future: asyncio.Future[Any], *, asking: bool = False) -> None:
+    def forward(self, command: bytes, future: ReplyTo, *, asking: bool = False) -> None:
         """Send a packed command that another server redirected here; `asking` for a slot that is still on its way."""
         if asking:
             self.call("ASKING").add_done_callback(_forget)
         if self._connection is not None:
-            self._connection.forward(command, future)
+            self._connection.put(command, future, b"")
         else:
             self._wait_in_line(command, future, may_move=False)
 
@@ -210,24 +185,17 @@ class RedisLink:
 
     # While there is no connection ------------------------------------------------------------------------------------
 
-    def _wait_in_line(
-        self, command: bytes, future: asyncio.Future[Any] | None = None, *, may_move: bool = True
-    ) -> asyncio.Future[Any]:
+    def _wait_in_line(self, command: bytes, reply: ReplyTo, *, may_move: bool = True) -> None:
         if self._loop is None or self._queue_timer is None:
-            return self._failed(self._reason, future)
-        if len(self._queue) >= self._max_in_flight:
-            return self._failed("too many commands wait for a connection", future)
-        if future is None:
-            future = self._loop.create_future()
-        self._queue.append((command, future, self._loop.time(), may_move))
-        return future
+            self._failed(self._reason, reply)
+        elif len(self._queue) >= self._max_in_flight:
+            self._failed("too many commands wait for a connection", reply)
+        else:
+            self._queue.append((command, reply, self._loop.time(), may_move))
 
-    def _failed(self, reason: str, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        if future is None:
-            future = (self._loop or asyncio.get_running_loop()).create_future()
-        if not future.done():
-            future.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.NEVER_SENT))
-        return future
+    def _failed(self, reason: str, reply: ReplyTo) -> None:
+        if not reply.done():
+            reply.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.NEVER_SENT))
 
     def _grow_impatient(self) -> None:
         assert self._loop is not None
@@ -308,11 +276,11 @@ class RedisLink:
             transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
             _probe_idle(transport.get_extra_info("socket"))
         try:
-            identity = await _greet(connection, address)
+            identity = await greet(connection, address)
             if self._locate is not None and identity.role not in ("master", ""):
                 raise StoreUnavailable(detail=f"{address} is no master yet", fate=StoreFate.NEVER_SENT)
             if self._channel:
-                connection.send_no_reply(_pack(("SUBSCRIBE", self._channel)))
+                connection.send_no_reply(pack(("SUBSCRIBE", self._channel)))
             return connection, identity
         except BaseException:
             connection.abort("the greeting failed")
@@ -341,53 +309,12 @@ class RedisLink:
                     self.on_lost()
 
 
-async def _greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:
-    """Log in, choose the database and ask who it is; refuse a server that is still loading its data."""
-
-    def call(*args: Argument) -> asyncio.Future[Any]:
-        return connection.send(_pack(args))
-
-    login = (address.username or "default", address.password)
-    try:
-        await call("HELLO", address.protocol, *(("AUTH", *login) if address.password else ()))
-    except RedisReplyError as error:
-        if address.protocol != 2 or error.kind != "ERR":
-            raise
-        if address.password:  # some proxies know no HELLO
-            await call("AUTH", *(login if address.username else login[1:]))
-    if address.db:
-        await call("SELECT", address.db)
-    try:
-        info = _info(await call("INFO"))
-    except RedisReplyError:  # forbidden by an ACL: then failovers stay unseen, which is no reason to refuse service
-        return ServerIdentity()
-    if info.get("loading") == "1":
-        raise StoreUnavailable(detail="the server is loading its data", fate=StoreFate.NEVER_SENT)
-    return ServerIdentity(
-        run_id=info.get("run_id", ""),
-        master_replid=info.get("master_replid", ""),
-        version=info.get("valkey_version") or info.get("redis_version", ""),
-        role=info.get("role", ""),
-    )
-
-
 def _probe_idle(sock: socket.socket) -> None:
     # A peer that vanished while nothing was in flight is noticed within 30 s, not by the next caller.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
-
-
-def _pack(args: tuple[Argument, ...]) -> bytes:
-    # hiredis packs 11 arguments in 1.1 µs; joining precomputed prefixes in Python took 2.3.
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub means a tuple of one
-    return packed
-
-
-def _info(reply: bytes) -> dict[str, str]:
-    lines = reply.decode(errors="replace").splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def _reason(error: Exception) -> str:

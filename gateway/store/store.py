@@ -19,7 +19,8 @@ from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
 from gateway.store.durability import doubt_about
-from gateway.store.link import OnReconnect, RedisLink, ServerIdentity
+from gateway.store.greeting import ServerIdentity
+from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer, Topology

@@ -104,7 +104,7 @@ def record_holds(gateway: Gateway) -> list[Hold]:
         holds.append(await admit(request_id, key, quote))
         return holds[-1]
 
-    gateway.ledger.admit = recorded  # type: ignore[method-assign]
+    gateway.ledger.admit = recorded  # type: ignore[method-assign, assignment]
     return holds
 
 

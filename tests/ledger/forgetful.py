@@ -24,7 +24,7 @@ from gateway.accounts.keys import Keys
 from gateway.ledger import Hold, Journal, Ledger
 from gateway.ledger.recovery import Recovery
 from gateway.store import EmbeddedServer, Store
-from gateway.store.link import ServerIdentity
+from gateway.store.greeting import ServerIdentity
 from tests.ledger.records import quote_of
 from tests.ledger.storms import append_only_file, on_disk
 from tests.polling import until

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.ledger.scripts import slot
 from gateway.store import Store
+from gateway.store.connection import ReplyTo
 
 
 class Moving:
@@ -22,12 +23,19 @@ class Moving:
         assert slot_key == self._key
         return self
 
+    def send(self, command: bytes, reply: ReplyTo) -> None:
+        self._move(command.split(b"\r\n")[4].decode())
+        self._link.send(command, reply)
+
     def call(self, *args: Any) -> asyncio.Future[Any]:
         if args[0] == "EVALSHA":
-            self._moves += 1
-            self.sent.append(args[1])
-            self._link.call("HSET", self._key, "group", f"group{self._moves}")
+            self._move(args[1])
         return self._link.call(*args)
+
+    def _move(self, script: str) -> None:
+        self._moves += 1
+        self.sent.append(script)
+        self._link.call("HSET", self._key, "group", f"group{self._moves}")
 
     async def eval(self, *args: Any) -> Any:
         return await self._link.eval(*args)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gateway.ledger.scripts import slot
 from gateway.store import Store
-from gateway.store.link import RedisAddress, RedisLink
+from gateway.store.link import RedisLink
+from gateway.store.redis_address import RedisAddress
 
 
 class Torn:

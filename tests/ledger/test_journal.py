@@ -23,7 +23,7 @@ from gateway.ledger.journal import NOWHERE, read_entries
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.recovery import TakenOver
 from gateway.store import EmbeddedServer, Store
-from gateway.store.link import ServerIdentity
+from gateway.store.greeting import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
 from tests.ledger.records import quote_of, record_of, settle
 from tests.ledger_lines import last_line

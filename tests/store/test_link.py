@@ -15,7 +15,10 @@ import uvloop
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer
-from gateway.store.link import MAX_BACKOFF, MIN_BACKOFF, RedisAddress, RedisLink, RedisReplyError, Script
+from gateway.store.command import Script
+from gateway.store.connection import RedisReplyError, ReplyTo
+from gateway.store.link import MAX_BACKOFF, MIN_BACKOFF, RedisLink
+from gateway.store.redis_address import RedisAddress
 from tests.delays import caller_is_silent_for, loop_is_held_for
 from tests.leftovers import garbage
 from tests.polling import turns, until
@@ -460,7 +463,7 @@ async def test_a_redirected_command_moves_on_once_and_shifts_no_reply():
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     link: RedisLink
 
-    def redirected(command: bytes, future: asyncio.Future[object], reply: str) -> bool:
+    def redirected(command: bytes, future: ReplyTo, reply: str) -> bool:
         assert reply == "MOVED 7 127.0.0.1:1"
         link.forward(command, future)
         return True

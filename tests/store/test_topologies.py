@@ -15,7 +15,7 @@ from gateway.errors import StoreFate, StoreUnavailable
 from gateway.ledger.scripts import slot
 from gateway.store import Store
 from gateway.store.cluster import slot_of
-from gateway.store.link import Script
+from gateway.store.command import Script
 from tests.chaos.failover import Drill
 from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, six_nodes, text
 from tests.ledger.records import void

@@ -1,0 +1,60 @@
+"""What is said first on a connection: who logs in, which database is meant, and which server answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.errors import StoreFate, StoreUnavailable
+from gateway.store.command import Argument, pack
+from gateway.store.connection import RedisConnection, RedisReplyError
+from gateway.store.redis_address import RedisAddress
+
+
+class ServerIdentity(Struct, frozen=True):
+    """Who answered at connect; another `run_id` is a restart, another `master_replid` a failover."""
+
+    run_id: str = ""
+    master_replid: str = ""
+    version: str = ""
+    role: str = ""
+
+
+NOBODY = ServerIdentity()
+
+
+async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:
+    """Log in, choose the database and ask who it is; refuse a server that is still loading its data."""
+
+    def call(*args: Argument) -> asyncio.Future[Any]:
+        return connection.send(pack(args))
+
+    login = (address.username or "default", address.password)
+    try:
+        await call("HELLO", address.protocol, *(("AUTH", *login) if address.password else ()))
+    except RedisReplyError as error:
+        if address.protocol != 2 or error.kind != "ERR":
+            raise
+        if address.password:  # some proxies know no HELLO
+            await call("AUTH", *(login if address.username else login[1:]))
+    if address.db:
+        await call("SELECT", address.db)
+    try:
+        info = _info(await call("INFO"))
+    except RedisReplyError:  # forbidden by an ACL: then failovers stay unseen, which is no reason to refuse service
+        return ServerIdentity()
+    if info.get("loading") == "1":
+        raise StoreUnavailable(detail="the server is loading its data", fate=StoreFate.NEVER_SENT)
+    return ServerIdentity(
+        run_id=info.get("run_id", ""),
+        master_replid=info.get("master_replid", ""),
+        version=info.get("valkey_version") or info.get("redis_version", ""),
+        role=info.get("role", ""),
+    )
+
+
+def _info(reply: bytes) -> dict[str, str]:
+    lines = reply.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -1,0 +1,127 @@
+"""The commands of admissions and settlements are written out by hand: byte for byte what the Redis client packs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ConcurrencyLimited, StoreUnavailable
+from gateway.ledger import GroupLimits
+from gateway.ledger.admission import Admission
+from gateway.ledger.api_key import ApiKey
+from gateway.ledger.entry import Entry
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint
+from gateway.ledger.script_batcher import Batch
+from gateway.ledger.settlement_writer import SettlementWriter, Waiting
+from gateway.store.command import Script, pack
+from gateway.store.connection import ReplyTo
+from tests.ledger.records import quote_of
+
+SCRIPT = Script("return 1")
+NAMES = st.text(max_size=40) | st.sampled_from(["m" * 1024, "m" * 1025, "é" * 1024, "m\r\n$1\r\nx"])
+
+
+class Sent:
+    """A link that keeps the commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[bytes] = []
+
+    def link(self, slot_key: str) -> Any:
+        return self
+
+    def send(self, command: bytes, reply: ReplyTo) -> None:
+        self.commands.append(command)
+
+
+def packed(account: str, arguments: Any) -> bytes:
+    return pack(("EVALSHA", SCRIPT.sha1, 1, f"{{a:{account}}}", *arguments))
+
+
+@given(
+    st.text(max_size=20) | st.just("a" * 1025),
+    st.lists(st.tuples(NAMES, NAMES, NAMES, st.integers(0, 10**16), st.integers(0, 10**9)), min_size=1, max_size=3),
+    st.sampled_from([GroupLimits(), GroupLimits(rpm=10, tpm=9_000_000, concurrency=3)]),
+    st.booleans(),
+)
+def test_admission_command_is_the_packed_list_of_its_arguments(
+    account: str, calls: list[tuple[str, str, str, int, int]], limits: GroupLimits, enabled: bool
+) -> None:
+    sent = Sent()
+    groups = {"default": limits}
+    admission = Admission(sent, SCRIPT, groups=groups, orphaned=lambda _: None, checkpoint=InflightCheckpoint(None))
+    quotes = [
+        quote_of(hold, tokens, model=model, groups=frozenset({"default"} if enabled else ()), version=model)
+        for _, _, model, hold, tokens in calls
+    ]
+    items: Any = [(call[0], ApiKey(account, call[1]), quote, None) for call, quote in zip(calls, quotes, strict=True)]
+    batch = Batch(account, items, admission._batches)
+    admission._batches.send(batch)
+    assert sent.commands == [packed(account, admission._arguments(batch))]
+
+
+@given(
+    st.text(max_size=20) | st.just("a" * 1025),
+    st.lists(
+        st.builds(
+            Entry,
+            account=st.just(""),
+            request_id=NAMES,
+            key_id=NAMES,
+            kind=st.sampled_from(["use", "void"]),
+            amount=st.integers(-(10**16), 0),
+            tokens=st.integers(0, 10**9),
+            at=st.integers(0, 10**16),
+            meta=NAMES,
+            force=st.integers(0, 1),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_settlement_command_is_the_packed_list_of_its_arguments(account: str, entries: list[Entry]) -> None:
+    sent = Sent()
+    writer = SettlementWriter(sent, SCRIPT, lookup=lambda *_: None)
+    writer._batches.send(Batch(account, [Waiting(entry) for entry in entries], writer._batches))
+    arguments = [
+        argument
+        for e in entries
+        for argument in (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
+    ]
+    assert sent.commands == [packed(account, arguments)]
+
+
+async def test_reply_that_cannot_be_used_leaves_the_connection_to_other_calls(world, caplog):
+    async with world() as w:
+        key = await w.caller()
+        await w.admit(key)
+
+        def broken(batch: Any, reply: Any) -> None:
+            raise IndexError("a bug")
+
+        w.ledger._admission._batches._answered = broken
+        lost = w.ledger.admit(*w.ask(key))
+        name = f"{{a:{key.account}}}"
+        assert await asyncio.wait_for(w.store.link(name).call("EXISTS", name), 5) == 1
+        assert "could not be used" in caplog.text
+        assert not lost.done()
+        lost.cancel()
+
+
+async def test_refused_and_lost_calls_leave_nothing_in_the_checkpoint(world, tmp_path):
+    async with world(default=GroupLimits(concurrency=1)) as w:
+        key = await w.caller()
+        checkpoint = InflightCheckpoint(tmp_path / "checkpoint")
+        w.ledger._admission._checkpoint = checkpoint
+        first = await w.ledger.admit(*w.ask(key))
+        with pytest.raises(ConcurrencyLimited):
+            await w.ledger.admit(*w.ask(key))
+        w.store.link(f"{{a:{key.account}}}").disconnect("a test")
+        waiting = w.ledger.admit(*w.ask(key))
+        with pytest.raises((StoreUnavailable, ConcurrencyLimited)):
+            await waiting
+        assert list(checkpoint._slots) == [first.request_id]
