@@ -1,4 +1,4 @@
-"""The writing side of a client connection: back-pressure, batched writes, and a client that does not read."""
+"""The writing side of a client connection: back-pressure, and a client that does not read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from tornado.iostream import StreamClosedError
 
-from gateway.http_server.write_batch import AT_ONCE, Noted
-
 if TYPE_CHECKING:
     from gateway.http_server.server_state import ServerState
 
@@ -16,13 +14,12 @@ if TYPE_CHECKING:
 class ClientWriter:
     """Writes to one transport; futures it returns are done when little enough waits to be sent."""
 
-    __slots__ = ("_batch", "_done", "_sent", "_sent_at", "_transport", "_waiters", "paused", "written")
+    __slots__ = ("_done", "_sent", "_sent_at", "_transport", "_waiters", "paused", "written")
 
     def __init__(self, transport: asyncio.Transport, state: ServerState) -> None:
         self.paused = False  # whether the transport asked to wait
         self.written = 0  # bytes
         self._transport = transport
-        self._batch = state.write_batch
         self._done = state.done
         self._waiters: list[asyncio.Future[None]] = []
         self._sent = 0  # bytes that had left at the last check; -1 when all had
@@ -30,23 +27,13 @@ class ClientWriter:
 
     def push(self, data: bytes) -> None:
         """Write without asking for back-pressure."""
-        self._batch.empty()
         self.written += len(data)
         self._transport.write(data)
 
     def send(self, data: bytes) -> asyncio.Future[None]:
         """Write; the future is done when little enough waits to be sent."""
-        self.push(data)
-        return self.flushed() if self.paused else self._done
-
-    def send_soon(self, data: bytes, on_written: Noted) -> asyncio.Future[None]:
-        """`send` at the end of this turn of the event loop, if the piece is small; see `WriteBatch.put`."""
-        if len(data) > AT_ONCE:
-            self._batch.empty()  # before it is noted, for what is noted adds up
-            on_written()
-            return self.send(data)
         self.written += len(data)
-        self._batch.put(self._transport, data, on_written)
+        self._transport.write(data)
         return self.flushed() if self.paused else self._done
 
     def flushed(self) -> asyncio.Future[None]:

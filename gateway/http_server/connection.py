@@ -206,7 +206,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Drop the connection, with what is not sent yet, and tell the handler."""
-        self.state.write_batch.empty()  # which would have been sent before anybody knew, and is charged for
         self._reader.phase = CLOSED
         self._end_request()
         self._transport.abort()
@@ -378,7 +377,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close after what was written is sent."""
         self._reader.phase = CLOSED
         self._reader.drop_held()
-        self.state.write_batch.empty()
         self._transport.close()
 
     def _close_or_linger(self) -> None:
@@ -396,5 +394,4 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.since = self.state.now
         self._linger_from = self._reader.received
         self._reader.drop_held()
-        self.state.write_batch.empty()
         self._transport.write_eof()

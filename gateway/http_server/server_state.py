@@ -7,14 +7,12 @@ from email.utils import formatdate
 
 from gateway.http_server.head import HeaderNames
 from gateway.http_server.limits import ServerLimits
-from gateway.http_server.write_batch import WriteBatch
 
 
 class ServerState:
-    """Limits, buffers, the coarse clock and the batch of writes of one server; call `start` before its first use."""
+    """Limits, buffers and the coarse clock of one server; call `start` before its first use."""
 
     done: asyncio.Future[None]  # the answer of a write that needs no waiting
-    write_batch: WriteBatch
 
     def __init__(self, limits: ServerLimits, *, server_header: str) -> None:
         self.limits = limits
@@ -34,7 +32,6 @@ class ServerState:
         self._server_header = server_header
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.write_batch = WriteBatch(loop.call_soon)
         self.done = loop.create_future()
         self.done.set_result(None)
         self.read_clock(loop)

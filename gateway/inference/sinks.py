@@ -9,7 +9,6 @@ terminator on purpose, because a regular end means a complete answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.http_server.reply import Reply
@@ -74,19 +73,14 @@ class EventSink:
         self.committed = False
         keep_alive.add(self)
 
-    def send(self, frames: bytes, on_written: Callable[[], object] | None = None) -> asyncio.Future[None] | None:
-        """Write `frames`; await the returned future, if any, before sending more.
-
-        With `on_written` they are written at the end of this turn of the event loop, and it is called right before.
-        """
+    def send(self, frames: bytes) -> asyncio.Future[None] | None:
+        """Write `frames`; await the returned future, if any, before sending more."""
         if self._claim is not None:
             self._claim.keep(frames)
         self._sent = True
         if not self.committed:
-            assert on_written is None, "the first frames are written at once"
             return self._commit(frames)
-        exchange = self._exchange
-        future = exchange.write(frames) if on_written is None else exchange.write_soon(frames, on_written)
+        future = self._exchange.write(frames)
         return None if future.done() else future
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:

@@ -8,7 +8,6 @@ connection, so it must not wait and must be short.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.inference.call import Call
@@ -71,6 +70,6 @@ class TextRelay:
             self._below = self._extension.until  # it changes only when reached, so an old value is only too low
             return False
         self._chunks += len(texts)
-        written = partial(self._slot.delivered, encoder.delivered.text_quarter_tokens)
-        self.slow = self._sink.send(frames, written)
+        self._slot.delivered(encoder.delivered.text_quarter_tokens)
+        self.slow = self._sink.send(frames)
         return True

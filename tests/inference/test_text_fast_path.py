@@ -13,8 +13,8 @@ from gateway.amounts import NANO
 from gateway.api.inference_handler import InferenceHandler
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.http_client.response import Response
-from gateway.http_server.write_batch import WriteBatch
 from gateway.inference import event_stream, text_fast_path
+from gateway.inference.sinks import EventSink
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
@@ -275,28 +275,28 @@ async def test_failure_in_the_lane_ends_the_stream_honestly(
     assert (await upstream.wait_ended()).outcome == "left"
 
 
-async def test_text_is_noted_as_delivered_when_it_leaves_and_not_when_it_is_taken(
+async def test_text_is_noted_as_delivered_right_before_it_is_sent(
     client: Client, upstream: FakeUpstream, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that is killed in between has charged for what it sent."""
+    """A worker that is killed in between has charged for what it sent, and for one piece more at most."""
     events: list[str] = []
-    put, delivered = WriteBatch.put, Slot.delivered
+    push, delivered = EventSink.send, Slot.delivered
 
-    def waits(write_batch: WriteBatch, *args: Any) -> None:
-        events.append("waits")
-        put(write_batch, *args)
+    def sent(sink: EventSink, frames: bytes) -> Any:
+        events.append("sent")
+        return push(sink, frames)
 
     def noted(place: Slot, units: int) -> None:
         events.append("noted")
         delivered(place, units)
 
-    monkeypatch.setattr(WriteBatch, "put", waits)
+    monkeypatch.setattr(EventSink, "send", sent)
     monkeypatch.setattr(Slot, "delivered", noted)
     upstream.enqueue(Reply.stream([*words(*"abcdef"), *END], interval=PAUSE))
     await client.stream()
     assert taken
-    relayed = ["noted"] * (6 - len(taken))  # which wait for nothing
-    assert events[: 6 + len(taken)] == [*relayed, *["waits", "noted"] * len(taken)]
+    first = events.index("noted")
+    assert events[first : first + 12] == ["noted", "sent"] * 6
 
 
 async def test_lane_is_closed_with_its_stream(
