@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+PLACES = 9  # decimal places of an amount
 NANO = 1_000_000_000  # nano-units in one currency unit
 MAX_AMOUNT = 9_000_000 * NANO  # a double in Lua compares integers exactly up to 2**53, and this is just below
 
@@ -28,6 +29,6 @@ def parse_amount(text: str) -> int:
 
 def format_amount(nano: int) -> str:
     """Decimal text of nano-units, without trailing zeros."""
-    whole, fraction = divmod(abs(nano), NANO)
-    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".")
+    digits = str(nano).lstrip("-").zfill(PLACES + 1)
+    text = f"{digits[:-PLACES]}.{digits[-PLACES:]}".rstrip("0").rstrip(".")
     return f"-{text}" if nano < 0 else text

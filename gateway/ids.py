@@ -10,30 +10,32 @@ from binascii import b2a_base64
 
 # base64 yields 64 symbols and base62 has 62: the two odd ones are folded, which costs less than a bit of the 174 here.
 _BASE62 = bytes.maketrans(b"+/", b"7x")
-PAGE = 4096  # bytes per draw: a system call for every id took 4 % of the governed path
+REQUEST, COMPLETION = 32, 29  # characters of an id behind its prefix
+PAGE = 3072  # bytes per draw: a system call for every id took 4 % of the governed path
 
 
 class Ids:
     """Ids from a page of randomness; each byte is used once. One per process: it must not survive a fork."""
 
     def __init__(self) -> None:
-        self._page = b""
-        self._at = 0
+        self._hex = self._base62 = ""  # the pages, as text: all at once, for each id took 0.4 µs
+        self._hex_at = self._base62_at = 0
 
     def request_id(self) -> str:
         """`req_` and 32 lower hex digits."""
-        return "req_" + self._draw(16).hex()
+        at = self._hex_at
+        if at + REQUEST > len(self._hex):
+            self._hex, at = os.urandom(PAGE).hex(), 0
+        self._hex_at = end = at + REQUEST
+        return "req_" + self._hex[at:end]
 
     def completion_id(self) -> str:
         """`chatcmpl-` and 29 base62 characters."""
-        return "chatcmpl-" + _base62(self._draw(24), 29)
-
-    def _draw(self, count: int) -> bytes:
-        at = self._at
-        if at + count > len(self._page):
-            self._page, at = os.urandom(PAGE), 0
-        self._at = at + count
-        return self._page[at : self._at]
+        at = self._base62_at
+        if at + COMPLETION > len(self._base62):
+            self._base62, at = _base62(os.urandom(PAGE)), 0
+        self._base62_at = end = at + COMPLETION
+        return "chatcmpl-" + self._base62[at:end]
 
 
 def request_id() -> str:
@@ -43,14 +45,15 @@ def request_id() -> str:
 
 def tool_call_id() -> str:
     """`call_` and 24 base62 characters."""
-    return "call_" + _base62(os.urandom(24), 24)
+    return "call_" + _base62(os.urandom(18))
 
 
 def padding() -> str:
     """0 to 31 characters that hide a chunk's length from whoever watches the wire."""
     random = os.urandom(25)
-    return _base62(random[1:], 31)[: random[0] & 31]
+    return _base62(random[1:])[: random[0] & 31]
 
 
-def _base62(random: bytes, length: int) -> str:
-    return b2a_base64(random, newline=False).translate(_BASE62)[:length].decode()
+def _base62(random: bytes) -> str:
+    """Four characters for three bytes."""
+    return b2a_base64(random, newline=False).translate(_BASE62).decode()

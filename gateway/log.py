@@ -22,6 +22,7 @@ import msgspec
 gateway_log = logging.getLogger("gateway")
 
 LONGEST_ROUTE = len("/v1/audio/transcriptions")
+_MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))  # formatting one takes 0.3 µs
 MAX_PATH = 200  # characters of a path that are logged
 
 _SECRET = re.compile(
@@ -146,7 +147,7 @@ class AccessLog:
         second = int(now)
         if second != self._second:
             self._second, self._prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._prefix}.{int((now - second) * 1000):03d}Z"
+        return self._prefix + _MILLISECONDS[int((now - second) * 1000)]
 
 
 class PluginLog:

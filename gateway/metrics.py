@@ -187,12 +187,12 @@ class Metrics:
         if tally is None:
             tally = self._tallies[key] = Tally()
         tally.count += 1
-        duration, usage = record.duration, record.usage
+        duration = record.duration
         cells = tally.duration
         cells[bisect_left(LATENCY, duration)] += 1.0
         cells[-1] += duration
         if record.provider:
-            spent = max(0.0, duration - upstream_seconds)
+            spent = duration - upstream_seconds if duration > upstream_seconds else 0.0
             cells = tally.overhead
             cells[bisect_left(OVERHEAD, spent)] += 1.0
             cells[-1] += spent
@@ -200,9 +200,9 @@ class Metrics:
             _put(tally.first_token, FIRST_TOKEN, record.first_token)
             if chunks > 1:
                 _put(tally.gap, INTER_CHUNK, (duration - record.first_token) / (chunks - 1))
-        tally.tokens_in += usage.tokens_in
-        tally.tokens_out += usage.tokens_out
-        tally.cached += usage.in_cached
+        tally.tokens_in += record.tokens_in
+        tally.tokens_out += record.tokens_out
+        tally.cached += record.usage.in_cached
         tally.cost += record.cost
 
     def _spread(self, key: tuple[str, str, str, str], tally: Tally) -> None:

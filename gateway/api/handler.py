@@ -175,7 +175,7 @@ class BaseHandler(HTTPMessageDelegate):
             method=self.method,
             path=self.path,
             status=self.reply.status,
-            ms=round((time.monotonic() - self.reply.started) * 1000, 3),
+            ms=self.reply.milliseconds(),
             outcome=self.outcome,
             account=self.key.account if self.key else "",
             key=self.key.id if self.key else "",

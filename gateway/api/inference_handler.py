@@ -58,7 +58,9 @@ class InferenceHandler(KeyedHandler):
         """Run the call; raises the errors of a refused request."""
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
-        await self.body.complete()
+        pending = self.body.complete()
+        if pending is not None:
+            await pending
         call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
         call.client_gone = self.client_gone
         try:
@@ -90,11 +92,30 @@ class InferenceHandler(KeyedHandler):
         return self.call is not None and self.call.record is not None
 
     def access_line(self) -> AccessLine:
-        line = super().access_line()
         record = self.call.record if self.call is not None else None
-        if record is not None:
-            line.status = record.status
-            line.model, line.provider, line.attempts = record.model, record.provider, record.attempts
-            line.tokens_in, line.tokens_out = record.usage.tokens_in, record.usage.tokens_out
-            line.cost, line.stream = format_amount(record.cost), record.stream
-        return line
+        if record is None:
+            return super().access_line()
+        metadata = self.metadata
+        return AccessLine(  # by position: 1 µs less
+            self.request_id,
+            self.method,
+            self.path,
+            record.status,
+            self.reply.milliseconds(),
+            "",  # the time: `AccessLog.write` sets it
+            self.outcome,
+            record.account,
+            record.key,
+            record.model,
+            record.provider,
+            record.tokens_in,
+            record.tokens_out,
+            format_amount(record.cost),
+            record.attempts,
+            record.stream,
+            metadata.client_request_id,
+            metadata.organization,
+            metadata.project,
+            metadata.sdk,
+            self.detail,
+        )

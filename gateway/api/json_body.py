@@ -42,7 +42,7 @@ class JsonBody:
         """Add bytes of the body."""
         self._parts.append(chunk)
 
-    async def complete(self) -> None:
+    def complete(self) -> None:
         """The whole body was read."""
 
     def take(self) -> bytes:

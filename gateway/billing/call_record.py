@@ -19,6 +19,8 @@ class CallRecord(Struct, frozen=True):
     outcome: str  # "ok", an error code, or "client_closed"
     status: int
     usage: Usage
+    tokens_in: int  # all prompt tokens of `usage`
+    tokens_out: int  # all completion tokens of `usage`
     cost: int
     attempts: int
     duration: float

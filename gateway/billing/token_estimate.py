@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.billing.media_size import audio_seconds, image_size
 from gateway.billing.usage import text_units, tokens_of
+from gateway.schemas.chat_messages import AssistantMessage, ToolMessage
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 
@@ -76,10 +77,12 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
             parts = parts or _Parts()
             for part in content:
                 units += parts.add(part)
-        if getattr(message, "name", None):
+        kind = type(message)
+        if kind is not ToolMessage and message.name:  # type: ignore[union-attr]  # the only kind without a name
             tokens += PER_NAME
-        for call in getattr(message, "tool_calls", None) or ():
-            units += _call_units(call)
+        if kind is AssistantMessage:
+            for call in message.tool_calls or ():  # type: ignore[union-attr]  # as above
+                units += _call_units(call)
     tools = request.fields.get("tools")  # legacy functions are written there too
     if tools is not None:
         units += len(bytes(tools))

@@ -1,9 +1,9 @@
 """One answer on its way in: a carrier pushes what arrives, one reader takes it, and the clock is watched in between.
 
-The carrier (a connection of ours, or aiohttp behind a proxy) calls `begin`, `push`, `end` or `fail`; the reader awaits
-`head`, then `take` or `whole`. It is woken once per batch, and once per answer when it wants all of it: a JSON answer
-that comes in one packet is one future from request to body. Sharp edge: silence counts only while somebody waits for
-the upstream; a reader that is slow itself stops the carrier at `HIGH_WATER` instead.
+The carrier (a connection of ours, or aiohttp behind a proxy) calls `begin`, `push`, `end` or `fail`; the reader calls
+`wait` for the head, then `take` or `whole`. It is woken once per batch, and once per answer when it wants all of it: a
+JSON answer that comes in one packet is one future from request to body. Sharp edge: silence counts only while somebody
+waits for the upstream; a reader that is slow itself stops the carrier at `HIGH_WATER` instead.
 """
 
 from __future__ import annotations
@@ -189,10 +189,8 @@ class Response:
 
     # The reader's side -----------------------------------------------------------------------------------------------
 
-    async def head(self) -> None:
-        """Wait for status and headers."""
-        if not self.status:
-            await self._wait()
+    def check_head(self) -> None:
+        """Raise the failure of an answer that ended before its status and headers; called after `wait`."""
         if self._failure is not None and not self.status:
             self._raise(self._failure)
 
@@ -207,7 +205,7 @@ class Response:
                 self._resume()
             self._waits_from_now()
             self._lane = lane
-            await self._wait()
+            await self.wait()
         if pieces:
             taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
@@ -225,7 +223,7 @@ class Response:
             self._waits_from_now()
             if self._paused:
                 self._resume()
-            await self._wait()
+            await self.wait()
         return self.taken(limit)
 
     def taken(self, limit: int) -> bytes:
@@ -281,7 +279,8 @@ class Response:
         if now + self._patience < self._deadlines.next:  # seldom: then the common timer must be set anew
             self._deadlines.expect(now + self._patience)
 
-    async def _wait(self) -> None:
+    async def wait(self) -> None:
+        """Wait until the carrier has news: the head, a piece, the end."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter

@@ -106,7 +106,8 @@ class Upstream:
                 connection.start(incoming, _streamed_head(head), method=method)
                 connection.upload(incoming, body, length=head.length)
         if not incoming.status:
-            await incoming.head()
+            await incoming.wait()
+            incoming.check_head()
         return Answer(incoming)
 
     async def close(self) -> None:

@@ -51,7 +51,11 @@ class Pipeline:
         self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
     ) -> None:
         """Answer one request; raises the error of a refusal, and then nothing is held."""
-        digest = await self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+        try:
+            digest = self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+        except GatewayError as error:
+            await self._check_refused(call, error)
+            raise
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
         await self._hold(call, endpoint)
@@ -79,29 +83,27 @@ class Pipeline:
 
     # Quote -----------------------------------------------------------------------------------------------------------
 
-    async def _quote(
-        self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
-    ) -> str:
-        """Decode, resolve and quote; returns the body's digest. An error is raised only after the key was confirmed."""
-        services, model, digest = self._services, None, ""
-        try:
-            content = body.take()
-            if idempotency_key is not None:
-                check_name(idempotency_key)
-                digest = body.digest(path)
-            request = endpoint.decode(content, services.settings)
-            model = call.model = self._find_model(request.model)
-            call.request, call.body_size = request, body.size
-            quote = endpoint.quote(request, model, body.size)
-            call.adapted = self._adapt(endpoint, request, model)
-            call.stream = endpoint.wants_stream(request)
-            self._accept(call, endpoint, quote)
-        except GatewayError as error:
-            view = await services.auth.confirm(call.key)
-            if model is not None and not view.permits(model.name, model.groups):
-                raise ModelNotPermitted() from error
-            raise
+    def _quote(self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None) -> str:
+        """Decode, resolve and quote; returns the body's digest."""
+        content, digest = body.take(), ""
+        if idempotency_key is not None:
+            check_name(idempotency_key)
+            digest = body.digest(path)
+        request = call.request = endpoint.decode(content, self._services.settings)
+        model = call.model = self._find_model(request.model)
+        size = call.body_size = body.size
+        quote = endpoint.quote(request, model, size)
+        call.adapted = self._adapt(endpoint, request, model)
+        call.stream = endpoint.wants_stream(request)
+        self._accept(call, endpoint, quote)
         return digest
+
+    async def _check_refused(self, call: Call, error: GatewayError) -> None:
+        """Check key and permission for a request that has no quote: their error replaces the one of the request."""
+        view = await self._services.auth.confirm(call.key)
+        model: Model | None = call.model
+        if model is not None and not view.permits(model.name, model.groups):
+            raise ModelNotPermitted() from error
 
     def _find_model(self, name: str) -> Model:
         model = self._services.catalog.find(name)
@@ -168,7 +170,12 @@ class Pipeline:
         """Hold the worst cost: key, permission, limits and balance are checked in one atomic step."""
         services, asked = self._services, time.monotonic()
         try:
-            hold = await self._admit(call, endpoint)
+            try:
+                hold = await services.ledger.admit(call.request_id, call.key, call.quote)
+            except (BalanceExhausted, BudgetExceeded):
+                if call.model.hold != "clamp" or not await self._clamp(call, endpoint):
+                    raise
+                hold = await services.ledger.admit(call.request_id, call.key, call.quote)
         except BaseException:
             _close_claim(call)  # a refused call may be retried with the same key
             raise
@@ -176,21 +183,16 @@ class Pipeline:
         services.metrics.store_round_trip(time.monotonic() - asked)
         services.metrics.begun(endpoint.name)
         if hold.rates is not None:
-            call.reply.headers.update(hold.rates.headers())
+            hold.rates.write(call.reply.headers)
         services.active_calls.add(call)
 
-    async def _admit(self, call: Call, endpoint: Endpoint[Any]) -> Any:
-        ledger = self._services.ledger
-        try:
-            return await ledger.admit(call.request_id, call.key, call.quote)
-        except (BalanceExhausted, BudgetExceeded):
-            if call.model.hold != "clamp":
-                raise
-            smaller = endpoint.clamp(call.quote, await ledger.spendable(call.key))
-            if smaller is None:
-                raise
-            self._accept(call, endpoint, smaller)
-            return await ledger.admit(call.request_id, call.key, call.quote)
+    async def _clamp(self, call: Call, endpoint: Endpoint[Any]) -> bool:
+        """Reduce the quote to what the account can pay; False when that is too little for an answer."""
+        smaller = endpoint.clamp(call.quote, await self._services.ledger.spendable(call.key))
+        if smaller is None:
+            return False
+        self._accept(call, endpoint, smaller)
+        return True
 
     # Dispatch and encode ---------------------------------------------------------------------------------------------
 

@@ -33,6 +33,11 @@ class RateState(Struct, frozen=True):
     def headers(self) -> dict[str, str]:
         """The headers of the limits that exist."""
         headers: dict[str, str] = {}
+        self.write(headers)
+        return headers
+
+    def write(self, headers: dict[str, str]) -> None:
+        """Set the headers of the limits that exist."""
         if self.limit_requests >= 0:
             headers["x-ratelimit-limit-requests"] = str(self.limit_requests)
             headers["x-ratelimit-remaining-requests"] = str(self.remaining_requests)
@@ -41,7 +46,6 @@ class RateState(Struct, frozen=True):
             headers["x-ratelimit-limit-tokens"] = str(self.limit_tokens)
             headers["x-ratelimit-remaining-tokens"] = str(self.remaining_tokens)
             headers["x-ratelimit-reset-tokens"] = duration_text(self.reset_tokens)
-        return headers
 
 
 def duration_text(microseconds: int) -> str:

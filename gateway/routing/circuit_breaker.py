@@ -94,7 +94,12 @@ class Circuit:
 
     def closed(self) -> bool:
         """Whether this circuit and those above it are closed; cheaper than `ready`."""
-        return self.cause is None and (self.above is None or self.above.closed())
+        circuit: Circuit | None = self
+        while circuit is not None:
+            if circuit.cause is not None:
+                return False
+            circuit = circuit.above
+        return True
 
     def blocking(self) -> Circuit:
         """Of this circuit and those above it, the one that stays open longest."""

@@ -7,6 +7,7 @@ Sharp edge: the key is read in `start`, so nothing can be sent before.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -55,13 +56,13 @@ class OpenAIServer(HttpProvider):
         """The address of an endpoint."""
         return f"{self.base_url}{path}"
 
-    async def post(self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "") -> Answer:
+    def post(self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "") -> Awaitable[Answer]:
         """The answer to JSON or a form, once its headers are there; the typed error for one that is no success."""
         headers = {**self.headers, "Accept": accept} if accept else self.headers
         beta = dialect_headers()
         if beta:
             headers = {**headers, **beta}
-        return await self.post_url(self.url(path, target), body, target, headers=headers)
+        return self.post_url(self.url(path, target), body, target, headers=headers)
 
     async def post_whole(self, path: str, body: bytes | Multipart, target: Target) -> bytes:
         """The whole answer to JSON or a form."""

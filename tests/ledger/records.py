@@ -38,6 +38,7 @@ def record_of(
     upstream_model: str = "",
 ) -> CallRecord:
     """A record of that cost in nano-units; `tokens` are of text in, where no usage is given."""
+    usage = Usage(in_text=tokens) if usage is None else usage
     return CallRecord(
         request_id="",
         endpoint="",
@@ -47,7 +48,9 @@ def record_of(
         provider=provider,
         outcome=outcome,
         status=200,
-        usage=Usage(in_text=tokens) if usage is None else usage,
+        usage=usage,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
         cost=cost,
         attempts=attempts,
         duration=0.0,

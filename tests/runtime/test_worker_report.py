@@ -29,7 +29,22 @@ class Counted:
 
     def call(self, model: str) -> None:
         record = CallRecord(
-            "r", "chat", "a", "k", model, "fake", "ok", 200, Usage(), 0, 1, duration=0.1, first_token=None, stream=False
+            "r",
+            "chat",
+            "a",
+            "k",
+            model,
+            "fake",
+            "ok",
+            200,
+            Usage(),
+            0,
+            0,
+            0,
+            1,
+            duration=0.1,
+            first_token=None,
+            stream=False,
         )
         self.metrics.settled(record, upstream_seconds=0.1, chunks=1)
 

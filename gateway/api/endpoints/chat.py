@@ -148,8 +148,10 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
 def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size: int) -> Quote:
     wanted, choices, tokens = request.max_output, request.n or 1, prompt.tokens
-    _check_output_limit(request, model, wanted)
-    _check_window(model, tokens, wanted or 0)
+    if wanted is not None:
+        _check_output_limit(request, model, wanted)
+    if model.context_window is not None:
+        _check_window(model.context_window, tokens, wanted or 0)
     reserve = longest = model.reserve_output(wanted)
     limit = None
     if wanted is None and not request.stream:
@@ -163,7 +165,7 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
             in_text=prompt.text,
             in_image=prompt.image,
             in_audio=prompt.audio,
-            audio_seconds_in=_seconds(prompt.audio, model),
+            audio_seconds_in=_seconds(prompt.audio, model) if prompt.audio else 0.0,
             estimated=True,
         ),
         worst_case=_worst(request, prompt, longest * choices, model=model),
@@ -181,9 +183,9 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
     )
 
 
-def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) -> None:
+def _check_output_limit(request: ChatRequest, model: Model, wanted: int) -> None:
     limit = model.max_output_tokens
-    if limit is not None and wanted is not None and wanted > limit:
+    if limit is not None and wanted > limit:
         raise OutOfRange(
             f"max_tokens is too large: {wanted}. This model supports at most {limit} completion tokens.",
             code="integer_above_max_value",
@@ -191,10 +193,9 @@ def _check_output_limit(request: ChatRequest, model: Model, wanted: int | None) 
         )
 
 
-def _check_window(model: Model, estimate: int, output: int) -> None:
+def _check_window(window: int, estimate: int, output: int) -> None:
     """Refuse a prompt that cannot fit. An estimate may be wrong by a factor of two; then the upstream decides."""
-    window = model.context_window
-    if window is not None and estimate // 2 + output > window:
+    if estimate // 2 + output > window:
         raise ContextLengthExceeded(
             f"The messages and the requested output exceed this model's context length of {window} tokens.",
             param="messages",
