@@ -44,7 +44,8 @@ def _headers_in_the_sources() -> Iterator[tuple[str, Path]]:
     files += [
         ROOT / "gateway" / name
         for name in (
-            "errors.py",
+            "errors/__init__.py",
+            "errors/base.py",
             "inference/sinks.py",
             "inference/pipeline.py",
             "http_server/reply.py",

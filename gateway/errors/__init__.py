@@ -29,104 +29,25 @@ an upstream address or a stack trace into one. `detail` is for the operator's lo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
-import msgspec
-
-MAX_MESSAGE = 2000  # characters
-LONGEST_WAIT = 86_400.0  # seconds; to ask for more than a day is a mistake
-
-
-class ErrorBody(msgspec.Struct):
-    """The four keys every error carries, always present."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorEnvelope(msgspec.Struct):
-    """The JSON document of an error answer, and of an error frame inside a stream."""
-
-    error: ErrorBody
-
-
-_encoder = msgspec.json.Encoder()
-
-
-class GatewayError(Exception):
-    """Base of the tree: an answer other than success, with everything needed to write it."""
-
-    status: ClassVar[int] = 500
-    type: ClassVar[str] = "server_error"
-    default_code: ClassVar[str | None] = "internal_error"
-    default_message: ClassVar[str] = "The gateway met an internal error"
-    should_retry: ClassVar[bool | None] = None
-    close_connection: ClassVar[bool] = False
-    retryable: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after: float | None = None,
-        detail: str | None = None,
-    ) -> None:
-        self.message = (message or self.default_message)[:MAX_MESSAGE]
-        self.code = code or self.default_code
-        self.param = param
-        self.retry_after = _seconds(retry_after)
-        self.detail = detail
-        super().__init__(self.message)
-
-    def envelope(self) -> ErrorEnvelope:
-        """This error as the wire shows it."""
-        return ErrorEnvelope(ErrorBody(self.message, self.type, self.param, self.code))
-
-    def body(self) -> bytes:
-        """The JSON error document, UTF-8."""
-        return _encoder.encode(self.envelope())
-
-    def headers(self) -> dict[str, str]:
-        """Response headers this error asks for."""
-        headers: dict[str, str] = {}
-        if self.retry_after is not None:
-            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
-            headers["retry-after-ms"] = str(max(1, math.ceil(self.retry_after * 1000)))
-        retry = self._should_retry()
-        if retry is not None:
-            headers["x-should-retry"] = "true" if retry else "false"
-        if self.close_connection:
-            headers["Connection"] = "close"
-        return headers
-
-    def log_text(self) -> str:
-        """What the operator's log shows beside the code: `detail`, "" without one."""
-        return self.detail or ""
-
-    def _should_retry(self) -> bool | None:
-        # Past 60 s the Node SDK falls back to its own short backoff and would hammer, so it is told not to retry.
-        if self.should_retry and self.retry_after is not None and self.retry_after > 60:
-            return False
-        return self.should_retry
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message,))
-
-
-def _seconds(wait: object) -> float | None:
-    """A wait that can be told and slept; plugins raise these errors too, and may put anything there."""
-    if not isinstance(wait, int | float) or not 0.0 <= wait < math.inf:
-        return None
-    return min(wait, LONGEST_WAIT)
-
+from gateway.errors.base import MAX_MESSAGE as MAX_MESSAGE
+from gateway.errors.base import ErrorBody as ErrorBody
+from gateway.errors.base import ErrorEnvelope as ErrorEnvelope
+from gateway.errors.base import GatewayError as GatewayError
+from gateway.errors.upstream import ProviderFailed as ProviderFailed
+from gateway.errors.upstream import UpstreamAuthError as UpstreamAuthError
+from gateway.errors.upstream import UpstreamError as UpstreamError
+from gateway.errors.upstream import UpstreamInvalidResponse as UpstreamInvalidResponse
+from gateway.errors.upstream import UpstreamOverloaded as UpstreamOverloaded
+from gateway.errors.upstream import UpstreamRateLimited as UpstreamRateLimited
+from gateway.errors.upstream import UpstreamRejected as UpstreamRejected
+from gateway.errors.upstream import UpstreamTimeout as UpstreamTimeout
+from gateway.errors.upstream import UpstreamTruncated as UpstreamTruncated
+from gateway.errors.upstream import UpstreamUnreachable as UpstreamUnreachable
 
 # 400 ---------------------------------------------------------------------------------------------------------------
 
@@ -227,9 +148,7 @@ class ModelNotPermitted(Forbidden):
 
     default_code = "model_not_permitted"
     default_message = "Model not permitted"
-
-    def __init__(self, message: str | None = None, *, param: str | None = "model", detail: str | None = None) -> None:
-        super().__init__(message, param=param, detail=detail)
+    default_param = "model"
 
 
 class InsufficientPermissions(Forbidden):
@@ -296,9 +215,7 @@ class Conflict(GatewayError):
     default_code = "conflict"
     default_message = "A request with this Idempotency-Key is in progress"
     should_retry = True
-
-    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
-        super().__init__(message, retry_after=retry_after)
+    default_wait = 1.0
 
 
 class AnswerLost(Conflict):
@@ -306,9 +223,7 @@ class AnswerLost(Conflict):
 
     default_message = "The answer to this Idempotency-Key is not kept"
     should_retry = False
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message, retry_after=None)
+    default_wait = None
 
 
 class RequestTooLarge(GatewayError):
@@ -366,9 +281,7 @@ class ConcurrencyLimited(TooManyRequests):
 
     default_code = "concurrency_limit_exceeded"
     default_message = "Too many requests at the same time"
-
-    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0) -> None:
-        super().__init__(message, retry_after=retry_after)
+    default_wait = 1.0
 
 
 class QuotaExhausted(TooManyRequests):
@@ -413,16 +326,7 @@ class Unavailable(GatewayError):
     default_code = "service_unavailable"
     default_message = "The service is temporarily unavailable"
     should_retry = True
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        code: str | None = None,
-        retry_after: float | None = 1.0,
-        detail: str | None = None,
-    ) -> None:
-        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
+    default_wait = 1.0
 
 
 class StoreFate(Enum):
@@ -437,15 +341,9 @@ class StoreUnavailable(Unavailable):
     """The store that holds keys and balances is out of reach; `fate` says whether it may have done what was asked."""
 
     def __init__(
-        self,
-        message: str | None = None,
-        *,
-        code: str | None = None,
-        retry_after: float | None = 1.0,
-        detail: str | None = None,
-        fate: StoreFate = StoreFate.UNKNOWN,
+        self, message: str | None = None, *, detail: str | None = None, fate: StoreFate = StoreFate.UNKNOWN
     ) -> None:
-        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
+        super().__init__(message, detail=detail)
         self.fate = fate
 
     def log_text(self) -> str:
@@ -469,98 +367,3 @@ class NoHealthyUpstream(Unavailable):
     """Every target of the model is cooling down."""
 
     default_message = "No healthy upstream for this model"
-
-
-# Upstream ----------------------------------------------------------------------------------------------------------
-
-
-class UpstreamError(GatewayError):
-    """A provider could not answer; raised by provider plugins (docs/errors.md, "The provider")."""
-
-    status = 502
-    default_code = "upstream_error"
-    default_message = "The model provider failed to answer"
-    retryable = True
-
-
-class UpstreamUnreachable(UpstreamError):
-    """Connect, TLS or DNS failure, or a reset before the first byte."""
-
-    default_message = "The model provider could not be reached"
-
-
-class UpstreamRejected(UpstreamError):
-    """The upstream found the request invalid: the caller's own 400, never retried elsewhere."""
-
-    status = 400
-    type = "invalid_request_error"
-    default_code = "invalid_value"
-    default_message = "The model provider rejected the request"
-    retryable = False
-
-
-class UpstreamAuthError(UpstreamError):
-    """The upstream refused the operator's credential; never shown as 401, or callers throw their own key away."""
-
-    default_code = "upstream_auth_error"
-    default_message = "The gateway's credential was refused by the model provider"
-    should_retry = False
-
-
-class UpstreamInvalidResponse(UpstreamError):
-    """The upstream answered something that is not its dialect."""
-
-    default_code = "upstream_invalid_response"
-    default_message = "The model provider sent an invalid response"
-
-
-class UpstreamRateLimited(UpstreamError):
-    """The upstream asked to slow down."""
-
-    status = 429
-    type = "rate_limit_error"
-    default_code = "slow_down"
-    default_message = "The model provider is receiving too many requests; slow down"
-    should_retry = True
-
-    def __init__(self, message: str | None = None, *, retry_after: float | None = 1.0, detail: str | None = None):
-        super().__init__(message, retry_after=retry_after, detail=detail)
-
-
-class UpstreamOverloaded(UpstreamError):
-    """The upstream is overloaded, or its prepaid credit is gone."""
-
-    status = 503
-    type = "service_unavailable_error"
-    default_code = "server_is_overloaded"
-    default_message = "The model provider is overloaded"
-    should_retry = True
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        code: str | None = None,
-        retry_after: float | None = 1.0,
-        detail: str | None = None,
-    ) -> None:
-        super().__init__(message, code=code, retry_after=retry_after, detail=detail)
-
-
-class UpstreamTimeout(UpstreamError):
-    """No first byte, an idle stream, or the total deadline passed."""
-
-    status = 504
-    default_code = "upstream_timeout"
-    default_message = "The model provider did not answer in time"
-
-
-class UpstreamTruncated(UpstreamError):
-    """The stream closed without the event that proves it complete."""
-
-    default_code = "upstream_stream_truncated"
-    default_message = "The model provider's stream ended before it was complete"
-
-
-class ProviderFailed(UpstreamError):
-    """The provider plugin's own code broke, and would again: another target may be tried, this one not twice."""

@@ -1,0 +1,101 @@
+"""The base of the error tree: what every error carries, and how it is written to the wire."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+MAX_MESSAGE = 2000  # characters
+LONGEST_WAIT = 86_400.0  # seconds; to ask for more than a day is a mistake
+
+
+class ErrorBody(msgspec.Struct):
+    """The four keys every error carries, always present."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorEnvelope(msgspec.Struct):
+    """The JSON document of an error answer, and of an error frame inside a stream."""
+
+    error: ErrorBody
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class GatewayError(Exception):
+    """Base of the tree: an answer other than success, with everything needed to write it."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str | None] = "internal_error"
+    default_message: ClassVar[str] = "The gateway met an internal error"
+    default_param: ClassVar[str | None] = None
+    default_wait: ClassVar[float | None] = None  # seconds of `retry_after` for an error that is raised without one
+    should_retry: ClassVar[bool | None] = None
+    close_connection: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | UnsetType | None = UNSET,
+        detail: str | None = None,
+    ) -> None:
+        self.message = (message or self.default_message)[:MAX_MESSAGE]
+        self.code = code or self.default_code
+        self.param = param or self.default_param
+        self.retry_after = _seconds(self.default_wait if retry_after is UNSET else retry_after)
+        self.detail = detail
+        super().__init__(self.message)
+
+    def envelope(self) -> ErrorEnvelope:
+        """This error as the wire shows it."""
+        return ErrorEnvelope(ErrorBody(self.message, self.type, self.param, self.code))
+
+    def body(self) -> bytes:
+        """The JSON error document, UTF-8."""
+        return _encoder.encode(self.envelope())
+
+    def headers(self) -> dict[str, str]:
+        """Response headers this error asks for."""
+        headers: dict[str, str] = {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
+            headers["retry-after-ms"] = str(max(1, math.ceil(self.retry_after * 1000)))
+        retry = self._should_retry()
+        if retry is not None:
+            headers["x-should-retry"] = "true" if retry else "false"
+        if self.close_connection:
+            headers["Connection"] = "close"
+        return headers
+
+    def log_text(self) -> str:
+        """What the operator's log shows beside the code: `detail`, "" without one."""
+        return self.detail or ""
+
+    def _should_retry(self) -> bool | None:
+        # Past 60 s the Node SDK falls back to its own short backoff and would hammer, so it is told not to retry.
+        if self.should_retry and self.retry_after is not None and self.retry_after > 60:
+            return False
+        return self.should_retry
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message,))
+
+
+def _seconds(wait: object) -> float | None:
+    """A wait that can be told and slept; plugins raise these errors too, and may put anything there."""
+    if not isinstance(wait, int | float) or not 0.0 <= wait < math.inf:
+        return None
+    return min(wait, LONGEST_WAIT)
