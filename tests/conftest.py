@@ -21,7 +21,8 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
 from gateway.api.routes import Application
-from gateway.config.settings import Settings, demo_settings
+from gateway.config.loader import demo_settings
+from gateway.config.settings import Settings
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger

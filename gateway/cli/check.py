@@ -16,7 +16,7 @@ from gateway.cli.root import explained
 from gateway.cli.session import Session, run
 from gateway.config.proxy import ProxyError
 from gateway.config.secret import Secret, SecretError
-from gateway.config.toml_reader import Fault, SettingsError, dotted, suggestion
+from gateway.config.toml_reader import SettingsError, SettingsProblem, dotted, suggestion
 from gateway.plugins.instances import check_options
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import capabilities_of
@@ -30,12 +30,12 @@ class Findings(Struct):
 
     config: str
     ok: bool = True
-    faults: list[Fault] = []
+    faults: list[SettingsProblem] = []
     warnings: list[str] = []
 
-    def fault(self, message: str, *key: str | int) -> None:
+    def add(self, message: str, *key: str | int) -> None:
         """Note that the configuration, or `key` in it, is wrong."""
-        self.faults.append(Fault(self.config, dotted(key), message))
+        self.faults.append(SettingsProblem(self.config, dotted(key), message))
 
 
 @click.command()
@@ -44,12 +44,12 @@ class Findings(Struct):
 @json_option
 @click.pass_context
 def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) -> None:
-    """Validate the configuration, the plugins and the store; name file and key of each fault."""
+    """Validate the configuration, the plugins and the store; name file and key of each problem."""
     findings = Findings("" if demo and config is None else str(config_path(config)))
     try:
         settings = read_settings(config, demo=demo)
     except SettingsError as error:
-        findings.faults += error.faults
+        findings.faults += error.problems
     else:
         findings.warnings += settings.warnings
         _check_plugins(settings, findings)
@@ -70,11 +70,11 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
     plugins = load_plugins(settings.plugins)
     for report in plugins.reports:
         if report.state == "failed":
-            findings.fault(f"plugin {report.name} is not loaded: {report.reason}")
+            findings.add(f"plugin {report.name} is not loaded: {report.reason}")
     names = {report.name for report in plugins.reports}
     for index, name in enumerate(settings.plugins.disabled):
         if name not in names:
-            findings.fault(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
+            findings.add(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
     for name in settings.providers:
         _check_provider(settings, name, plugins, findings)
         _check_proxy(settings, name, findings)
@@ -85,7 +85,7 @@ def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: F
     try:
         _, credentials = check_options(name, settings, plugins)
     except SettingsError as error:
-        findings.faults += error.faults
+        findings.faults += error.problems
         return
     for number, options in enumerate(credentials):
         place = ("credentials", number) if len(credentials) > 1 else ()
@@ -100,7 +100,7 @@ def _check_proxy(settings: Settings, name: str, findings: Findings) -> None:
     try:
         found = proxy.resolve()
     except ProxyError as error:
-        findings.fault(str(error), "providers", name, "proxy")
+        findings.add(str(error), "providers", name, "proxy")
         return
     if found.http is None and found.https is None:
         key = dotted(("providers", name, "proxy"))
@@ -112,7 +112,7 @@ def _check_secret(value: object, findings: Findings, *key: str | int) -> None:
         try:
             value.reveal()
         except SecretError as error:
-            findings.fault(str(error), *key)
+            findings.add(str(error), *key)
 
 
 def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -> None:
@@ -125,7 +125,7 @@ def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -
         able = {capability for kind in kinds if kind is not None for capability in capabilities_of(kind)}
         for index, endpoint in enumerate(model.endpoints):
             if endpoint not in able:
-                findings.fault(f"no provider of this model serves {endpoint}", "models", name, "endpoints", index)
+                findings.add(f"no provider of this model serves {endpoint}", "models", name, "endpoints", index)
 
 
 def _check_store(settings: Settings, findings: Findings) -> None:
@@ -140,4 +140,4 @@ def _check_store(settings: Settings, findings: Findings) -> None:
         pepper_of(settings)
     except Exception as error:
         # The command's edge: whatever a store can do wrong is a finding, beside the others.
-        findings.fault(explained(error), "store", key)
+        findings.add(explained(error), "store", key)

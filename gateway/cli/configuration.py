@@ -56,7 +56,7 @@ def configured(function: Callable[Concatenate[Settings, P], None]) -> Callable[.
 
 def read_settings(config: Path | None, *, demo: bool) -> Settings:
     """The settings of the file that is meant; with `demo` and no file named, the demo's own."""
-    from gateway.config.settings import demo_settings, load
+    from gateway.config.loader import demo_settings, load
 
     if demo and config is None:
         return demo_settings()
@@ -65,7 +65,7 @@ def read_settings(config: Path | None, *, demo: bool) -> Settings:
 
 def config_path(config: Path | None) -> Path:
     """The file that is meant."""
-    from gateway.config.settings import find_config
+    from gateway.config.loader import find_config
 
     path = find_config(config)
     if path is None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.config.settings import Settings, demo_settings, parse
+from gateway.config.loader import demo_settings, parse
+from gateway.config.settings import Settings
 from gateway.config.toml_reader import parse_toml, read_file
 
 
@@ -34,7 +35,7 @@ class Configuration(Struct, frozen=True):
         return cls("", b"", demo=True, demo_folder=str(data_dir))
 
     def settings(self) -> Settings:
-        """The settings it describes; SettingsError with every fault found."""
+        """The settings it describes; SettingsError with every problem found."""
         if not self.file:
             return demo_settings(self.demo_folder)
         return parse(parse_toml(self.raw, file=self.file), file=self.file, demo=self.demo)

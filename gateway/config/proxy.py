@@ -82,7 +82,7 @@ class ProxySetting(Struct, frozen=True):
     def parse(cls, value: object, *, literals: bool = False, folder: Path | None = None) -> ProxySetting:
         """The setting for a TOML value; ProxyError for one that cannot be used.
 
-        A literal URL with credentials is a fault unless `literals` allows it. Relative files are found from `folder`.
+        A literal URL with credentials is a problem unless `literals` allows it. Relative files are found from `folder`.
         """
         if value == ENVIRONMENT:
             return cls(None)

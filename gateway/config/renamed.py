@@ -1,6 +1,6 @@
 """Keys of [server] that have a new name. An old name works for one release and gives a warning.
 
-`with_new_names(table, kind, reader)` returns the table under the new names, and the warnings. It notes a fault under
+`with_new_names(table, kind, reader)` returns the table under the new names, and the warnings. It notes a problem under
 the old name if the value is wrong, or if a key has its old and its new name in the same table.
 """
 
@@ -40,7 +40,7 @@ def _move_values(table: dict[str, Any], renamed: dict[str, Any], kind: type[Stru
         if old not in table:
             continue
         if new in table:
-            reader.fault((SECTION, old), f"the old name of {new}, which is set too; remove {old}")
+            reader.problem((SECTION, old), f"the old name of {new}, which is set too; remove {old}")
         elif reader.value(fields_of(kind)[new].type, table[old], (SECTION, old)) is not None:
             renamed[new] = table[old]
             warnings.append(_warning(reader, old, new))

@@ -1,44 +1,27 @@
 """Settings: one tree of frozen Structs for one TOML file; a change of a name here is a change of the file format.
 
-`load(path)` reads, checks and cross-checks a file, and raises `SettingsError` with every fault in it at once;
-`find_config()` says which file is meant; `demo_settings()` needs no file. Relative paths in a file start at its folder.
-Provider options stay a plain table here: the plugin's own `Options` type decides (`Settings.provider_options`).
+`gateway.config.loader` reads and checks a file. Relative paths in a file start at its folder. Provider options stay a
+plain table here: the plugin's own `Options` type decides (`Settings.provider_options`).
 Sharp edge: seconds are floats, bytes are ints, money is `Amount`, an int of 1e-9 currency units.
 """
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import parse_amount
 from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
-from gateway.config.renamed import with_new_names
 from gateway.config.secret import Secret
-from gateway.config.toml_reader import (
-    Fault,
-    FromTables,
-    FromToml,
-    Key,
-    SettingsError,
-    TomlReader,
-    fields_of,
-    plain,
-    read_toml,
-)
-from gateway.config.validation import check
+from gateway.config.toml_reader import FromTables, FromToml, Key, SettingsError, TomlReader
 
 S = TypeVar("S", bound=Struct)
 
-__all__ = ["Fault", "Settings", "SettingsError", "demo_settings", "find_config", "load"]
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
@@ -47,8 +30,6 @@ Count = Annotated[int, Meta(ge=1, le=2**53)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
 
 DEFAULT_GROUP = "default"
-DEMO_FOLDER = Path("var/demo")
-CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
 
 Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
 ResponseHeader = Literal["model", "provider", "attempts", "cost"]  # each is sent as `x-gateway-NAME`
@@ -336,144 +317,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
         """The options of provider `name`, with one of its credentials, as its plugin declares them.
 
-        SettingsError for every fault in them.
+        SettingsError for every problem in them.
         """
         reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
         options = reader.struct(kind, {**provider.options, **own}, key)
         if options is None:
-            raise SettingsError(reader.faults)
+            raise SettingsError(reader.problems)
         return options
 
 
 OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials"})  # every other one is the provider's
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo", "warnings"})
-
-
-def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file to use: the one named, else `$GATEWAY_CONFIG`, else the first of CONFIG_PLACES; None without any."""
-    named = explicit or os.environ.get("GATEWAY_CONFIG")
-    if named:
-        return Path(named)  # a file that was named and is missing is an error, not a reason to look elsewhere
-    return next((place for place in CONFIG_PLACES if place.is_file()), None)
-
-
-def load(path: Path, *, demo: bool = False) -> Settings:
-    """The settings in `path`, checked; SettingsError with every fault found."""
-    return parse(read_toml(path), file=str(path), demo=demo)
-
-
-def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) -> Settings:
-    """The settings a TOML document describes, checked; decimals as `read_toml` gives them."""
-    reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
-    kinds = {name: field.type for name, field in fields_of(Settings).items()}
-    sections: dict[str, Any] = {}
-    warnings: tuple[str, ...] = ()
-    for name, table in document.items():
-        if name not in SECTIONS:
-            reader.unknown((name,), SECTIONS)
-        elif name == "providers":
-            sections[name] = _providers(table, reader)
-        elif name == "server":
-            renamed, warnings = with_new_names(table, ServerSettings, reader)
-            sections[name] = reader.value(ServerSettings, renamed, (name,))
-        else:
-            sections[name] = reader.value(kinds[name], table, (name,))
-    settings = Settings(**{name: _sound(section) for name, section in sections.items() if section is not None})
-    settings = structs.replace(
-        settings,
-        file=file,
-        demo=demo,
-        warnings=warnings,
-        groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
-    )
-    named = {name: _names(document.get(name)) for name in ("providers", "models")}
-    check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
-    if reader.faults:
-        raise SettingsError(reader.faults)
-    return settings
-
-
-def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
-    """[providers.*]: `plugin`, `proxy` and `credentials` are ours, every other key is the provider's."""
-    if not isinstance(tables, dict):
-        return cast("dict[str, Any] | None", reader.value(dict[str, ProviderSettings], tables, ("providers",)))
-    return {name: _provider(table, reader, ("providers", name)) for name, table in tables.items()}
-
-
-def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings | None:
-    if not isinstance(table, dict):
-        return reader.struct(ProviderSettings, table, key)
-    own = {name: value for name, value in table.items() if name in OWN_PROVIDER_KEYS}
-    provider = reader.struct(ProviderSettings, own, key)
-    options = {name: plain(value) for name, value in table.items() if name not in OWN_PROVIDER_KEYS}
-    if provider is None:
-        return None
-    for index, credential in enumerate(provider.credentials):
-        for name in sorted(OWN_PROVIDER_KEYS & credential.keys()):
-            reader.fault((*key, "credentials", index, name), f"{name} is said once for all credentials of a provider")
-    credentials = tuple(plain(credential) for credential in provider.credentials)
-    return structs.replace(provider, options=options, credentials=credentials)
-
-
-def _sound(section: Any) -> Any:
-    """A section without the entries that had faults, so that the cross-checks still see all the others."""
-    if isinstance(section, dict):
-        return {name: entry for name, entry in section.items() if entry is not None}
-    return section
-
-
-def _names(table: object) -> set[str]:
-    return set(table) if isinstance(table, dict) else set()
-
-
-def demo_settings(data_dir: str | os.PathLike[str] = DEMO_FOLDER) -> Settings:
-    """What `gateway serve --demo` runs on: loopback, the embedded store, the built-in fake provider, group default."""
-    document = tomllib.loads(DEMO, parse_float=Decimal)
-    document["store"] = {"data_dir": str(Path(data_dir).absolute())}
-    return structs.replace(parse(document, demo=True), file="")
-
-
-DEMO = """
-[providers.fake]
-plugin = "fake"
-
-[models.fake-chat]
-provider = "fake"
-aliases = ["demo"]
-owned_by = "model-gateway"
-created = 2026-11-21
-context_window = 128000
-max_output_tokens = 16384
-price = { input = 0.5, cached_input = 0.05, output = 1.5 }
-
-[models.fake-embedding]
-provider = "fake"
-owned_by = "model-gateway"
-created = 2026-11-21
-context_window = 8192
-endpoints = ["embeddings"]
-price = { input = 0.02 }
-
-[models.fake-image]
-provider = "fake"
-owned_by = "model-gateway"
-created = 2026-11-21
-endpoints = ["images"]
-price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } } }
-
-[models.fake-speech]
-provider = "fake"
-owned_by = "model-gateway"
-created = 2026-11-21
-endpoints = ["speech"]
-price = { per_character = 15 }
-
-[models.fake-transcription]
-provider = "fake"
-owned_by = "model-gateway"
-created = 2026-11-21
-endpoints = ["transcription"]
-price = { per_second_in = 0.0001 }
-"""

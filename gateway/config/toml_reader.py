@@ -1,9 +1,10 @@
-"""TOML tables into frozen Structs, with every fault named by file and key, all of them in one go.
+"""TOML tables into frozen Structs, with every problem named by file and key, all of them in one go.
 
 `msgspec.convert` stops at its first error and knows no file. `TomlReader` walks the fields itself and hands only
-the leaves to msgspec. Each unknown key (with the nearest known one), missing key and wrong value becomes a `Fault`.
-A field of type `Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:` and `file:`.
-Sharp edge: a table with any fault yields None, so look at `reader.faults` before using what it returned.
+the leaves to msgspec. Each unknown key (with the nearest known one), missing key and wrong value becomes a
+`SettingsProblem`. A field of type `Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:`
+and `file:`.
+Sharp edge: a table with any problem yields None, so look at `reader.problems` before using what it returned.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
 
 
-class Fault(Struct, frozen=True):
+class SettingsProblem(Struct, frozen=True):
     """One thing wrong with a configuration."""
 
     file: str
@@ -49,20 +50,20 @@ class FromToml(Struct, frozen=True):
 
 
 class FromTables(Struct, frozen=True):
-    """Like FromToml, for a value with tables in it: the function gets reader and key too, and None means faults."""
+    """Like FromToml, for a value with tables in it: the function gets reader and key too, and None means problems."""
 
     read: Callable[[TomlReader, Any, Key], Any]
 
 
 class SettingsError(Exception):
-    """A configuration that cannot be used, with every fault found in it; `str()` has one fault per line."""
+    """A configuration that cannot be used, with every problem found in it; `str()` has one problem per line."""
 
-    def __init__(self, faults: list[Fault]) -> None:
-        self.faults = faults
-        super().__init__("\n".join(str(fault) for fault in faults))
+    def __init__(self, problems: list[SettingsProblem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.faults,))
+        return (type(self), (self.problems,))
 
 
 def dotted(key: Key) -> str:
@@ -99,7 +100,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SettingsError([Fault(str(path), "", f"cannot be read: {error.strerror}")]) from None
+        raise SettingsError([SettingsProblem(str(path), "", f"cannot be read: {error.strerror}")]) from None
 
 
 @functools.cache
@@ -119,32 +120,32 @@ def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
         message = "is nested too deeply"
     except ValueError as error:  # TOMLDecodeError, and int()'s refusal of numbers with thousands of digits
         message = f"is not valid TOML: {error}"
-    raise SettingsError([Fault(file, "", message)])
+    raise SettingsError([SettingsProblem(file, "", message)])
 
 
 class TomlReader:
-    """Reads one document; `faults` grows as it goes."""
+    """Reads one document; `problems` grows as it goes."""
 
     def __init__(self, file: str, *, folder: Path | None = None, literals: bool = False) -> None:
         self.file = file
         self.folder = folder  # where relative `file:` secrets are found from
         self.literals = literals  # secrets may stand in the file as they are
-        self.faults: list[Fault] = []
+        self.problems: list[SettingsProblem] = []
 
-    def fault(self, key: Key, message: str) -> None:
+    def problem(self, key: Key, message: str) -> None:
         """Note that `key` is wrong."""
-        self.faults.append(Fault(self.file, dotted(key), message))
+        self.problems.append(SettingsProblem(self.file, dotted(key), message))
 
     def unknown(self, key: Key, known: Iterable[str]) -> None:
         """Note that nobody knows `key`, and name the nearest known one."""
-        self.fault(key, f"unknown key{suggestion(str(key[-1]), known)}")
+        self.problem(key, f"unknown key{suggestion(str(key[-1]), known)}")
 
     def struct(self, kind: type[S], table: object, key: Key) -> S | None:
-        """A `kind` from `table`, or None after noting faults."""
+        """A `kind` from `table`, or None after noting problems."""
         if not isinstance(table, dict):
-            self.fault(key, f"expected a table, got {_kind_of(table)}")
+            self.problem(key, f"expected a table, got {_kind_of(table)}")
             return None
-        before = len(self.faults)
+        before = len(self.problems)
         fields = fields_of(kind)
         for name in table.keys() - fields.keys():
             self.unknown((*key, name), fields)
@@ -155,11 +156,11 @@ class TomlReader:
         }
         for name, field in fields.items():
             if field.required and name not in table:
-                self.fault((*key, name), "missing")
-        return kind(**values) if len(self.faults) == before else None
+                self.problem((*key, name), "missing")
+        return kind(**values) if len(self.problems) == before else None
 
     def value(self, kind: Any, value: object, key: Key) -> Any:
-        """One value of type `kind`; None after noting a fault."""
+        """One value of type `kind`; None after noting a problem."""
         kind = _without_none(kind)
         if isinstance(kind, type) and issubclass(kind, Struct):
             return self.struct(kind, value, key)
@@ -185,9 +186,9 @@ class TomlReader:
                 return _chosen(get_args(kind), value)
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            self.fault(key, _readable(str(error)))
+            self.problem(key, _readable(str(error)))
         except ValueError as error:
-            self.fault(key, str(error))
+            self.problem(key, str(error))
         return None
 
 

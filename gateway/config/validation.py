@@ -1,8 +1,8 @@
 """What no single key can say about itself: the cross-checks of a configuration.
 
-`check(settings, reader, known=…)` notes a fault for each name that leads nowhere, each contradiction, and each model
+`check(settings, reader, known=…)` notes a problem for each name that leads nowhere, each contradiction, and each model
 that would be served for nothing by oversight. `known` holds the names that the file mentions, those of faulty tables
-included, so that one fault does not bring others in its train.
+included, so that one problem does not bring others in its train.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from gateway.config.secret import Secret, SecretError
+from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
-
-if TYPE_CHECKING:
-    from gateway.config.settings import ModelSettings, PriceSettings, Settings
 
 STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
@@ -49,10 +46,10 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
         for name in known[section]:
             if not _LABEL.fullmatch(name):
                 message = "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first"
-                reader.fault((section, name), message)
+                reader.problem((section, name), message)
     for name in known["models"]:
         if not 1 <= len(name) <= MAX_MODEL_NAME or name != name.strip() or not name.isprintable():
-            reader.fault(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
+            reader.problem(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}
     names = {**known, "models": {*known["models"], *aliases}}
@@ -65,13 +62,13 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
         _check_names(model, reader, key, known=names)
         _check_prices(model, reader, key, today=today)
         if {name, *model.aliases} & set(model.fallbacks):
-            reader.fault((*key, "fallbacks"), "a model cannot fall back on itself")
+            reader.problem((*key, "fallbacks"), "a model cannot fall back on itself")
 
 
 def _check_server(settings: Settings, reader: TomlReader) -> None:
     server, metrics = settings.server, settings.metrics
     if server.port and (server.host, server.port) == (metrics.host, metrics.port):
-        reader.fault(("metrics", "port"), f"port {metrics.port} is [server]'s already")
+        reader.problem(("metrics", "port"), f"port {metrics.port} is [server]'s already")
 
 
 def _check_default_image_model(settings: Settings, reader: TomlReader, known: Collection[str]) -> None:
@@ -80,11 +77,11 @@ def _check_default_image_model(settings: Settings, reader: TomlReader, known: Co
         return
     key: Key = ("server", "default_image_model")
     if name not in known:
-        reader.fault(key, f"no model is named {name!r}{suggestion(name, known)}")
+        reader.problem(key, f"no model is named {name!r}{suggestion(name, known)}")
         return
     for own, model in settings.models.items():
         if name in (own, *model.aliases) and "images" not in model.endpoints:
-            reader.fault(key, f"{name} does not serve images; say so in its endpoints")
+            reader.problem(key, f"{name} does not serve images; say so in its endpoints")
 
 
 def _check_store(settings: Settings, reader: TomlReader) -> None:
@@ -92,12 +89,14 @@ def _check_store(settings: Settings, reader: TomlReader) -> None:
     scheme = store.url.partition("://")[0] if "://" in store.url else ""
     if store.url and scheme not in STORE_SCHEMES:
         # Never the URL itself: it may carry a password.
-        reader.fault(("store", "url"), f"expected one of {', '.join(f'{name}://' for name in STORE_SCHEMES)}, or empty")
+        reader.problem(
+            ("store", "url"), f"expected one of {', '.join(f'{name}://' for name in STORE_SCHEMES)}, or empty"
+        )
     if store.pepper:
         try:
             Secret.parse(store.pepper, literals=reader.literals)
         except SecretError as error:
-            reader.fault(("store", "pepper"), str(error))
+            reader.problem(("store", "pepper"), str(error))
 
 
 def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[str]) -> None:
@@ -106,9 +105,9 @@ def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[st
         for index, alias in enumerate(model.aliases):
             key: Key = ("models", name, "aliases", index)
             if alias in models:
-                reader.fault(key, f"{alias} is the name of a model")
+                reader.problem(key, f"{alias} is the name of a model")
             elif alias in taken:
-                reader.fault(key, f"{alias} is an alias of {taken[alias]} already")
+                reader.problem(key, f"{alias} is an alias of {taken[alias]} already")
             taken.setdefault(alias, name)
 
 
@@ -116,36 +115,36 @@ def _check_targets(model: ModelSettings, reader: TomlReader, key: Key, *, known:
     if model.targets:
         for field in ("provider", "model"):
             if getattr(model, field):
-                reader.fault((*key, field), f"{field} and targets exclude each other; name it in each target")
+                reader.problem((*key, field), f"{field} and targets exclude each other; name it in each target")
     elif not model.provider:
-        reader.fault((*key, "provider"), "missing: name a provider, or targets")
+        reader.problem((*key, "provider"), "missing: name a provider, or targets")
     places = [((*key, "targets", index, "provider"), target.provider) for index, target in enumerate(model.targets)]
     if model.provider:
         places.append(((*key, "provider"), model.provider))
     for place, provider in places:
         if provider not in known["providers"]:
-            reader.fault(place, f"no provider is named {provider!r}{suggestion(provider, known['providers'])}")
+            reader.problem(place, f"no provider is named {provider!r}{suggestion(provider, known['providers'])}")
 
 
 def _check_names(model: ModelSettings, reader: TomlReader, key: Key, *, known: Known) -> None:
     for index, group in enumerate(model.groups):
         if group not in known["groups"]:
             message = f"no group is named {group!r}{suggestion(group, known['groups'])}"
-            reader.fault((*key, "groups", index), message)
+            reader.problem((*key, "groups", index), message)
     for index, name in enumerate(model.fallbacks):
         if name not in known["models"]:
             message = f"no model is named {name!r}{suggestion(name, known['models'])}"
-            reader.fault((*key, "fallbacks", index), message)
+            reader.problem((*key, "fallbacks", index), message)
 
 
 def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
     place: Key = (*key, "price")
     if not model.price:
         if not model.free:
-            reader.fault(place, "missing: a model has a price, or says free = true")
+            reader.problem(place, "missing: a model has a price, or says free = true")
         return
     if model.free:
-        reader.fault(place, "a price and free = true exclude each other")
+        reader.problem(place, "a price and free = true exclude each other")
         return
     for index, price in enumerate(model.price):
         _check_price(price, model, reader, place if len(model.price) == 1 else (*place, index))
@@ -154,7 +153,7 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
 
 def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader, key: Key) -> None:
     if not _charges(price):
-        reader.fault(key, "every amount is zero; a model that costs nothing says free = true")
+        reader.problem(key, "every amount is zero; a model that costs nothing says free = true")
         return
     if "chat" in model.endpoints:
         _check_text_prices(price, reader, key)
@@ -162,7 +161,7 @@ def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader,
     for endpoint in model.endpoints:
         if not said & (UNITS[endpoint] | ANY_CALL):
             words = ", ".join(sorted(UNITS[endpoint]))
-            reader.fault(key, f"{endpoint} would cost nothing: name one of {words}, or per_request")
+            reader.problem(key, f"{endpoint} would cost nothing: name one of {words}, or per_request")
     _check_tiers(price, reader, key)
 
 
@@ -170,10 +169,10 @@ def _check_dates(prices: Sequence[PriceSettings], reader: TomlReader, key: Key, 
     """From today on there is a price on every day, and just one."""
     dates = [price.effective_from or "" for price in prices]
     if dates[0] > today:
-        reader.fault(key, f"missing until {dates[0]}: the price that holds now stands before it")
+        reader.problem(key, f"missing until {dates[0]}: the price that holds now stands before it")
     for index, (before, after) in enumerate(pairwise(dates), start=1):
         if after <= before:
-            reader.fault((*key, index, "effective_from"), "prices stand in rising order of their dates")
+            reader.problem((*key, index, "effective_from"), "prices stand in rising order of their dates")
 
 
 def _check_currencies(settings: Settings, reader: TomlReader) -> None:
@@ -185,7 +184,7 @@ def _check_currencies(settings: Settings, reader: TomlReader) -> None:
                 seen.setdefault(price.currency, name)
                 if price.currency != next(iter(seen)):
                     message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
-                    reader.fault(("models", name, "price", "currency"), message)
+                    reader.problem(("models", name, "price", "currency"), message)
                     break
 
 
@@ -199,11 +198,11 @@ def _check_text_prices(price: PriceSettings, reader: TomlReader, key: Key) -> No
     said = price.amounts()
     for name, other in (("input", "output"), ("output", "input")):
         if other in said and name not in said:
-            reader.fault((*key, name), f"missing, while {other} has a price; 0 if it is meant to cost nothing")
+            reader.problem((*key, name), f"missing, while {other} has a price; 0 if it is meant to cost nothing")
 
 
 def _check_tiers(price: PriceSettings, reader: TomlReader, key: Key) -> None:
     bounds = [tier.above_input_tokens for tier in price.tiers]
     for index, (before, after) in enumerate(pairwise(bounds), start=1):
         if after <= before:
-            reader.fault((*key, "tiers", index, "above_input_tokens"), "tiers stand in rising order")
+            reader.problem((*key, "tiers", index, "above_input_tokens"), "tiers stand in rising order")

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.errors.base import MAX_MESSAGE as MAX_MESSAGE
 from gateway.errors.base import ErrorBody as ErrorBody
@@ -215,7 +215,7 @@ class Conflict(GatewayError):
     default_code = "conflict"
     default_message = "A request with this Idempotency-Key is in progress"
     should_retry = True
-    default_wait = 1.0
+    default_wait: ClassVar[float | None] = 1.0
 
 
 class AnswerLost(Conflict):

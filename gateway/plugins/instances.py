@@ -16,8 +16,8 @@ from msgspec import Struct
 from gateway.config.proxy import ProxyError, ProxySetting
 from gateway.config.secret import HIDDEN, Secret, SecretError
 from gateway.config.secret_watcher import Stamp, stamp_of
-from gateway.config.settings import Fault, Settings, SettingsError
-from gateway.config.toml_reader import suggestion
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError, SettingsProblem, suggestion
 from gateway.log import gateway_log
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins
@@ -31,17 +31,17 @@ class Instances(Struct):
     """The created providers, and the reasons why the others failed."""
 
     instances: dict[str, dict[int, Provider]]  # by name, then by the number of the credential
-    faults: dict[str, str]
+    failures: dict[str, str]
     files: dict[str, dict[Path, Stamp]]  # each provider's secret files, with their stamps from before they were read
 
 
 def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
-    """The class and options of provider `name`, one set per credential; SettingsError names file and key of a fault."""
+    """The class and options of provider `name`, one set per credential; SettingsError names file and key."""
     plugin = settings.providers[name].plugin
     provider = plugins.providers.get(plugin)
     if provider is None:
         message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
-        raise SettingsError([Fault(settings.file, f"providers.{name}.plugin", message)])
+        raise SettingsError([SettingsProblem(settings.file, f"providers.{name}.plugin", message)])
     numbers = range(settings.providers[name].instances)
     return provider, [settings.provider_options(name, provider.Options, credential=number) for number in numbers]
 
@@ -58,7 +58,7 @@ async def build_providers(
             # The Options class of a third party may raise anything.
             if not is_plugin_error(error):
                 raise
-            made.faults[name] = str(error)
+            made.failures[name] = str(error)
             gateway_log.error("provider %s is out of service: %s", name, error)
             continue
         proxy = settings.providers[name].proxy
@@ -66,19 +66,19 @@ async def build_providers(
         try:
             way = upstream if proxy is None else upstream.through(proxy.resolve())
         except ProxyError as error:
-            made.faults[name] = f"proxy: {error}"
+            made.failures[name] = f"proxy: {error}"
             gateway_log.error("provider %s is out of service: proxy: %s", name, error)
             continue
         for number, options in enumerate(credentials):
             label = name if len(credentials) == 1 else f"{name}#{number}"
-            instance = await _instance(provider, options, way, label=label, faults=made.faults)
+            instance = await _instance(provider, options, way, label=label, failures=made.failures)
             if instance is not None:
                 made.instances.setdefault(name, {})[number] = instance
     return made
 
 
 async def _instance(
-    provider: type[Provider], options: Struct, upstream: Upstream, *, label: str, faults: dict[str, str]
+    provider: type[Provider], options: Struct, upstream: Upstream, *, label: str, failures: dict[str, str]
 ) -> Provider | None:
     try:
         instance = provider(options, upstream)
@@ -87,8 +87,8 @@ async def _instance(
         # A third-party constructor or start may raise anything; it must not stop the other providers.
         if not is_plugin_error(error):
             raise
-        fault = faults[label] = _without_secrets(str(error), options)
-        gateway_log.error("provider %s is out of service: %s", label, fault or type(error).__name__)
+        reason = failures[label] = _without_secrets(str(error), options)
+        gateway_log.error("provider %s is out of service: %s", label, reason or type(error).__name__)
         return None
     return instance
 

@@ -22,7 +22,8 @@ import msgspec
 from gateway.accounts.pepper import PepperError, pepper_of
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
-from gateway.config.settings import Settings, SettingsError
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 from gateway.errors import StoreUnavailable
 from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
@@ -61,7 +62,7 @@ class Supervisor:
         self.store_url = self.settings.store.url
         self.side: SidePort | None = None
         self.recovery: WorkerRecovery | None = None
-        self.fault: BaseException | None = None
+        self.failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -81,8 +82,8 @@ class Supervisor:
                 task.cancel()
             await asyncio.wait(tasks)
             await self._release()
-        if self.fault is not None:
-            raise self.fault
+        if self.failure is not None:
+            raise self.failure
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -186,9 +187,9 @@ class Supervisor:
 
     def _kept(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            gateway_log.critical("the supervisor failed; stopping", exc_info=fault)
-            self.fault = fault
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            gateway_log.critical("the supervisor failed; stopping", exc_info=failure)
+            self.failure = failure
             self.draining.set()
 
     # Running ---------------------------------------------------------------------------------------------------------
@@ -198,8 +199,8 @@ class Supervisor:
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
             settings = configuration.settings()
-        except SettingsError as fault:
-            for line in str(fault).splitlines():
+        except SettingsError as error:
+            for line in str(error).splitlines():
                 gateway_log.error("reload refused, the old configuration stays: %s", line)
             return
         for name in _fixed(self.settings, settings):
@@ -291,10 +292,10 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
             configuration = Configuration.read(config_path, demo=demo)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_supervise(configuration))
-    except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as fault:
-        return _refuse(str(fault))
-    except OSError as fault:
-        return _refuse(f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror or str(fault))
+    except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     return 0
 
 

@@ -21,7 +21,8 @@ import msgspec
 from gateway import log
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.config.configuration import Configuration
-from gateway.config.settings import Settings, SettingsError
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 from gateway.errors import Draining
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
@@ -237,8 +238,8 @@ def main(argv: list[str]) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(spec))
-    except (SettingsError, StoreSetupError, PluginRefused, OSError) as fault:
-        gateway_log.error("worker %d cannot serve: %s", spec.number, fault)
+    except (SettingsError, StoreSetupError, PluginRefused, OSError) as error:
+        gateway_log.error("worker %d cannot serve: %s", spec.number, error)
         return 1
     return 0
 

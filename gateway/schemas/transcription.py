@@ -17,9 +17,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 
 from gateway.errors import InvalidValue, MissingParameter
-from gateway.schemas.fault import first_fault, parse_json
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.request_fields import FieldClass, RequestFields
+from gateway.schemas.schema_errors import first_error, parse_json
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 
@@ -181,12 +181,12 @@ def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFi
         raise MissingParameter("Missing required parameter: 'model'.", param="model")
     kinds = _kinds()
     for name, value in form.values.items():
-        fault = first_fault(value, kinds[name], name)
-        if fault is not None:
+        error = first_error(value, kinds[name], name)
+        if error is not None:
             try:
-                raise fault
+                raise error
             finally:
-                del fault  # its traceback holds this frame, and so the upload, until the garbage collector comes
+                del error  # its traceback holds this frame, and so the upload, until the garbage collector comes
     strategy = form.values.get("chunking_strategy")
     if isinstance(strategy, dict):
         form.values["chunking_strategy"] = msgspec.convert(strategy, ServerVad)

@@ -1,8 +1,8 @@
 """From the bytes of a JSON body to a typed request, or to the exact 400 (docs/errors.md, "The request").
 
 A `BodyDecoder` is made once per endpoint. Its fast path is two msgspec passes: the typed view, and a table of the raw
-top-level fields for forwarding. Only when one of them refuses is the body looked at again, by `fault.py`, for the path,
-the code and a message that helps::
+top-level fields for forwarding. Only when one of them refuses is the body looked at again, by `schema_errors`, for the
+path, the code and a message that helps::
 
     decoder = BodyDecoder(ChatRequest, roomy=frozenset({"messages"}))
     request, fields = decoder.decode(body)
@@ -22,12 +22,12 @@ import msgspec.inspect
 from msgspec import Raw
 
 from gateway.errors import BadRequest, InvalidJSON, InvalidType, InvalidValue, MissingParameter, OutOfRange
-from gateway.schemas.fault import first_fault, parse_json
+from gateway.schemas.schema_errors import first_error, parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 LARGE = 1 << 20  # bytes from which a body is checked for its shape before anything is built of it
-MAX_EXPLAINED = 250_000  # values; beyond it a fault is named by msgspec alone, which builds nothing
+MAX_EXPLAINED = 250_000  # values; beyond it an error is named by msgspec alone, which builds nothing
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.+)`")
@@ -104,7 +104,7 @@ class BodyDecoder(Generic[T]):
         if name not in self._fields:
             return self._missing(outline) or InvalidValue()
         raw = getattr(outline, name)
-        return self._fault_in(name, bytes(raw)) or _by_msgspec(str(error), path)
+        return self._error_in(name, bytes(raw)) or _by_msgspec(str(error), path)
 
     def _missing(self, outline: Any) -> BadRequest | None:
         for name, field in self._fields.items():
@@ -112,12 +112,12 @@ class BodyDecoder(Generic[T]):
                 return MissingParameter(f"Missing required parameter: '{name}'.", param=name)
         return None
 
-    def _fault_in(self, name: str, raw: bytes) -> BadRequest | None:
+    def _error_in(self, name: str, raw: bytes) -> BadRequest | None:
         # A JSON text has at most as many values as commas and opening brackets, and one.
         if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_EXPLAINED:
             return None
         try:
-            return first_fault(parse_json(raw), self._fields[name].type, name)
+            return first_error(parse_json(raw), self._fields[name].type, name)
         except RecursionError as error:
             return _not_json(error)
 

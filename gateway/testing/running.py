@@ -27,7 +27,7 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import pepper_of
 from gateway.amounts import NANO
-from gateway.config.settings import load
+from gateway.config.loader import load
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
 

@@ -3,7 +3,7 @@
 ::
 
     reader = FormReader(content_type, spool, file="file")
-    reader.feed(data)            # for each piece; BadRequest at the first fault
+    reader.feed(data)            # for each piece; BadRequest at the first error
     form = reader.finish()       # the form is whole, or BadRequest
 
 Parts may come in any order. What makes two forms the same, whatever boundary they were sent with, is `digest`. Sharp
@@ -117,12 +117,12 @@ class FormReader:
             raise BadRequest("A part of the form has no name.")
         self._name, self._size = _text(options[b"name"]), 0
         if self._headers.get("content-transfer-encoding", "").strip().lower() not in _PLAIN:
-            raise self._fault("a transfer encoding is not supported.")
+            raise self._invalid("a transfer encoding is not supported.")
         if self._name != self._file:
             self._value = bytearray()
             return
         if self._filename is not None:
-            raise self._fault("the form holds more than one file.")
+            raise self._invalid("the form holds more than one file.")
         self._value = None
         self._filename = _text(options.get(b"filename", b""))
         self._content_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -157,12 +157,12 @@ class FormReader:
         try:
             self._texts.append((self._name, self._value.decode()))
         except UnicodeDecodeError:
-            raise self._fault("it is not valid UTF-8.") from None
+            raise self._invalid("it is not valid UTF-8.") from None
 
     def on_end(self) -> None:
         self._ended = True
 
-    def _fault(self, cause: str) -> InvalidValue:
+    def _invalid(self, cause: str) -> InvalidValue:
         shown = header_name(self._name)
         return InvalidValue(f"Invalid '{shown}': {cause}", param=shown)
 

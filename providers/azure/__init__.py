@@ -24,8 +24,7 @@ from .._shared.base_url import checked_base_url
 from ..openai.chat import OpenAIChat
 from ..openai.embeddings import OpenAIEmbeddings
 from ..openai.images import OpenAIImages
-from ..openai.presets import quirks_of
-from ..openai.server import SharedOptions
+from ..openai.server import SharedOptions, quirks_of
 from ..openai.speech import OpenAISpeech
 from ..openai.transcription import OpenAITranscription
 

@@ -115,8 +115,8 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
     """The answer in `data`; raises the error it holds, or UpstreamInvalidResponse when it is none."""
     try:
         answer = _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        invalid = f"{type(fault).__name__}: {fault}"[:300]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        invalid = f"{type(error).__name__}: {error}"[:300]
         # Errors may come as an array of one. In a local variable it would be held by its own traceback's frame.
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail=invalid) from None
     if answer.error is not UNSET and answer.error:

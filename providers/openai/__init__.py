@@ -21,8 +21,7 @@ from gateway import Provider, Upstream, hookimpl
 from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
 from .images import OpenAIImages
-from .presets import quirks_of
-from .server import SharedOptions
+from .server import SharedOptions, quirks_of
 from .speech import OpenAISpeech
 from .transcription import OpenAITranscription
 

@@ -1,22 +1,18 @@
 """Vendors that speak OpenAI's dialect with an accent: where each is, and how it differs, as data.
 
-`quirks_of(options)` is what the requests consult: the quirks of the preset, with what the options say in its place. A
-quirk is about a field, never about a vendor, so a new vendor is a row of this table. Only what differs before a request
-leaves stands here; the habits of answers are understood whoever has them (`chunks`, `repair`).
+A quirk is about a field, never about a vendor, so a new vendor is a row of this table. Only what differs before a
+request leaves stands here; the habits of answers are understood whoever has them (`chunks`, `repair`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from msgspec import Raw, Struct, json, structs
+from msgspec import Raw, Struct, json
 
 from gateway.schemas.chat_request import FIELD_CLASS
-
-if TYPE_CHECKING:
-    from .server import SharedOptions
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -61,44 +57,33 @@ class Quirks(Struct, frozen=True, kw_only=True):
         return ALL_FIELDS - self.refused | (self.own if self.own is not None else {UNKNOWN})
 
 
-def quirks_of(options: SharedOptions, preset: str | None = None) -> Quirks:
-    """The preset's quirks, with what the options say in their place."""
-    quirks = PRESETS[preset] if preset else Quirks()
-    rename = {**quirks.rename, **options.rename}
-    instead = dict(quirks.instead)
-    if options.reasoning_effort:
-        ours = {effort: _said("reasoning_effort", theirs) for effort, theirs in options.reasoning_effort.items()}
-        instead["reasoning_effort"] = {**instead.get("reasoning_effort", {}), **ours}
-    withheld = quirks.no_stream_options if options.no_stream_options is None else options.no_stream_options
-    return structs.replace(quirks, rename=rename, instead=instead, no_stream_options=withheld)
-
-
-def _said(field: str, value: object) -> Mapping[str, Raw]:
+def field_value(field: str, value: object) -> Mapping[str, Raw]:
+    """A field of a request, undecoded."""
     return {field: Raw(json.encode(value))}
 
 
 def _words(field: str, words: Mapping[str, str]) -> Mapping[str, Instead]:
     """Values of a field that are called otherwise."""
-    return {field: {ours: _said(field, theirs) for ours, theirs in words.items()}}
+    return {field: {ours: field_value(field, theirs) for ours, theirs in words.items()}}
 
 
 # docs/providers/openai.md, "Presets". An effort that is not named here is sent as it is.
 _THREE_LEVELS = _words("reasoning_effort", {"minimal": "low", "xhigh": "high", "max": "high"})
 _DEEPSEEK_LEVELS: Instead = {
-    "none": _said("thinking", {"type": "disabled"}),
+    "none": field_value("thinking", {"type": "disabled"}),
     **{
-        ours: _said("reasoning_effort", theirs)
+        ours: field_value("reasoning_effort", theirs)
         for ours, theirs in (("minimal", "low"), ("medium", "high"), ("xhigh", "max"))
     },
 }
 _OPENROUTER_LEVELS: Instead = {
-    effort: _said("reasoning", {"effort": "xhigh" if effort == "max" else effort})
+    effort: field_value("reasoning", {"effort": "xhigh" if effort == "max" else effort})
     for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 }
 _GROQ_TIERS: Instead = {
-    "default": _said("service_tier", "on_demand"),
-    "priority": _said("service_tier", "performance"),
-    "fast": _said("service_tier", "performance"),
+    "default": field_value("service_tier", "on_demand"),
+    "priority": field_value("service_tier", "performance"),
+    "fast": field_value("service_tier", "performance"),
     "scale": {},
 }
 
@@ -170,7 +155,7 @@ PRESETS: Mapping[str, Quirks] = MappingProxyType(
             base_url="https://openrouter.ai/api/v1",
             refused=frozenset({"moderation"}),
             instead={"reasoning_effort": _OPENROUTER_LEVELS},
-            always=_said("usage", {"include": True}),
+            always=field_value("usage", {"include": True}),
         ),
         "vllm": Quirks(
             base_url="http://localhost:8000/v1",

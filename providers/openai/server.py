@@ -11,12 +11,12 @@ from collections.abc import Awaitable
 from typing import Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway import Answer, Multipart, Secret, Target, Upstream, dialect_headers
 
 from .._shared.http_provider import HttpProvider
-from .presets import OPENAI, Quirks
+from .presets import OPENAI, PRESETS, Quirks, field_value
 
 OFFICIAL_HOST = "api.openai.com"
 
@@ -31,6 +31,18 @@ class SharedOptions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     rename: dict[str, str] = {}  # request fields that the server spells otherwise: seed = "random_seed"
     reasoning_effort: dict[str, str] = {}  # efforts that the server calls otherwise: minimal = "low"
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
+
+
+def quirks_of(options: SharedOptions, preset: str | None = None) -> Quirks:
+    """The preset's quirks, with what the options say in their place."""
+    quirks = PRESETS[preset] if preset else Quirks()
+    rename = {**quirks.rename, **options.rename}
+    instead = dict(quirks.instead)
+    if options.reasoning_effort:
+        ours = {effort: field_value("reasoning_effort", theirs) for effort, theirs in options.reasoning_effort.items()}
+        instead["reasoning_effort"] = {**instead.get("reasoning_effort", {}), **ours}
+    withheld = quirks.no_stream_options if options.no_stream_options is None else options.no_stream_options
+    return structs.replace(quirks, rename=rename, instead=instead, no_stream_options=withheld)
 
 
 class OpenAIServer(HttpProvider):

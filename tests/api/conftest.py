@@ -13,7 +13,8 @@ from tornado.ioloop import IOLoop
 from yarl import URL
 
 from gateway.billing.quote import Quote
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey

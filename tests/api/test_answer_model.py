@@ -15,7 +15,8 @@ from tornado.ioloop import IOLoop
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import KeyView
 from gateway.accounts.keys import Keys
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Ledger, LedgerLine
 from gateway.ledger.api_key import ApiKey

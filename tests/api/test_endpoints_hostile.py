@@ -21,7 +21,8 @@ from msgspec import structs
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.hostile.raw import RawClient, connection

@@ -16,7 +16,8 @@ from msgspec import structs
 from gateway.amounts import NANO
 from gateway.billing.price import Price, price_on
 from gateway.billing.usage import ImageCount, Usage
-from gateway.config.settings import PriceSettings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import PriceSettings
 
 TOKENS = {  # bucket → the keys that may price it, the first that is said wins
     "in_text": ("input",),

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from gateway.accounts.accounts import Refused
 from gateway.cli.root import Root, explained
 from gateway.config.secret import SecretError
-from gateway.config.toml_reader import Fault, SettingsError
+from gateway.config.toml_reader import SettingsError, SettingsProblem
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import StoreSetupError
 
@@ -21,7 +21,7 @@ from gateway.store import StoreSetupError
         (Refused("no account 'a'"), "no account 'a'"),
         (StoreSetupError("no server found"), "no server found"),
         (SecretError("environment variable A is not set"), "environment variable A is not set"),
-        (SettingsError([Fault("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
+        (SettingsError([SettingsProblem("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),
         (
             StoreUnavailable(detail="no reply", fate=StoreFate.UNKNOWN),
             "The service is temporarily unavailable (sent, fate unknown: no reply)",
@@ -49,7 +49,7 @@ def test_bug_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_several_faults_are_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty() -> None:
-        raise SettingsError([Fault("f", "a", "x"), Fault("f", "b", "y")])
+        raise SettingsError([SettingsProblem("f", "a", "x"), SettingsProblem("f", "b", "y")])
 
     root = Root("gateway", commands={"faulty": "Find faults."}, help="")
     monkeypatch.setattr(root, "get_command", lambda ctx, name: click.Command(name, callback=faulty))

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.loader import parse
 from gateway.config.proxy import Proxies, Proxy, ProxyError, ProxySetting
-from gateway.config.settings import Settings, SettingsError, parse
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 
 VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
@@ -34,7 +36,7 @@ def settings_of(proxy: str, *, demo: bool = False, more: str = "") -> Settings:
 def fault_of(proxy: str, *, more: str = "") -> str:
     with pytest.raises(SettingsError) as caught:
         settings_of(proxy, more=more)
-    [fault] = caught.value.faults
+    [fault] = caught.value.problems
     return str(fault)
 
 

@@ -13,8 +13,10 @@ import pytest
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.catalog import Catalog
+from gateway.config.loader import parse
 from gateway.config.public_prices import public_price, table_names
-from gateway.config.settings import Settings, SettingsError, parse
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 
 FOLDER = Path(__file__).parents[2] / "gateway" / "config" / "prices"
 NEWEST = table_names()[-1]
@@ -29,7 +31,7 @@ def settings_of(price: Any, **model: Any) -> Settings:
 def faults_of(price: Any, **model: Any) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         settings_of(price, **model)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in caught.value.problems]
 
 
 def price_of(name: str) -> Price:

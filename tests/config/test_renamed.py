@@ -7,7 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.config.settings import Settings, SettingsError, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 
 
 def settings_of(server: str) -> Settings:
@@ -17,7 +19,7 @@ def settings_of(server: str) -> Settings:
 def faults_of(server: str) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         settings_of(server)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in caught.value.problems]
 
 
 def test_new_names_give_no_warning() -> None:
@@ -74,4 +76,4 @@ def test_wrong_value_is_one_fault_under_the_name_in_the_file(text: str, fault: s
 def test_server_that_is_no_table_is_one_fault() -> None:
     with pytest.raises(SettingsError) as caught:
         parse({"server": True}, file="gateway.toml")
-    assert [str(fault) for fault in caught.value.faults] == ["gateway.toml: server: expected a table, got a boolean"]
+    assert [str(fault) for fault in caught.value.problems] == ["gateway.toml: server: expected a table, got a boolean"]

@@ -9,15 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.config.loader import demo_settings, find_config, load, parse
 from gateway.config.secret import Secret
-from gateway.config.settings import (
-    Settings,
-    SettingsError,
-    demo_settings,
-    find_config,
-    load,
-    parse,
-)
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +47,7 @@ def settings_of(text: str, *, demo: bool = False) -> Settings:
 def faults_of(text: str) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         settings_of(text)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in caught.value.problems]
 
 
 def model(rest: str) -> str:
@@ -192,7 +187,7 @@ def test_unreadable_file_is_one_fault_that_names_it(tmp_path: Path, content: byt
         path.write_bytes(content)
     with pytest.raises(SettingsError, match=reason) as caught:
         load(path)
-    assert [fault.file for fault in caught.value.faults] == [str(path)]
+    assert [fault.file for fault in caught.value.problems] == [str(path)]
 
 
 # Faults --------------------------------------------------------------------------------------------------------------
@@ -346,7 +341,7 @@ def test_faults_in_provider_options_are_named_like_any_other() -> None:
     )
     with pytest.raises(SettingsError) as caught:
         settings.provider_options("p", Options)
-    assert [str(fault) for fault in caught.value.faults] == [
+    assert [str(fault) for fault in caught.value.problems] == [
         'gateway.toml: providers.p.base_ulr: unknown key; nearest: "base_url"',
         "gateway.toml: providers.p.api_key: a secret is given as env:NAME or file:PATH, not as a literal",
         "gateway.toml: providers.p.headers.a: expected str, got int",

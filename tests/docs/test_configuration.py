@@ -14,7 +14,8 @@ from msgspec import Struct, structs
 
 from gateway.config import renamed
 from gateway.config import settings as tree
-from gateway.config.settings import SettingsError, parse
+from gateway.config.loader import parse
+from gateway.config.toml_reader import SettingsError
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -123,5 +124,5 @@ def test_faults_shown_on_the_page_are_what_check_prints() -> None:
     )
     with pytest.raises(SettingsError) as caught:
         parse(tomllib.loads(text), file="gateway.toml")
-    for fault in caught.value.faults:
+    for fault in caught.value.problems:
         assert f"gateway: {fault}\n" in DOC

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import NODEFAULT, structs
 
-from gateway.config.settings import parse
+from gateway.config.loader import parse
 from gateway.schemas.chat_request import FIELD_CLASS
 from gateway_providers.azure import AzureProvider
 from gateway_providers.deepgram import DeepgramProvider

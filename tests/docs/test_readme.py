@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import DEMO, parse
+from gateway.config.loader import DEMO, parse
 from gateway.testing import RunningGateway, check_provider, running_gateway
 
 ROOT = Path(__file__).parents[2]

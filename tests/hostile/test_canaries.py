@@ -22,7 +22,7 @@ import pytest
 from tornado.ioloop import IOLoop
 from yarl import URL
 
-from gateway.config.settings import load
+from gateway.config.loader import load
 from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.running import RunningGateway, running_gateway

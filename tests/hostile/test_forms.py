@@ -11,7 +11,8 @@ import pytest
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import NewKey
-from gateway.config.settings import Settings, demo_settings
+from gateway.config.loader import demo_settings
+from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
 from gateway.runtime.gateway import Gateway
 from gateway.testing.transcription_cases import RecordedSilence

@@ -15,7 +15,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Account, Accounts
-from gateway.config.settings import load
+from gateway.config.loader import load
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream

@@ -34,7 +34,8 @@ from gateway import (
 )
 from gateway.accounts.accounts import Accounts
 from gateway.amounts import NANO
-from gateway.config.settings import PluginSettings, Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import PluginSettings, Settings
 from gateway.ledger import Ledger
 from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_breaker import Circuit

@@ -18,7 +18,8 @@ from gateway import Chat, Provider
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
-from gateway.config.settings import PluginSettings, Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import PluginSettings, Settings
 from gateway.ledger import Ledger
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.runtime.gateway import Gateway

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream

@@ -14,7 +14,8 @@ from msgspec import structs
 from tornado.ioloop import IOLoop
 
 import gateway.runtime.gateway as composition
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.plugins import instances
 from gateway.runtime.gateway import Gateway

@@ -16,7 +16,8 @@ from msgspec import structs
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.errors import Draining
 from gateway.log import gateway_log
 from gateway.runtime.gateway import Gateway

@@ -20,7 +20,8 @@ from gateway.api.routes import endpoint_named
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.inference.endpoint import RequestSize
 from gateway.ledger import Hold, Ledger
 from gateway.ledger.api_key import ApiKey

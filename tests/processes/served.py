@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.accounts.accounts import Account
 from gateway.cli.session import Session, opened
-from gateway.config.settings import load
+from gateway.config.loader import load
 from gateway.ledger import LedgerLine
 from gateway.testing import RunningGateway
 from gateway.testing.running import START_WITHIN

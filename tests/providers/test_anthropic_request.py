@@ -13,7 +13,7 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 
 from gateway import Secret, Target, Upstream
-from gateway.config.settings import parse
+from gateway.config.loader import parse
 from gateway.errors import BadRequest, GatewayError, UnsupportedParameter
 from gateway.testing import FakeUpstream
 from gateway_providers.anthropic import AnthropicProvider

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.config.loader import load
 from gateway.config.secret import secret_hook
-from gateway.config.settings import load
 from gateway_providers.bedrock import BedrockProvider
 from gateway_providers.bedrock.models import BedrockFlags
 from gateway_providers.cohere import CohereProvider

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import parse
+from gateway.config.loader import parse
 from gateway_providers.gemini import GeminiProvider
 from gateway_providers.gemini.finish import FAILED, FILTERED, VAGUE
 from gateway_providers.gemini.model_flags import ModelFlags

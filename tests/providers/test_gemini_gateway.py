@@ -14,7 +14,8 @@ from tornado.ioloop import IOLoop
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import NewKey
 from gateway.amounts import NANO
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
 from gateway.testing import FakeUpstream, Reply
 from tests.polling import until

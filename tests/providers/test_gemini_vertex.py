@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway import Secret, Upstream
-from gateway.config.settings import OWN_PROVIDER_KEYS, parse
+from gateway.config.loader import parse
+from gateway.config.settings import OWN_PROVIDER_KEYS
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamTimeout
 from gateway.testing import FakeUpstream, Reply
 from gateway_providers.gemini import GeminiProvider, credentials

@@ -16,7 +16,8 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
 
 from gateway import ChatCompletion, Secret, Target, Upstream
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.encoders.chat_completion import encode_completion
 from gateway.encoders.chat_form import AnswerForm
 from gateway.errors import (

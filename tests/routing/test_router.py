@@ -11,7 +11,7 @@ import pytest
 
 from gateway import Chat, ChatChunk, Provider
 from gateway.catalog import Catalog
-from gateway.config.settings import parse
+from gateway.config.loader import parse
 from gateway.errors import (
     NoHealthyUpstream,
     UnsupportedParameter,

@@ -18,7 +18,8 @@ import pytest
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.amounts import NANO
-from gateway.config.settings import Settings, parse
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.ledger.line import LedgerLine
 from gateway.runtime.gateway import Gateway

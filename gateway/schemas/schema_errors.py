@@ -1,6 +1,6 @@
 """Where exactly a JSON document breaks its schema, and what to tell the caller.
 
-`first_fault(value, kind, path)` walks a decoded document beside msgspec's own description of the type
+`first_error(value, kind, path)` walks a decoded document beside msgspec's own description of the type
 (`msgspec.inspect`), so there is no second schema to keep in step. It runs only for requests already refused.
 Sharp edge: the document must come from `parse_json`, which keeps 1 and 1.0 apart and never builds a huge integer.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 from msgspec import inspect
@@ -30,55 +31,36 @@ def _integer(text: str) -> int:
     return -_HUGE if text[0] == "-" else _HUGE
 
 
-def first_fault(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
-    """The first fault in `value`, in the document's own order; None when it fits `kind`."""
+def first_error(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
+    """The first error in `value`, in the document's own order; None when it fits `kind`."""
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     fitting = [member for member in members if _fits(value, member)]
     if not fitting:
         return _wrong_type(value, members, path)
     if isinstance(value, dict) and isinstance(fitting[0], inspect.StructType):
-        return _struct_fault(value, [member for member in fitting if isinstance(member, inspect.StructType)], path)
-    return _fault(value, fitting[0], path)
+        return _struct_error(value, [member for member in fitting if isinstance(member, inspect.StructType)], path)
+    return _value_error(value, fitting[0], path)
 
 
 # Types -------------------------------------------------------------------------------------------------------------
 
+# msgspec's description → the Python types of such a value as it comes out of `parse_json`, and what callers call it.
+_JSON_TYPES: Mapping[type[inspect.Type], tuple[tuple[type, ...], str]] = {
+    inspect.NoneType: ((NoneType,), "null"),
+    inspect.BoolType: ((bool,), "a boolean"),
+    inspect.IntType: ((int,), "an integer"),
+    inspect.FloatType: ((int, float), "a number"),
+    inspect.StrType: ((str,), "a string"),
+    inspect.LiteralType: ((str,), "a string"),
+    inspect.ListType: ((list,), "an array"),
+    inspect.DictType: ((dict,), "an object"),
+    inspect.StructType: ((dict,), "an object"),
+}
+
 
 def _fits(value: Any, kind: inspect.Type) -> bool:
-    """Whether the JSON type is right."""
-    match kind:
-        case inspect.NoneType():
-            return value is None
-        case inspect.BoolType():
-            return isinstance(value, bool)
-        case inspect.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
-        case inspect.FloatType():
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case inspect.StrType() | inspect.LiteralType():
-            return isinstance(value, str)
-        case inspect.ListType():
-            return isinstance(value, list)
-        case inspect.DictType() | inspect.StructType():
-            return isinstance(value, dict)
-        case _:
-            return True
-
-
-def _name_of(kind: inspect.Type) -> str:
-    match kind:
-        case inspect.BoolType():
-            return "a boolean"
-        case inspect.IntType():
-            return "an integer"
-        case inspect.FloatType():
-            return "a number"
-        case inspect.StrType() | inspect.LiteralType():
-            return "a string"
-        case inspect.ListType():
-            return "an array"
-        case _:
-            return "an object"
+    """Whether the JSON type is right; anything is for a type that the table does not name."""
+    return type(kind) not in _JSON_TYPES or type(value) in _JSON_TYPES[type(kind)][0]
 
 
 def _name_of_value(value: Any) -> str:
@@ -87,7 +69,9 @@ def _name_of_value(value: Any) -> str:
 
 
 def _wrong_type(value: Any, members: Iterable[inspect.Type], path: str) -> BadRequest:
-    wanted = dict.fromkeys(_name_of(member) for member in members if not isinstance(member, inspect.NoneType))
+    wanted = dict.fromkeys(
+        _JSON_TYPES[type(member)][1] for member in members if not isinstance(member, inspect.NoneType)
+    )
     text = f"expected {' or '.join(wanted)}, but got {_name_of_value(value)} instead"
     return InvalidType(f"Invalid type for '{path}': {text}.", param=path)
 
@@ -95,39 +79,32 @@ def _wrong_type(value: Any, members: Iterable[inspect.Type], path: str) -> BadRe
 # Values ------------------------------------------------------------------------------------------------------------
 
 
-def _fault(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
+def _value_error(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
     match kind:
         case inspect.IntType() | inspect.FloatType():
-            return _number_fault(value, kind, path)
+            return _number_error(value, kind, path)
         case inspect.StrType():
-            return _string_fault(value, kind, path)
+            return _string_error(value, kind, path)
         case inspect.LiteralType():
             return None if value in kind.values else _not_among(value, kind.values, path)
         case inspect.ListType():
-            return _list_fault(value, kind, path)
+            return _list_error(value, kind, path)
         case inspect.DictType():
-            return _dict_fault(value, kind, path)
+            return _dict_error(value, kind, path)
         case _:
             return None
 
 
-def _number_fault(value: float, kind: inspect.IntType | inspect.FloatType, path: str) -> BadRequest | None:
+def _number_error(value: float, kind: inspect.IntType | inspect.FloatType, path: str) -> BadRequest | None:
     noun = "integer" if isinstance(kind, inspect.IntType) else "decimal"
     if kind.ge is not None and value < kind.ge:
-        return OutOfRange(
-            f"Invalid '{path}': {noun} below minimum value. Expected a value >= {_number(kind.ge)}, "
-            f"but got {_number(value)} instead.",
-            code=f"{noun}_below_min_value",
-            param=path,
-        )
-    if kind.le is not None and value > kind.le:
-        return OutOfRange(
-            f"Invalid '{path}': {noun} above maximum value. Expected a value <= {_number(kind.le)}, "
-            f"but got {_number(value)} instead.",
-            code=f"{noun}_above_max_value",
-            param=path,
-        )
-    return None
+        side, edge, sign, bound = "below", "minimum", ">=", kind.ge
+    elif kind.le is not None and value > kind.le:
+        side, edge, sign, bound = "above", "maximum", "<=", kind.le
+    else:
+        return None
+    text = f"{noun} {side} {edge} value. Expected a value {sign} {_number(bound)}, but got {_number(value)} instead"
+    return OutOfRange(f"Invalid '{path}': {text}.", code=f"{noun}_{side}_{edge[:3]}_value", param=path)
 
 
 def _number(value: float) -> str:
@@ -137,14 +114,21 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-def _string_fault(value: str, kind: inspect.StrType, path: str) -> BadRequest | None:
-    size = len(value)
+def _length_error(size: int, kind: inspect.StrType | inspect.ListType, path: str) -> BadRequest | None:
+    a_noun = _JSON_TYPES[type(kind)][1]
+    noun = a_noun.partition(" ")[2]
     if kind.min_length is not None and size < kind.min_length:
-        text = f"empty string. Expected a string with minimum length {kind.min_length}, but got an empty string instead"
-        return OutOfRange(f"Invalid '{path}': {text}.", code="empty_string", param=path)
+        text = f"empty {noun}. Expected {a_noun} with minimum length {kind.min_length}, but got an empty {noun} instead"
+        return OutOfRange(f"Invalid '{path}': {text}.", code=f"empty_{noun}", param=path)
     if kind.max_length is not None and size > kind.max_length:
-        text = f"string too long. Expected a string with maximum length {kind.max_length}, but got one of length {size}"
-        return OutOfRange(f"Invalid '{path}': {text}.", code="string_above_max_length", param=path)
+        text = f"{noun} too long. Expected {a_noun} with maximum length {kind.max_length}, but got one of length {size}"
+        return OutOfRange(f"Invalid '{path}': {text}.", code=f"{noun}_above_max_length", param=path)
+    return None
+
+
+def _string_error(value: str, kind: inspect.StrType, path: str) -> BadRequest | None:
+    if (error := _length_error(len(value), kind, path)) is not None:
+        return error
     if kind.pattern is not None and not re.search(kind.pattern, value):
         pattern = kind.pattern.removesuffix(r"(?!\n)")
         text = f"string does not match pattern. Expected a string that matches the pattern '{pattern}'"
@@ -165,34 +149,28 @@ def _shown(text: str) -> str:
 # Containers --------------------------------------------------------------------------------------------------------
 
 
-def _list_fault(value: list[Any], kind: inspect.ListType, path: str) -> BadRequest | None:
-    size = len(value)
-    if kind.min_length is not None and size < kind.min_length:
-        text = f"empty array. Expected an array with minimum length {kind.min_length}, but got an empty array instead"
-        return OutOfRange(f"Invalid '{path}': {text}.", code="empty_array", param=path)
-    if kind.max_length is not None and size > kind.max_length:
-        text = f"array too long. Expected an array with maximum length {kind.max_length}, but got one of length {size}"
-        return OutOfRange(f"Invalid '{path}': {text}.", code="array_above_max_length", param=path)
+def _list_error(value: list[Any], kind: inspect.ListType, path: str) -> BadRequest | None:
+    if (error := _length_error(len(value), kind, path)) is not None:
+        return error
     for index, item in enumerate(value):
-        fault = first_fault(item, kind.item_type, f"{path}[{index}]")
-        if fault:
-            return fault
+        if (error := first_error(item, kind.item_type, f"{path}[{index}]")) is not None:
+            return error
     return None
 
 
-def _dict_fault(value: dict[str, Any], kind: inspect.DictType, path: str) -> BadRequest | None:
+def _dict_error(value: dict[str, Any], kind: inspect.DictType, path: str) -> BadRequest | None:
     if kind.max_length is not None and len(value) > kind.max_length:
         text = f"too many properties. Expected at most {kind.max_length}, but got {len(value)}"
         return InvalidValue(f"Invalid '{path}': {text}.", param=path)
     for key, item in value.items():
         where = f"{path}.{_shown(key)}"
-        fault = first_fault(key, kind.key_type, where) or first_fault(item, kind.value_type, where)
-        if fault:
-            return fault
+        error = first_error(key, kind.key_type, where) or first_error(item, kind.value_type, where)
+        if error:
+            return error
     return None
 
 
-def _struct_fault(value: dict[str, Any], members: list[inspect.StructType], path: str) -> BadRequest | None:
+def _struct_error(value: dict[str, Any], members: list[inspect.StructType], path: str) -> BadRequest | None:
     chosen = members[0]
     if chosen.tag_field is not None:
         by_tag = {member.tag: member for member in members}
@@ -208,9 +186,9 @@ def _struct_fault(value: dict[str, Any], members: list[inspect.StructType], path
         chosen = by_tag[tag]
     fields = {field.encode_name: field for field in chosen.fields}
     for key, item in value.items():
-        fault = first_fault(item, fields[key].type, f"{path}.{key}") if key in fields else None
-        if fault:
-            return fault
+        error = first_error(item, fields[key].type, f"{path}.{key}") if key in fields else None
+        if error:
+            return error
     for name, field in fields.items():
         if field.required and name not in value:
             return MissingParameter(f"Missing required parameter: '{path}.{name}'.", param=f"{path}.{name}")
