@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
-from typing import cast
+from typing import Any
 
 import msgspec
 
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, ChatCompletion
+from gateway.schemas.chat_response import FINISH_REASONS, ChatCompletion
 from gateway.testing.subject import Case, Subject, assert_sane_usage, assert_sound_stream
-
-PROMPT_END = 1.0  # seconds that leaving a stream may take
+from gateway.testing.whole_call_cases import assert_closes_promptly, assert_unchanged, local_cases
 
 
 def question(text: str = "Repeat these five words please") -> ChatRequest:
@@ -52,37 +49,17 @@ async def calls_at_once_do_not_mix(subject: Subject) -> None:
 async def request_is_left_as_it_was(subject: Subject) -> None:
     """Another attempt may use the same request, so a provider copies what it changes."""
     request = question()
-    before = dict(request.fields), msgspec.json.encode(request.messages), request.model
-    await subject.stream(request)
-    after = dict(request.fields), msgspec.json.encode(request.messages), request.model
-    assert before == after, "the provider changed the request"
+    await assert_unchanged(request, subject.stream(request), "messages")
 
 
 async def leaving_early_is_prompt(subject: Subject) -> None:
     """A stream that is closed after its first chunk ends at once."""
-    stream = cast("AsyncGenerator[ChatChunk, None]", subject.chat.stream_chat(question(), subject.target))
-    await anext(stream)
-    try:
-        await asyncio.wait_for(stream.aclose(), PROMPT_END)
-    except TimeoutError:
-        raise AssertionError(f"closing the stream took over {PROMPT_END} s") from None
+    await assert_closes_promptly(subject.chat.stream_chat(question(), subject.target), "stream")
 
 
-async def cancellation_is_obeyed(subject: Subject) -> None:
-    """A cancelled call ends at once and does not swallow the cancellation."""
-    task = asyncio.ensure_future(subject.stream(question()))
-    await asyncio.sleep(0)
-    task.cancel()
-    done, _ = await asyncio.wait([task], timeout=PROMPT_END)
-    assert done, f"the call went on for {PROMPT_END} s after it was cancelled"
-    with contextlib.suppress(asyncio.CancelledError):
-        task.result()
-
-
-async def secrets_stay_hidden(subject: Subject) -> None:
-    """No repr shows a credential."""
-    shown = f"{subject.options!r} {subject.provider!r} {subject.provider!s}"
-    assert not any(secret in shown for secret in subject.secrets), "a repr shows a secret"
+async def stream_call(subject: Subject, target: Any) -> object:
+    """One plain stream."""
+    return await subject.stream(question(), target=target)
 
 
 CASES: tuple[Case, ...] = (
@@ -91,6 +68,5 @@ CASES: tuple[Case, ...] = (
     calls_at_once_do_not_mix,
     request_is_left_as_it_was,
     leaving_early_is_prompt,
-    cancellation_is_obeyed,
-    secrets_stay_hidden,
+    *local_cases("chat", stream_call),
 )

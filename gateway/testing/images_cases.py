@@ -13,9 +13,7 @@ from gateway.billing.usage import possible_image_usage
 from gateway.encoders.images import ImageStreamEncoder, validate
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
 from gateway.testing import whole_call_cases
-from gateway.testing.reply import Reply
-from gateway.testing.subject import Case, Subject, assert_upstream_error
-from gateway.testing.upstream_cases import error_of
+from gateway.testing.subject import Case, Subject
 
 T = TypeVar("T")
 
@@ -56,9 +54,8 @@ async def image_stream_is_sound(subject: Subject) -> None:
 async def image_request_is_left_as_it_was(subject: Subject) -> None:
     """Another attempt may use the same request, so a provider copies what it changes."""
     request = image_question(n=1)
-    before = dict(request.fields), request.prompt, request.model
-    await subject.images.generate_images(request, subject.target)
-    assert before == (dict(request.fields), request.prompt, request.model), "the provider changed the request"
+    call = subject.images.generate_images(request, subject.target)
+    await whole_call_cases.assert_unchanged(request, call, "prompt")
 
 
 async def image_calls_at_once_do_not_mix(subject: Subject) -> None:
@@ -69,16 +66,8 @@ async def image_calls_at_once_do_not_mix(subject: Subject) -> None:
 
 async def cut_image_stream_never_looks_whole(subject: Subject) -> None:
     """A stream that ends before its image, cleanly or not, raises."""
-    for end in ("cut", "whole"):
-
-        def shorten(reply: Reply, end: Any = end) -> Reply:
-            if reply.frames is None:
-                return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
-            return msgspec.structs.replace(reply, frames=reply.frames[:-1], end=end)
-
-        subject.fake.tamper = shorten
-        error = await error_of(_stream(subject, image_question(stream=True, partial_images=1)), f"end {end!r}")
-        assert_upstream_error(error, subject.secrets)
+    request = image_question(stream=True, partial_images=1)
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _stream(subject, request), "cut", "whole")
 
 
 async def _sound(subject: Subject, request: ImageRequest) -> ImageAnswer:

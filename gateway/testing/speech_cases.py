@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from gateway.billing.usage import possible_speech_usage
 from gateway.encoders.speech import SpeechStreamEncoder
-from gateway.schemas.speech import SpeechChunk, SpeechRequest, decode_speech_request
+from gateway.schemas.speech import SpeechRequest, decode_speech_request
 from gateway.testing import whole_call_cases
-from gateway.testing.reply import Reply
-from gateway.testing.subject import Case, Subject, assert_upstream_error
-from gateway.testing.upstream_cases import assert_left, error_of
-
-PROMPT_END = 1.0  # seconds that leaving a sound may take
+from gateway.testing.subject import Case, Subject
 
 
 def speech_question(subject: Subject, **fields: Any) -> SpeechRequest:
@@ -44,9 +39,7 @@ async def longer_text_is_no_shorter_sound(subject: Subject) -> None:
 async def speech_request_is_left_as_it_was(subject: Subject) -> None:
     """Another attempt may use the same request, so a provider copies what it changes."""
     request = speech_question(subject)
-    before = dict(request.fields), request.input, request.model
-    await _spoken(subject, request)
-    assert before == (dict(request.fields), request.input, request.model), "the provider changed the request"
+    await whole_call_cases.assert_unchanged(request, _spoken(subject, request), "input")
 
 
 async def speech_calls_at_once_do_not_mix(subject: Subject) -> None:
@@ -56,38 +49,20 @@ async def speech_calls_at_once_do_not_mix(subject: Subject) -> None:
 
 async def leaving_a_sound_early_is_prompt(subject: Subject) -> None:
     """A sound that is closed after its first bytes ends at once."""
-    stream = cast("AsyncGenerator[SpeechChunk, None]", subject.speech.speak(speech_question(subject), subject.target))
-    await anext(stream)
-    try:
-        await asyncio.wait_for(stream.aclose(), PROMPT_END)
-    except TimeoutError:
-        raise AssertionError(f"closing the sound took over {PROMPT_END} s") from None
+    sound = subject.speech.speak(speech_question(subject), subject.target)
+    await whole_call_cases.assert_closes_promptly(sound, "sound")
 
 
 async def cut_sound_never_looks_whole(subject: Subject) -> None:
     """Bytes that break off raise, for nothing in them says that they are all."""
-
-    def cut(reply: Reply) -> Reply:
-        if reply.frames is None:
-            return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
-        return msgspec.structs.replace(reply, frames=reply.frames[:-1], end="cut")
-
-    subject.fake.tamper = cut
-    error = await error_of(_spoken(subject, speech_question(subject)), "half a sound")
-    assert_upstream_error(error, subject.secrets)
+    request = speech_question(subject)
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _spoken(subject, request), "cut")
 
 
 async def leaving_a_sound_closes_the_upstream(subject: Subject) -> None:
     """Whoever leaves a sound leaves the upstream, which would go on speaking, and charging."""
-
-    def stall(reply: Reply) -> Reply:
-        frames = reply.frames or [reply.body]
-        return msgspec.structs.replace(reply, frames=frames[:2], end="silence")
-
-    subject.fake.tamper = stall
-    stream = cast("AsyncGenerator[SpeechChunk, None]", subject.speech.speak(speech_question(subject), subject.target))
-    await anext(stream)
-    await assert_left(subject, stream.aclose)
+    sound = subject.speech.speak(speech_question(subject), subject.target)
+    await whole_call_cases.assert_stream_left(subject, sound)
 
 
 async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) -> SpeechStreamEncoder:

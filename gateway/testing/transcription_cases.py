@@ -13,9 +13,7 @@ from gateway.encoders.transcript_formats import validated_transcript, write_tran
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
 from gateway.testing import whole_call_cases
-from gateway.testing.reply import Reply
-from gateway.testing.subject import Case, Subject, assert_upstream_error
-from gateway.testing.upstream_cases import error_of
+from gateway.testing.subject import Case, Subject
 
 RATE = 16_000
 
@@ -91,16 +89,8 @@ async def transcription_calls_at_once_do_not_mix(subject: Subject) -> None:
 
 async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
     """A stream that ends before its end, cleanly or not, raises."""
-    for end in ("cut", "whole"):
-
-        def shorten(reply: Reply, end: Any = end) -> Reply:
-            if reply.frames is None:
-                return msgspec.structs.replace(reply, cut_after=len(reply.body) // 2)
-            return msgspec.structs.replace(reply, frames=reply.frames[:-1], end=end)
-
-        subject.fake.tamper = shorten
-        error = await error_of(_streamed(subject, transcription_question(stream="true")), f"end {end!r}")
-        assert_upstream_error(error, subject.secrets)
+    request = transcription_question(stream="true")
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _streamed(subject, request), "cut", "whole")
 
 
 async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = None) -> Transcript:

@@ -462,4 +462,4 @@ def test_conforms_to_the_kit() -> None:
         options={"base_url": "{upstream}", "api_key": key},
         upstream=FakeUpstream(messages_chat),
     )
-    assert len(passed) == 17 and "cut_stream_never_looks_whole" in passed
+    assert len(passed) == 19 and "cut_stream_never_looks_whole" in passed
