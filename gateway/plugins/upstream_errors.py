@@ -86,13 +86,16 @@ class Complaint(Struct, frozen=True):
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
     """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are removed."""
-    if answer.status == 200:
-        return
+    if answer.status != 200:
+        raise error_of_answer(answer.status, answer.headers, await error_body(answer), hidden)
+
+
+async def error_body(answer: Answer) -> bytes:
+    """The body of an answer with an error status, up to `MAX_BODY` bytes; empty if it does not arrive."""
     try:
-        body = await answer.read(limit=MAX_BODY)
+        return await answer.read(limit=MAX_BODY)
     except UpstreamError:
-        body = b""  # the status is enough
-    raise error_of_answer(answer.status, answer.headers, body, hidden)
+        return b""  # the status is enough
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway import (
     ChatCompletion,
@@ -23,8 +23,9 @@ from gateway import (
     ToolCall,
     completion_usage,
 )
-from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
+
+from .._shared.documents import decoded
 
 FINISH_REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -89,21 +90,13 @@ _answer_decoder = msgspec.json.Decoder(WireAnswer)
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
-    answer: WireAnswer = decoded(_answer_decoder, body)
+    answer = decoded(_answer_decoder, body)
     if answer.error or answer.type == "error":
         raise error_of_document(answer.error or msgspec.json.decode(body), hidden)
-    message: WireMessage = decoded(_message_decoder, body)
+    message = decoded(_message_decoder, body)
     choice = Choice(message=_chat_message(message), finish_reason=finish_reason(message.stop_reason))
     usage = message.usage or {}
     return ChatCompletion(choices=[choice], usage=read_usage(usage), service_tier=used_tier(usage))
-
-
-def decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
-    """What `data` holds; UpstreamInvalidResponse when it is not the dialect's."""
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
 
 def finish_reason(reason: str | None) -> str:
@@ -116,8 +109,8 @@ def used_tier(usage: Mapping[str, Any]) -> str:
     return TIERS.get(str(usage.get("service_tier")), "default")
 
 
-def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | None:
-    """What a caller must send back for the thinking to count as the model's own; None when there was none."""
+def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | UnsetType:
+    """What a caller must send back for the thinking to count as the model's own, if there was any."""
     kept = [
         {"type": block.type, "data": block.data}
         if block.type == "redacted_thinking"
@@ -125,7 +118,7 @@ def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | None:
         for block in blocks
         if block.type in {"thinking", "redacted_thinking"}
     ]
-    return Raw(_encoder.encode(kept)) if kept else None
+    return Raw(_encoder.encode(kept)) if kept else UNSET
 
 
 def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
@@ -175,8 +168,7 @@ def _chat_message(message: WireMessage) -> ChatMessage:
     reasoning = "".join(block.thinking for block in blocks if block.type == "thinking")
     if reasoning:
         out.reasoning_content = reasoning
-    thoughts = thinking_blocks(blocks)
-    out.thinking_blocks = UNSET if thoughts is None else thoughts
+    out.thinking_blocks = thinking_blocks(blocks)
     calls = [_tool_call(block) for block in blocks if block.type == "tool_use"]
     if calls:
         out.tool_calls = calls

@@ -13,16 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
+from gateway import ChatChunk, ChunkChoice, Delta, Event
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
 
+from .._shared.documents import decoded
+from .._shared.whole_chunk import chunk_of
 from .answer import (
     StopDetails,
     WireBlock,
     WireMessage,
     compact,
-    decoded,
     finish_reason,
     read_completion,
     read_usage,
@@ -81,7 +82,7 @@ class EventReader:
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing to a caller."""
-        wire: WireEvent = decoded(_event_decoder, event.data)
+        wire = decoded(_event_decoder, event.data)
         if wire.type == "error" or wire.error is not None:
             raise error_of_document(wire.error or msgspec.json.decode(event.data), self._hidden)
         if wire.type == "content_block_delta" and wire.delta is not None:
@@ -101,20 +102,7 @@ class EventReader:
 
     def read_whole(self, body: bytes) -> ChatChunk:
         """A whole answer as a single chunk, from a server that does not stream."""
-        answer = read_completion(body, self._hidden)
-        choice = answer.choices[0]
-        message = choice.message
-        delta = Delta(content=message.content, refusal=message.refusal, reasoning_content=message.reasoning_content)
-        delta.thinking_blocks = message.thinking_blocks
-        if message.tool_calls:
-            delta.tool_calls = [
-                ToolCallDelta(position, call.id, call.type, call.function)
-                for position, call in enumerate(message.tool_calls)
-            ]
-        chunk = ChatChunk(choices=[ChunkChoice(0, delta, finish_reason=choice.finish_reason)])
-        chunk.usage = answer.usage or UNSET
-        chunk.service_tier = answer.service_tier
-        return chunk
+        return chunk_of(read_completion(body, self._hidden))
 
     # Blocks ----------------------------------------------------------------------------------------------------------
 
@@ -166,20 +154,14 @@ class EventReader:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _ended(self, delta: WireDelta) -> ChatChunk | None:
-        chunk = self._stamped(ChatChunk())
-        usage = read_usage(self._usage)
-        if usage is not None:
-            chunk.usage = usage
+        chunk = self._stamped(ChatChunk(usage=read_usage(self._usage) or UNSET))
         if delta.stop_reason is not None and not self._finished:
             self._finished = True
-            out = Delta()
-            thoughts = thinking_blocks(self._thoughts())
-            if thoughts is not None:
-                out.thinking_blocks = thoughts
+            out = Delta(thinking_blocks=thinking_blocks(self._thoughts()))
             if delta.stop_reason == "refusal" and delta.stop_details is not None and delta.stop_details.text:
                 out.refusal = delta.stop_details.text
             chunk.choices = [ChunkChoice(0, out, finish_reason=finish_reason(delta.stop_reason))]
-        return chunk if chunk.choices or usage is not None else None
+        return chunk if chunk.choices or chunk.usage is not UNSET else None
 
     def _end_whole(self) -> None:
         if not self._finished:

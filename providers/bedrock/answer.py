@@ -23,7 +23,8 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamInvalidResponse
-from gateway.plugins.upstream_errors import error_of_document
+
+from .._shared.documents import decoded, raise_error_inside
 
 FINISH_REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -142,10 +143,10 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 def read_completion(body: bytes, hidden: Sequence[str] = (), *, asked_tier: str | None = None) -> ChatCompletion:
     """The completion in a JSON body; UpstreamInvalidResponse when it is none."""
     try:
-        answer = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        _raise_error_inside(body, hidden)
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+        answer = decoded(_decoder, body)
+    except UpstreamInvalidResponse:
+        raise_error_inside(body, hidden)  # as proxies send them
+        raise
     message = ChatMessage()
     texts: list[str] = []
     reasoning: list[str] = []
@@ -229,13 +230,3 @@ def _reasoning(block: WireReasoning, thoughts: Thoughts) -> str:
         return ""
     thoughts.add(block.reasoning_text.text, block.reasoning_text.signature)
     return block.reasoning_text.text
-
-
-def _raise_error_inside(body: bytes, hidden: Sequence[str]) -> None:
-    """Raise the error that rides in a successful answer, as proxies send them, if one does."""
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return
-    if isinstance(document, dict) and document.get("error"):
-        raise error_of_document(document["error"], hidden)

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from gateway import Answer
-from gateway.errors import GatewayError, UpstreamError
-from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
+from gateway.errors import GatewayError
+from gateway.plugins.upstream_errors import error_body, error_of_answer
+
+from .._shared.documents import json_object
 
 # The HTTP status that each error amounts to, by its name in lower case without "exception".
 STATUS: Mapping[str, int] = MappingProxyType(
@@ -47,11 +49,8 @@ async def raise_for_status(answer: Answer, hidden: Sequence[str]) -> None:
     """Raise the typed error unless the answer is a success."""
     if answer.status == 200:
         return
-    try:
-        body = await answer.read(limit=MAX_BODY)
-    except UpstreamError:
-        body = b""  # the status alone says enough
-    document = _document(body)
+    body = await error_body(answer)
+    document = json_object(body)
     kind = _plain(answer.headers.get("x-amzn-errortype") or _text(document.get("__type")))
     status = STATUS.get(_key(kind), answer.status)
     raise error_of_answer(status, answer.headers, _described(kind, document) if kind else body, hidden)
@@ -60,7 +59,7 @@ async def raise_for_status(answer: Answer, hidden: Sequence[str]) -> None:
 def error_of_exception(kind: str, payload: bytes, hidden: Sequence[str]) -> GatewayError:
     """The typed error for an exception of that type inside a stream."""
     kind = _plain(kind)
-    return error_of_answer(STATUS.get(_key(kind), 500), {}, _described(kind, _document(payload)), hidden)
+    return error_of_answer(STATUS.get(_key(kind), 500), {}, _described(kind, json_object(payload)), hidden)
 
 
 def _plain(kind: str) -> str:
@@ -76,14 +75,6 @@ def _described(kind: str, document: Mapping[str, Any]) -> bytes:
     """The error in the shape that is understood for every vendor."""
     message = _text(document.get("message") or document.get("Message") or document.get("originalMessage"))
     return msgspec.json.encode({"error": {"message": message, "code": kind}})
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _text(value: object) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from gateway import ChatChunk, ChunkChoice, Delta
-from gateway.errors import UpstreamInvalidResponse
 
+from .._shared.documents import decoded
 from .answer import Thoughts, WireTier, WireToolUse, read_finish, read_tier, read_usage
 from .errors import error_of_exception
 from .event_stream import Frame
@@ -132,15 +132,10 @@ class EventReader:
             message = msgspec.json.encode({"message": headers.get(":error-message", "")})
             raise error_of_exception(headers.get(":error-code", ""), message, self._hidden)
         reader = self._read.get(headers.get(":event-type", ""))
-        if reader is None:
-            return None
-        try:
-            return reader(frame.payload)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+        return None if reader is None else reader(frame.payload)
 
     def _delta(self, payload: bytes) -> ChatChunk | None:
-        event = _delta_decoder.decode(payload)
+        event = decoded(_delta_decoder, payload)
         delta = event.delta
         if delta.text is not None:
             return ChatChunk.text(delta.text)
@@ -151,7 +146,7 @@ class EventReader:
         return None
 
     def _start(self, payload: bytes) -> ChatChunk | None:
-        event = _start_decoder.decode(payload)
+        event = decoded(_start_decoder, payload)
         use = event.start.tool_use
         if use is None or use.type:
             return None  # of what the server runs itself, callers see the outcome
@@ -178,7 +173,7 @@ class EventReader:
         return ChatChunk.reasoning(delta.text)
 
     def _stop(self, payload: bytes) -> ChatChunk | None:
-        block = _stop_decoder.decode(payload).content_block_index
+        block = decoded(_stop_decoder, payload).content_block_index
         if thought := self._thinking.pop(block, None):
             self._thoughts.add("".join(thought.texts), thought.signature)
         call = self._calls.get(block)
@@ -188,16 +183,13 @@ class EventReader:
         return ChatChunk.tool_call(call.position, arguments="{}")  # a call without arguments has no deltas
 
     def _message_stop(self, payload: bytes) -> ChatChunk:
-        reason = read_finish(_message_decoder.decode(payload).stop_reason)
+        reason = read_finish(decoded(_message_decoder, payload).stop_reason)
         self._finished = True
         delta = Delta(thinking_blocks=self._thoughts.raw)
         return ChatChunk(choices=[ChunkChoice(delta=delta, finish_reason=reason)])
 
     def _metadata(self, payload: bytes) -> ChatChunk | None:
-        event = _metadata_decoder.decode(payload)
+        event = decoded(_metadata_decoder, payload)
         self.complete = self._finished
-        usage = read_usage(event.usage)
-        chunk = ChatChunk(service_tier=read_tier(event.service_tier, self._asked_tier))
-        if usage is not None:
-            chunk.usage = usage
-        return chunk
+        tier = read_tier(event.service_tier, self._asked_tier)
+        return ChatChunk(service_tier=tier, usage=read_usage(event.usage) or UNSET)

@@ -40,9 +40,10 @@ from gateway import (
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
 
+from .._shared.documents import raise_error_inside
 from .._shared.http_provider import HttpProvider
 from ..gemini.parallel import in_parallel
-from .answer import raise_error_inside, read_completion
+from .answer import read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors
 from .events import EventReader
 from .models import ModelFlags, ModelTraits, traits_of

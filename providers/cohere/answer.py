@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,8 +24,12 @@ from gateway import (
     ToolCall,
     completion_usage,
 )
-from gateway.errors import GatewayError, UpstreamError, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.plugins.upstream_errors import error_of_document
+
+from .._shared.documents import decoded, raise_error_inside
+
+T = TypeVar("T")
 
 FINISH_REASONS: Mapping[str, str] = MappingProxyType(
     {"COMPLETE": "stop", "STOP_SEQUENCE": "stop", "MAX_TOKENS": "length", "TOOL_CALL": "tool_calls"}
@@ -84,7 +88,7 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
-    answer: WireAnswer = decoded(_decoder, body, hidden)
+    answer = read_document(_decoder, body, hidden)
     if answer.finish_reason in FAILED_REASONS:
         raise failure(answer.finish_reason)
     said = answer.message
@@ -102,14 +106,11 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     return ChatCompletion(choices=[choice], usage=read_usage(answer.usage))
 
 
-def decoded(decoder: msgspec.json.Decoder[Any], data: bytes, hidden: Sequence[str] = ()) -> Any:
+def read_document(decoder: msgspec.json.Decoder[T], data: bytes, hidden: Sequence[str] = ()) -> T:
     """What `data` holds; raises the error that it holds instead, or UpstreamInvalidResponse."""
-    if b'"error"' in data:
+    if b'"error"' in data:  # the word may also stand in what the model said
         raise_error_inside(data, hidden)
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    return decoded(decoder, data)
 
 
 def finish_reason(reason: str) -> str:
@@ -162,13 +163,3 @@ def _call(call: WireToolCall) -> ToolCall:
     function = call.function or WireFunction()
     called = FunctionCall(name=function.name or "", arguments=function.arguments or "{}")
     return ToolCall(id=call.id or "", type="function", function=called)
-
-
-def raise_error_inside(data: bytes, hidden: Sequence[str]) -> None:
-    """Raise for a top-level `error`, an object or a text; the word may also stand in what the model said."""
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return  # the caller finds out
-    if isinstance(document, dict) and document.get("error"):
-        raise error_of_document(document["error"], hidden)

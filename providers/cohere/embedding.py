@@ -16,7 +16,7 @@ from gateway import CompletionUsage, EmbeddingAnswer, EmbeddingRequest, completi
 from gateway.errors import InvalidValue, UpstreamInvalidResponse
 from gateway.schemas.embeddings import Vector
 
-from .answer import decoded
+from .answer import read_document
 from .models import InputType, ModelTraits
 from .request import unsupported
 
@@ -60,8 +60,7 @@ def batch_bodies(request: EmbeddingRequest, model: str, traits: ModelTraits) -> 
 
 def read_vectors(body: bytes, hidden: Sequence[str] = ()) -> WireVectors:
     """The vectors in a JSON body; an error that rides in it is raised."""
-    answer: WireVectors = decoded(_decoder, body, hidden)
-    return answer
+    return read_document(_decoder, body, hidden)
 
 
 def joined(answers: Sequence[WireVectors], request: EmbeddingRequest) -> EmbeddingAnswer:

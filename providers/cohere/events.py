@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from gateway import ChatChunk, Event
 
@@ -20,9 +20,9 @@ from .answer import (
     WireContent,
     WireLogprobs,
     WireToolCall,
-    decoded,
     failure,
     finish_reason,
+    read_document,
     read_logprobs,
     read_usage,
 )
@@ -77,7 +77,7 @@ class EventReader:
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing to callers."""
-        wire: WireEvent = decoded(_decoder, event.data, self._hidden)
+        wire = read_document(_decoder, event.data, self._hidden)
         delta = wire.delta or _NOTHING
         message = delta.message or _NO_MESSAGE
         match wire.type:
@@ -130,9 +130,7 @@ class EventReader:
             raise failure(reason, delta.error, self._hidden)
         self.complete = True
         chunk = ChatChunk.finish(finish_reason(reason))
-        usage = read_usage(delta.usage)
-        if usage is not None:
-            chunk.usage = usage
+        chunk.usage = read_usage(delta.usage) or UNSET
         return chunk
 
 

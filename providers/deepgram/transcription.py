@@ -14,6 +14,8 @@ from msgspec import Struct
 from gateway import Segment, Transcript, TranscriptionRequest, TranscriptUsage, Word
 from gateway.errors import UpstreamInvalidResponse
 
+from .._shared.documents import decoded
+
 FORMATS = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
 
 #: Fields of its own that callers may send.
@@ -107,10 +109,7 @@ def _is_older(model: str) -> bool:
 
 def read_transcript(body: bytes, *, speakers: bool) -> Transcript:
     """The transcript in an answer; `speakers` were asked for."""
-    try:
-        found = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    found = decoded(_decoder, body)
     if not found.results.channels or not found.results.channels[0].alternatives:
         raise UpstreamInvalidResponse(detail="a transcript without a channel")
     channel = found.results.channels[0]

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from gateway import Multipart, Segment, Transcript, TranscriptionRequest, TranscriptUsage, Word
-from gateway.errors import UpstreamInvalidResponse
+
+from .._shared.documents import decoded
 
 FORMATS = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
 TIMED = FORMATS - {"json", "text"}
@@ -64,10 +65,7 @@ def form(request: TranscriptionRequest, model: str) -> Multipart:
 
 def read_transcript(body: bytes, *, speakers: bool) -> Transcript:
     """The transcript in an answer; with `speakers` a segment for each turn."""
-    try:
-        found = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    found = decoded(_decoder, body)
     seconds = found.audio_duration_secs
     said = found.words or []
     return Transcript(

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from gateway import Answer
-from gateway.errors import GatewayError, UpstreamAuthError, UpstreamError, UpstreamRateLimited
-from gateway.plugins.upstream_errors import MAX_BODY, MAX_WAIT, error_of_answer, error_of_document, wait_asked
+from gateway.errors import GatewayError, UpstreamAuthError, UpstreamRateLimited
+from gateway.plugins.upstream_errors import MAX_WAIT, error_body, error_of_answer, error_of_document, wait_asked
 
 _OUR_CREDENTIAL = re.compile(r"(API_KEY|ACCESS_TOKEN|CREDENTIALS|ACCOUNT_STATE|SERVICE_DISABLED|CONSUMER_)[A-Z_]*")
 _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
@@ -23,13 +23,8 @@ _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
     """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out."""
-    if answer.status == 200:
-        return
-    try:
-        body = await answer.read(limit=MAX_BODY)
-    except UpstreamError:
-        body = b""  # the status alone says enough
-    raise error_of(answer.status, answer.headers, body, hidden)
+    if answer.status != 200:
+        raise error_of(answer.status, answer.headers, await error_body(answer), hidden)
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:

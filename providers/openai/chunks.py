@@ -32,6 +32,8 @@ from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverl
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import FrameTemplate, encode_data
 
+from .._shared.documents import UNREADABLE
+from .._shared.whole_chunk import chunk_of
 from .repair import repaired
 
 # What vendors call OpenAI's reasons; unknown ones go through, and the gateway decides what they are worth.
@@ -200,20 +202,7 @@ class ChunkReader:
 
     def read_whole(self, body: bytes) -> ChatChunk:
         """A whole completion as a single chunk, from a server that does not stream."""
-        answer = read_completion(body, self._hidden)
-        chunk = ChatChunk(system_fingerprint=answer.system_fingerprint, usage=answer.usage or UNSET)
-        for choice in answer.choices:
-            message = choice.message
-            delta = Delta(content=message.content, refusal=message.refusal, reasoning_content=message.reasoning_content)
-            if message.tool_calls:
-                delta.tool_calls = [
-                    ToolCallDelta(
-                        position, call.id, call.type, call.function, call.custom, extra_content=call.extra_content
-                    )
-                    for position, call in enumerate(message.tool_calls)
-                ]
-            chunk.choices.append(ChunkChoice(choice.index, delta, choice.logprobs, choice.finish_reason))
-        return chunk
+        return chunk_of(read_completion(body, self._hidden))
 
     def _read_choice(self, part: WireChunkChoice) -> None:
         delta = part.delta
@@ -248,7 +237,7 @@ def _text_of(chunk: WireChunk) -> str | None:
 def _read_text(data: bytes) -> str | None:
     try:
         return _text_of(_chunk_decoder.decode(data))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return None
 
 
@@ -316,11 +305,11 @@ def _with_reasoning_inside(document: dict[str, Any], reasoning: Any) -> dict[str
 def _decode(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str) -> Any:
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         pass
     try:
         return decoder.decode(repaired(data, inner))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
 

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from gateway import EmbeddingAnswer, EmbeddingRequest, Embeddings, Target, completion_usage
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
 
-from .server import OpenAIServer, SharedOptions
-
-_encoder = msgspec.json.Encoder()
+from .._shared.documents import decoded
+from .server import OpenAIServer, SharedOptions, fields_body
 
 
 class WireEmbedding(Struct):
@@ -53,17 +52,12 @@ class OpenAIEmbeddings(OpenAIServer, Embeddings):
 
 def embedding_body(request: EmbeddingRequest, target: Target, options: SharedOptions) -> bytes:
     """The JSON to send for `request` to `target`."""
-    fields = dict(request.fields)
-    fields["model"] = Raw(_encoder.encode(target.model))
-    return _encoder.encode({options.rename.get(name, name): value for name, value in fields.items()})
+    return fields_body(dict(request.fields), target, options)
 
 
 def read_embeddings(body: bytes, hidden: Sequence[str] = ()) -> EmbeddingAnswer:
     """The vectors in a JSON body, in the order of their inputs; an error that rides in it is raised."""
-    try:
-        answer = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    answer = decoded(_decoder, body)
     if answer.error:
         raise error_of_document(answer.error, hidden)
     if not answer.data:

@@ -17,12 +17,12 @@ from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 
-from .server import OpenAIServer, SharedOptions
+from .._shared.documents import decoded
+from .server import OpenAIServer, SharedOptions, fields_body
 
 PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
 
 _TRUE = Raw(b"true")
-_encoder = msgspec.json.Encoder()
 
 
 class WireImage(Struct):
@@ -105,10 +105,7 @@ class ImageReader:
 
     def read(self, event: Event) -> ImageEvent | None:
         """The step in `event`; None for one that is neither a preview nor an image."""
-        try:
-            found = _events.decode(event.data)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+        found = decoded(_events, event.data)
         if found.error or event.name == "error" or found.type == "error":
             raise error_of_document(found.error or msgspec.json.decode(event.data), self._hidden)
         kind = found.type or event.name
@@ -146,7 +143,6 @@ class ImageReader:
 def image_body(request: ImageRequest, target: Target, options: SharedOptions, *, formats: bool, stream: bool) -> bytes:
     """The JSON to send for `request` to `target`; `formats`: the server knows `response_format`."""
     fields = dict(request.fields)
-    fields["model"] = Raw(_encoder.encode(target.model))
     fields.pop("response_format", None)
     fields.pop("stream", None)
     if stream:
@@ -155,15 +151,12 @@ def image_body(request: ImageRequest, target: Target, options: SharedOptions, *,
         fields.pop("partial_images", None)
         if formats:
             fields["response_format"] = Raw(b'"url"' if request.wants_urls else b'"b64_json"')
-    return _encoder.encode({options.rename.get(name, name): value for name, value in fields.items()})
+    return fields_body(fields, target, options)
 
 
 def read_images(body: bytes, hidden: Sequence[str] = ()) -> ImageAnswer:
     """The images in a JSON body; an error that rides in it is raised."""
-    try:
-        answer = _answers.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    answer = decoded(_answers, body)
     if answer.error:
         raise error_of_document(answer.error, hidden)
     if not answer.data:

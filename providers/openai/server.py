@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, json, structs
 
 from gateway import Answer, Multipart, Secret, Target, Upstream, dialect_headers
 
@@ -80,3 +80,9 @@ class OpenAIServer(HttpProvider):
         """The whole answer to JSON or a form."""
         async with await self.post(path, body, target) as answer:
             return await answer.read()
+
+
+def fields_body(fields: dict[str, Raw], target: Target, options: SharedOptions) -> bytes:
+    """The JSON of the fields for the target's model, each by the server's name for it."""
+    fields["model"] = Raw(json.encode(target.model))
+    return json.encode({options.rename.get(name, name): value for name, value in fields.items()})

@@ -11,18 +11,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from gateway import Answer, Event, Speech, SpeechChunk, SpeechRequest, SpeechUsage, Target
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .server import OpenAIServer, SharedOptions
+from .._shared.documents import decoded, json_object
+from .server import OpenAIServer, SharedOptions, fields_body
 
 DELTA, DONE = "speech.audio.delta", "speech.audio.done"
-
-_encoder = msgspec.json.Encoder()
 
 
 class WireSpeechEvent(Struct):
@@ -74,18 +73,14 @@ class OpenAISpeech(OpenAIServer, Speech):
 def speech_body(request: SpeechRequest, target: Target, options: SharedOptions) -> bytes:
     """The JSON to send for `request` to `target`."""
     fields = dict(request.fields)
-    fields["model"] = Raw(_encoder.encode(target.model))
     if request.stream_format != "sse":
         fields.pop("stream_format", None)  # what older models and most other servers do not know
-    return _encoder.encode({options.rename.get(name, name): value for name, value in fields.items()})
+    return fields_body(fields, target, options)
 
 
 def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[SpeechChunk | None, bool]:
     """The sound or the usage in an event, and whether it is the last."""
-    try:
-        found = _events.decode(event.data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+    found = decoded(_events, event.data)
     if found.error or event.name == "error" or found.type == "error":
         raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
     if found.type == DONE:
@@ -108,8 +103,5 @@ def read_usage(document: Any) -> SpeechUsage | None:
 
 def not_sound(body: bytes, hidden: Sequence[str] = ()) -> Exception:
     """The error in a document that came in place of a sound."""
-    try:
-        error = msgspec.json.decode(body).get("error")
-    except (msgspec.MsgspecError, ValueError, RecursionError, AttributeError):
-        error = None
+    error = json_object(body).get("error")
     return error_of_document(error, hidden) if error else UpstreamInvalidResponse(detail="a document, not a sound")

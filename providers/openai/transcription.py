@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -30,9 +30,8 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
+from .._shared.documents import decoded
 from .server import OpenAIServer, SharedOptions
-
-T = TypeVar("T")
 
 PATH = "/audio/transcriptions"
 DELTA, SEGMENT, DONE = "transcript.text.delta", "transcript.text.segment", "transcript.text.done"
@@ -153,7 +152,7 @@ def read_answer(body: bytes, media_type: str, hidden: Sequence[str] = ()) -> Tra
     """The transcript in a whole answer, whatever form the server chose."""
     if media_type.startswith("text/") and not body.lstrip().startswith((b"{", b"<")):
         return _read_text(body)
-    found = _decode(body, _documents)
+    found = decoded(_documents, body)
     if found.error:
         raise error_of_document(found.error, hidden)
     if found.text is None:
@@ -165,23 +164,16 @@ def read_event(event: Event, hidden: Sequence[str] = ()) -> TranscriptEvent | No
     """The step in an event; None for one that says nothing."""
     if event.data == DONE_DATA:
         return None
-    found = _decode(event.data, _documents)
+    found = decoded(_documents, event.data)
     if found.error or event.name == "error" or found.type == "error":
         raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
     if found.type == DELTA:
         return TranscriptEvent(delta=found.delta, logprobs=found.logprobs)
     if found.type == SEGMENT:
-        return TranscriptEvent(segment=_segment(_decode(event.data, _segments)))
+        return TranscriptEvent(segment=_segment(decoded(_segments, event.data)))
     if found.type == DONE:
         return TranscriptEvent(done=_transcript(found))
     return None
-
-
-def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
 
 def _transcript(found: WireTranscript) -> Transcript:

@@ -1,0 +1,38 @@
+"""The JSON of answers and events, read so that what cannot be read is the upstream's error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.errors import UpstreamInvalidResponse
+from gateway.plugins.upstream_errors import error_of_document
+
+T = TypeVar("T")
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # raised for broken JSON, UTF-8, types and nesting
+
+
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """The decoder's object in `data`; UpstreamInvalidResponse when there is none."""
+    try:
+        return decoder.decode(data)
+    except UNREADABLE as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in `data`; an empty one when there is none."""
+    try:
+        document = msgspec.json.decode(data)
+    except UNREADABLE:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def raise_error_inside(data: bytes, hidden: Sequence[str]) -> None:
+    """Raise for a top-level `error` in a successful answer, an object or a text, if there is one."""
+    if error := json_object(data).get("error"):
+        raise error_of_document(error, hidden)
