@@ -21,7 +21,7 @@ JSON_HEADERS: Mapping[str, str] = MappingProxyType(
 
 
 class HttpOptions(Protocol):
-    """The option that every subclass has."""
+    """The options that every subclass has."""
 
     @property
     def headers(self) -> dict[str, str]:

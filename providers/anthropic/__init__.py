@@ -17,6 +17,7 @@ which Anthropic reports inside the stream can still be answered by another targe
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ from gateway.errors import UpstreamTruncated
 from .._shared.http_provider import HttpProvider
 from .answer import read_completion
 from .events import EventReader
-from .models import ModelFlags, ModelTraits, traits_of
+from .models import ModelFlags, traits_of
 from .request import chat_body
 
 
@@ -78,7 +79,7 @@ class AnthropicProvider(HttpProvider, Chat):
     def __init__(self, options: Options, upstream: Upstream) -> None:
         super().__init__(options, upstream, base_url=options.base_url)
         self._url = f"{self.base_url.removesuffix('/v1')}/v1/messages"
-        self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
+        self._traits_of = cache(partial(traits_of, configured=options.models))  # as many as there are targets
 
     def credentials(self) -> dict[str, str]:
         if self.options.api_key is None:
@@ -114,12 +115,6 @@ class AnthropicProvider(HttpProvider, Chat):
         return await self.post_url(
             self._url, body, target, headers={"anthropic-version": traits.version, **self.headers}
         )
-
-    def _traits_of(self, model: str) -> ModelTraits:
-        traits = self._traits.get(model)
-        if traits is None:
-            traits = self._traits[model] = traits_of(model, self.options.models)
-        return traits
 
 
 @hookimpl

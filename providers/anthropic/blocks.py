@@ -11,10 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
-
-from gateway.errors import BadRequest, InvalidType, InvalidValue
 from gateway.schemas.chat_messages import (
     AssistantMessage,
     CacheBreakpoint,
@@ -30,10 +26,9 @@ from gateway.schemas.chat_messages import (
     UserPart,
 )
 
+from .._shared.chat_parts import Block, merged_turns, objects_of, unsupported
 from .._shared.conversation import Conversation, Placed, arguments_object, narrow_id, text_parts
 from .._shared.data_url import image_type, is_data_url, read_data_url
-
-Block = dict[str, Any]
 
 MAX_BREAKPOINTS = 4
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -49,17 +44,8 @@ class BlockWriter:
     def conversation(self, talk: Conversation) -> tuple[list[Block], list[Block]]:
         """The system blocks, and the turns as `messages`; empty ones are left out, and their neighbours merged."""
         system = [block for placed in talk.system for block in self._texts(placed.message.content)]
-        messages: list[Block] = []
-        for turn in talk.turns:
-            content = [block for placed in turn.messages for block in self._message(placed)]
-            if not content:
-                continue
-            if messages and messages[-1]["role"] == turn.role:
-                messages[-1]["content"] += content
-            else:
-                messages.append({"role": turn.role, "content": content})
-        if not messages or messages[0]["role"] != "user":
-            raise InvalidValue("Invalid 'messages': the first user message must not be empty.", param="messages")
+        missing = "the first user message must not be empty"
+        messages = merged_turns(talk, self._message, missing=missing)
         self._limit_breakpoints()
         return system, messages
 
@@ -135,11 +121,6 @@ class BlockWriter:
                 block["cache_control"]["ttl"] = "5m"
 
 
-def unsupported(param: str, why: str) -> BadRequest:
-    """The error for a value that the dialect has no words for."""
-    return BadRequest(f"Unsupported value: '{param}': {why}.", code="unsupported_value", param=param)
-
-
 # User parts --------------------------------------------------------------------------------------------------------
 
 
@@ -197,19 +178,10 @@ def _tool_use(call: FunctionToolCall | CustomToolCall, path: str) -> Block:
 
 def _thinking(message: AssistantMessage, path: str) -> list[Block]:
     """The thinking that can be verified, as this gateway gave it out or in the words of OpenRouter."""
-    given = _objects(message.thinking_blocks, f"{path}.thinking_blocks")
+    given: Iterable[dict[str, Any]] = objects_of(message.thinking_blocks, f"{path}.thinking_blocks")
     if not given:
-        given = map(_of_reasoning_detail, _objects(message.reasoning_details, f"{path}.reasoning_details"))
+        given = map(_of_reasoning_detail, objects_of(message.reasoning_details, f"{path}.reasoning_details"))
     return [block for item in given if (block := _verifiable(item)) is not None]
-
-
-def _objects(raw: Raw | UnsetType, param: str) -> Iterable[dict[str, Any]]:
-    if raw is UNSET:
-        return ()
-    try:
-        return msgspec.json.decode(raw, type=list[dict[str, Any]] | None) or ()
-    except msgspec.ValidationError:
-        raise InvalidType(f"Invalid type for '{param}': expected an array of objects.", param=param) from None
 
 
 def _verifiable(item: dict[str, Any]) -> Block | None:

@@ -13,23 +13,22 @@ import hashlib
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from gateway import ChatRequest
 from gateway.errors import UnsupportedParameter
-from gateway.schemas.chat_messages import AllowedChoice, CustomTool, FunctionChoice, FunctionDefinition, FunctionTool
+from gateway.schemas.chat_messages import AllowedChoice, FunctionChoice, FunctionDefinition
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
-from .._shared.conversation import Conversation, check_user_first, conversation
+from .._shared.chat_parts import LEAST_TOP_P, allowed_among, check_prefill, functions_of, object_schema, stops_of
+from .._shared.conversation import check_user_first, conversation
 from .._shared.reasoning_effort import CLAUDE_BUDGETS, CLAUDE_LEVELS, limit_with_budget
-from .blocks import BlockWriter, unsupported
+from .blocks import BlockWriter
 from .models import ModelTraits
 
 Body = dict[str, Any]
 
-LEAST_TOP_P = 0.95  # beside thinking
 MAX_USER_ID = 256  # characters
-NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
 JSON_ONLY = "Answer with a single JSON object, without any text around it and without a code fence."
 
 _encoder = msgspec.json.Encoder()
@@ -41,7 +40,7 @@ def chat_body(request: ChatRequest, model: str, traits: ModelTraits, *, stream: 
         raise UnsupportedParameter("This model does not support 'n' above 1.", param="n")
     talk = conversation(request.messages)
     check_user_first(talk)
-    _check_prefill(talk, traits)
+    check_prefill(talk, prefill=traits.prefill)
     system, messages = BlockWriter().conversation(talk)
     _trim_prefill(messages)
     body: Body = {"model": model, "max_tokens": _limit(request, traits), "messages": messages}
@@ -58,13 +57,6 @@ def chat_body(request: ChatRequest, model: str, traits: ModelTraits, *, stream: 
     if user:
         body["metadata"] = {"user_id": _user_id(user)}
     return _encoder.encode(body)
-
-
-def _check_prefill(talk: Conversation, traits: ModelTraits) -> None:
-    last = talk.turns[-1]
-    if last.role == "assistant" and not traits.prefill:
-        param = f"{last.messages[-1].path}.role"
-        raise unsupported(param, "this model does not go on with an assistant's message; end with one of the user")
 
 
 def _trim_prefill(messages: list[Body]) -> None:
@@ -88,20 +80,13 @@ def _user_id(user: str) -> str:
 
 
 def _add_tools(body: Body, request: ChatRequest, traits: ModelTraits) -> None:
-    for position, tool in enumerate(request.as_tools):
-        if isinstance(tool, CustomTool):
-            raise unsupported(f"tools[{position}].type", "this model has no custom tools")
-    functions = [tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)]
+    functions = functions_of(request)
     if not functions:
         return
     choice = _tool_choice(request)
     if choice["type"] in {"any", "tool"} and not traits.forced_tools:
         raise UnsupportedParameter("This model decides by itself whether it calls a tool.", param="tool_choice")
-    asked = request.as_tool_choice
-    if isinstance(asked, AllowedChoice):
-        allowed = {one.function.name for one in asked.allowed_tools.tools if isinstance(one, FunctionChoice)}
-        functions = [function for function in functions if function.name in allowed]
-    body["tools"] = [_tool(function) for function in functions]
+    body["tools"] = [_tool(function) for function in allowed_among(functions, request)]
     if request.parallel_tool_calls is False and choice["type"] != "none":
         choice["disable_parallel_tool_use"] = True
     if choice != {"type": "auto"}:
@@ -117,20 +102,12 @@ def _tool_choice(request: ChatRequest) -> Body:
 
 
 def _tool(function: FunctionDefinition) -> Body:
-    tool: Body = {"name": function.name, "input_schema": NO_PARAMETERS}
-    if function.parameters is not UNSET:
-        tool["input_schema"] = _object_schema(function.parameters)
+    tool: Body = {"name": function.name, "input_schema": object_schema(function.parameters)}
     if function.description:
         tool["description"] = function.description
     if function.strict is not None:
         tool["strict"] = function.strict
     return tool
-
-
-def _object_schema(parameters: Raw) -> Raw | dict[str, Raw]:
-    """The schema as it came; with the type that Anthropic insists on and OpenAI does not."""
-    known = msgspec.json.decode(parameters, type=dict[str, Raw])
-    return parameters if "type" in known else {"type": Raw(b'"object"'), **known}
 
 
 # The form of the answer --------------------------------------------------------------------------------------------
@@ -197,9 +174,7 @@ def _may_think(messages: list[Body]) -> bool:
 
 
 def _add_sampling(body: Body, request: ChatRequest, traits: ModelTraits) -> None:
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    stops = [stop for stop in stops if stop.strip()]
-    if stops:
+    if stops := stops_of(request):
         body["stop_sequences"] = stops
     if not traits.sampling:
         return

@@ -18,6 +18,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -43,7 +44,7 @@ from .credentials import ChainedCredentials, CredentialSource, FixedCredentials
 from .errors import raise_for_status
 from .event_stream import FrameDecoder
 from .events import EventReader
-from .models import BedrockFlags, Model, model_of
+from .models import BedrockFlags, model_of
 from .request import converse_body
 from .signature import Credentials, Signer, hash_of
 
@@ -95,7 +96,7 @@ class BedrockProvider(Provider, Chat):
         _check_keys(options)
         self._base_url, host = checked_base_url(options.base_url or _endpoint(options.region))
         self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
-        self._models: dict[str, Model] = {}  # by upstream name; no more of them than configured targets
+        self._model = cache(partial(model_of, configured=options.models))  # as many as there are targets
         self._signer = Signer(options.region)
         self._source: CredentialSource | None = None
         self._bearer: dict[str, str] = {}
@@ -161,12 +162,6 @@ class BedrockProvider(Provider, Chat):
         body_hash = hash_of(body) if len(body) < LARGE_BODY else await asyncio.to_thread(hash_of, body)
         headers = self._signer.headers(credentials, url, body_hash=body_hash, at=time.time())
         return headers, (*self._hidden, *credentials.texts)
-
-    def _model(self, name: str) -> Model:
-        model = self._models.get(name)
-        if model is None:
-            model = self._models[name] = model_of(name, self.options.models)
-        return model
 
 
 def _check_keys(options: BedrockProvider.Options) -> None:

@@ -10,12 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
-
-from gateway.errors import InvalidType, InvalidValue, UnsupportedValue
 from gateway.schemas.chat_messages import (
     AssistantMessage,
     CacheBreakpoint,
@@ -30,10 +25,9 @@ from gateway.schemas.chat_messages import (
     UserPart,
 )
 
+from .._shared.chat_parts import Block, merged_turns, objects_of, unsupported
 from .._shared.conversation import Conversation, Placed, arguments_object, narrow_id, text_parts
 from .._shared.data_url import DataURL, image_type, is_data_url, read_data_url
-
-Block = dict[str, Any]
 
 MAX_CACHE_POINTS = 4
 MAX_NAME = 180  # characters of a document's name; Bedrock takes 200, and some are for a number behind it
@@ -70,17 +64,7 @@ class BlockWriter:
     def conversation(self, talk: Conversation) -> tuple[list[Block], list[Block]]:
         """The system blocks, and the turns as `messages`; empty ones are left out, and their neighbours merged."""
         system = [block for placed in talk.system for block in self._texts(placed.message.content)]
-        messages: list[Block] = []
-        for turn in talk.turns:
-            content = [block for placed in turn.messages for block in self._message(placed)]
-            if not content:
-                continue
-            if messages and messages[-1]["role"] == turn.role:
-                messages[-1]["content"] += content
-            else:
-                messages.append({"role": turn.role, "content": content})
-        if not messages or messages[0]["role"] != "user":
-            raise InvalidValue("Invalid 'messages': this model needs a user's words first.", param="messages")
+        messages = merged_turns(talk, self._message, missing="this model needs a user's words first")
         if self._points:
             for content in (system, *(message["content"] for message in messages)):
                 self._limit_points(content)
@@ -182,11 +166,6 @@ class BlockWriter:
             content[:] = [block for block in content if id(block) not in surplus]
 
 
-def unsupported(param: str, why: str) -> UnsupportedValue:
-    """The error for a value that the dialect has no words for."""
-    return UnsupportedValue(f"Unsupported value: '{param}': {why}.", param=param)
-
-
 def _image(url: str, param: str) -> Block:
     if not is_data_url(url):
         raise unsupported(param, "this model takes images as base64 data URLs only")
@@ -209,18 +188,9 @@ def _tool_use(call: FunctionToolCall | CustomToolCall, path: str) -> Block:
 
 def _reasoning(message: AssistantMessage, path: str) -> Iterator[Block]:
     """The thoughts that Bedrock can verify, or it would refuse them."""
-    for item in _objects(message.thinking_blocks, f"{path}.thinking_blocks"):
+    for item in objects_of(message.thinking_blocks, f"{path}.thinking_blocks"):
         text, signature, data = item.get("thinking"), item.get("signature"), item.get("data")
         if isinstance(text, str) and isinstance(signature, str) and signature:
             yield {"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}}
         elif isinstance(data, str) and data:
             yield {"reasoningContent": {"redactedContent": data}}
-
-
-def _objects(raw: Raw | UnsetType, param: str) -> list[dict[str, Any]]:
-    if raw is UNSET:
-        return []
-    try:
-        return msgspec.json.decode(raw, type=list[dict[str, Any]] | None) or []
-    except msgspec.ValidationError:
-        raise InvalidType(f"Invalid type for '{param}': expected an array of objects.", param=param) from None

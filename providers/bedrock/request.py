@@ -14,24 +14,31 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from gateway import ChatRequest
 from gateway.errors import UnsupportedParameter
-from gateway.schemas.chat_messages import AllowedChoice, CustomTool, FunctionChoice, FunctionDefinition, FunctionTool
+from gateway.schemas.chat_messages import AllowedChoice, FunctionChoice, FunctionDefinition
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchema, JSONSchemaFormat
 
-from .._shared.conversation import Conversation, check_user_first, conversation
+from .._shared.chat_parts import (
+    LEAST_TOP_P,
+    allowed_among,
+    check_prefill,
+    functions_of,
+    object_schema,
+    stops_of,
+    unsupported,
+)
+from .._shared.conversation import check_user_first, conversation
 from .._shared.reasoning_effort import CLAUDE_BUDGETS, CLAUDE_LEVELS, limit_with_budget
 from ..anthropic.models import ModelTraits
-from .blocks import BlockWriter, unsupported
+from .blocks import BlockWriter
 from .models import Model
 
 Body = dict[str, Any]
 
 MAX_INT = 2**31 - 1  # Bedrock's integers
-LEAST_TOP_P = 0.95  # beside thinking
-NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
 
 TIERS: Mapping[str, str] = MappingProxyType(
     {"default": "default", "flex": "flex", "priority": "priority", "fast": "priority"}
@@ -46,7 +53,7 @@ def converse_body(request: ChatRequest, model: Model) -> bytes:
     """The JSON to send for `request` to `model`."""
     talk = conversation(request.messages)
     check_user_first(talk)
-    _check_prefill(talk, model.traits)
+    check_prefill(talk, prefill=model.traits.prefill)
     system, messages = BlockWriter(cache_points=model.cache_points).conversation(talk)
     body: Body = {"messages": messages}
     if system:
@@ -68,31 +75,20 @@ def converse_body(request: ChatRequest, model: Model) -> bytes:
     return _encoder.encode(body)
 
 
-def _check_prefill(talk: Conversation, traits: ModelTraits) -> None:
-    last = talk.turns[-1]
-    if last.role == "assistant" and not traits.prefill:
-        param = f"{last.messages[-1].path}.role"
-        raise unsupported(param, "this model does not go on with an assistant's message; end with one of the user")
-
-
 # Tools -------------------------------------------------------------------------------------------------------------
 
 
 def _add_tools(body: Body, request: ChatRequest, traits: ModelTraits) -> None:
-    for position, tool in enumerate(request.as_tools):
-        if isinstance(tool, CustomTool):
-            raise unsupported(f"tools[{position}].type", "this model has no custom tools")
-    functions = [tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)]
-    asked = request.as_tool_choice
-    if not functions or asked == "none":
+    functions = functions_of(request)
+    if not functions or request.as_tool_choice == "none":
         # There is no way to forbid calls that the history shows to be possible: the model keeps the choice.
         called = _called(body["messages"])
         if called:
-            body["toolConfig"] = {"tools": [_tool(function) for function in functions or map(_bare, called)]}
+            body["toolConfig"] = {
+                "tools": [_tool(function) for function in functions or map(FunctionDefinition, called)]
+            }
         return
-    if isinstance(asked, AllowedChoice):
-        allowed = {one.function.name for one in asked.allowed_tools.tools if isinstance(one, FunctionChoice)}
-        functions = [function for function in functions if function.name in allowed]
+    functions = allowed_among(functions, request)
     choice = _tool_choice(request)
     if choice and not traits.forced_tools:
         raise UnsupportedParameter("This model decides by itself whether it calls a tool.", param="tool_choice")
@@ -114,24 +110,14 @@ def _called(messages: list[Body]) -> list[str]:
     return list(dict.fromkeys(uses))
 
 
-def _bare(name: str) -> FunctionDefinition:
-    return FunctionDefinition(name=name)
-
-
 def _tool(function: FunctionDefinition) -> Body:
     spec: Body = {"name": function.name}
     if function.description:
         spec["description"] = function.description
-    spec["inputSchema"] = {"json": NO_PARAMETERS if function.parameters is UNSET else _object(function.parameters)}
+    spec["inputSchema"] = {"json": object_schema(function.parameters)}
     if function.strict is not None:
         spec["strict"] = function.strict
     return {"toolSpec": spec}
-
-
-def _object(parameters: Raw) -> Raw | dict[str, Raw]:
-    """The schema as it came; with the type that Bedrock insists on and OpenAI does not."""
-    known = msgspec.json.decode(parameters, type=dict[str, Raw])
-    return parameters if "type" in known else {"type": Raw(b'"object"'), **known}
 
 
 # The form of the answer --------------------------------------------------------------------------------------------
@@ -201,9 +187,7 @@ def _may_think(messages: list[Body]) -> bool:
 
 
 def _add_sampling(inference: Body, request: ChatRequest, model: Model, *, thinks: bool) -> None:
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    stops = [stop for stop in stops if stop.strip()]
-    if stops:
+    if stops := stops_of(request):
         inference["stopSequences"] = stops
     if not model.traits.sampling:
         return

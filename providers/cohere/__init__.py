@@ -17,7 +17,7 @@ tokens twice, and the wire's counters are not the ones it bills by where it adds
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar
 
 from msgspec import Struct
@@ -46,7 +46,7 @@ from ..gemini.parallel import in_parallel
 from .answer import read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors
 from .events import EventReader
-from .models import ModelFlags, ModelTraits, traits_of
+from .models import ModelFlags, traits_of
 from .request import chat_body
 
 INVALID_TOKEN = 498  # Cohere's word for a key that it does not take; Groq's for having no capacity
@@ -90,7 +90,7 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
     def __init__(self, options: Options, upstream: Upstream) -> None:
         super().__init__(options, upstream, base_url=options.base_url)
         self._server = self.base_url.removesuffix("/v2")
-        self._traits: dict[str, ModelTraits] = {}  # by upstream name; no more of them than configured targets
+        self._traits_of = cache(partial(traits_of, configured=options.models))  # as many as there are targets
 
     def credentials(self) -> dict[str, str]:
         return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
@@ -139,12 +139,6 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
         if answer.status == INVALID_TOKEN:
             raise error_of_answer(401, answer.headers, b"", self.hidden)
         await super().raise_for_status(answer)
-
-    def _traits_of(self, model: str) -> ModelTraits:
-        traits = self._traits.get(model)
-        if traits is None:
-            traits = self._traits[model] = traits_of(model, self.options.models)
-        return traits
 
 
 @hookimpl

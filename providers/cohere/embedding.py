@@ -16,9 +16,9 @@ from gateway import CompletionUsage, EmbeddingAnswer, EmbeddingRequest, completi
 from gateway.errors import InvalidValue, UpstreamInvalidResponse
 from gateway.schemas.embeddings import Vector
 
+from .._shared.chat_parts import unsupported
 from .answer import read_document
 from .models import InputType, ModelTraits
-from .request import unsupported
 
 BATCH = 96  # texts in one call
 NULL = Raw(b"null")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway import ChatRequest
-from gateway.errors import InvalidType, OutOfRange, UnsupportedValue
+from gateway.errors import InvalidType, OutOfRange
 from gateway.schemas.chat_messages import (
     AllowedChoice,
     AssistantMessage,
@@ -23,7 +23,6 @@ from gateway.schemas.chat_messages import (
     DeveloperMessage,
     FunctionChoice,
     FunctionDefinition,
-    FunctionTool,
     FunctionToolCall,
     ImagePart,
     RefusalPart,
@@ -35,6 +34,7 @@ from gateway.schemas.chat_messages import (
 )
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
+from .._shared.chat_parts import NO_PARAMETERS, allowed_among, functions_of, unsupported
 from .._shared.conversation import Placed, conversation, joined_text
 from .._shared.reasoning_effort import CLAUDE_BUDGETS, limit_with_budget
 from .models import ModelTraits
@@ -42,7 +42,6 @@ from .models import ModelTraits
 Body = dict[str, Any]
 
 MAX_K = 500  # of top_k; 0 is off
-NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
 NULL = Raw(b"null")
 
 _encoder = msgspec.json.Encoder()
@@ -140,16 +139,12 @@ def _tool_call(call: FunctionToolCall | CustomToolCall, path: str) -> Body:
 
 
 def _add_tools(body: Body, request: ChatRequest) -> None:
-    for position, tool in enumerate(request.as_tools):
-        if not isinstance(tool, FunctionTool):
-            raise unsupported(f"tools[{position}].type", "this model has no custom tools")
-    functions = [tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)]
+    functions = functions_of(request)
     choice = request.as_tool_choice
     if isinstance(choice, FunctionChoice):
         raise unsupported("tool_choice", "this model cannot be told which tool to call; use 'required'")
     if isinstance(choice, AllowedChoice):
-        allowed = {one.function.name for one in choice.allowed_tools.tools if isinstance(one, FunctionChoice)}
-        functions = [function for function in functions if function.name in allowed]
+        functions = allowed_among(functions, request)
         choice = choice.allowed_tools.mode
     if not functions:
         return
@@ -215,8 +210,3 @@ def _thinking(request: ChatRequest, budget: int) -> Body:
     if request.max_output is not None:
         _, budget = limit_with_budget(request.max_output, budget, fixed=True)
     return {"type": "enabled", "token_budget": budget} if budget else {"type": "disabled"}
-
-
-def unsupported(param: str, why: str) -> UnsupportedValue:
-    """The error for a value that the dialect has no words for."""
-    return UnsupportedValue(f"Unsupported value: '{param}': {why}.", param=param)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 from msgspec import Struct
@@ -57,7 +57,7 @@ from gateway.errors import UpstreamTruncated
 from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
-from .credentials import ApiKey, NoCredentials, VertexToken, google_token_source
+from .credentials import FixedHeaders, VertexToken, google_token_source
 from .events import FrameReader
 from .failures import raise_for_status
 from .model_flags import ModelFlags, flags_of
@@ -133,8 +133,8 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         if not self._address.vertex and options.service_account is not None:
             raise ValueError("service_account is of Vertex, which needs project and location")
         self._safety = [{"category": name, "threshold": level} for name, level in options.safety.items()]
-        self._flags: dict[str, ModelFlags] = {}  # by upstream name; no more of them than configured targets
-        self._credentials: ApiKey | VertexToken | NoCredentials = NoCredentials({})
+        self._flags_of = cache(partial(flags_of, configured=options.models))  # as many as there are targets
+        self._credentials: FixedHeaders | VertexToken = FixedHeaders({})
 
     async def start(self) -> None:
         """Read the key, or find Google's credentials, once: both may come from files."""
@@ -145,12 +145,13 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
             **options.headers,
         }
         if options.auth == "none":
-            self._credentials = NoCredentials(common)
+            self._credentials = FixedHeaders(common)
         elif self._address.vertex:
             fetch = await asyncio.to_thread(google_token_source, options.service_account)
             self._credentials = VertexToken(fetch, common)
         elif options.api_key is not None:
-            self._credentials = ApiKey(options.api_key.reveal(), common)
+            key = options.api_key.reveal()
+            self._credentials = FixedHeaders({**common, "x-goog-api-key": key}, hidden=(key,))
         else:
             raise ValueError("an api_key is needed, or project and location for Vertex")
 
@@ -191,12 +192,6 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     def _chat_body(self, request: ChatRequest, target: Target) -> bytes:
         flags = self._flags_of(target.model)
         return chat_body(request, flags, safety=self._safety, voices=self.options.voices)
-
-    def _flags_of(self, model: str) -> ModelFlags:
-        flags = self._flags.get(model)
-        if flags is None:
-            flags = self._flags[model] = flags_of(model, self.options.models)
-        return flags
 
     # The other endpoints ---------------------------------------------------------------------------------------------
 

@@ -25,25 +25,12 @@ AGAIN = 10.0  # seconds between attempts while an old token still serves
 PATIENCE = 15.0  # seconds that a request waits for a token
 
 
-class ApiKey:
-    """The developer API's key, in a header."""
+class FixedHeaders:
+    """The developer API's key in a header, or no credential, for a server that wants none; `hidden` are the secrets."""
 
-    def __init__(self, key: str, common: Mapping[str, str]) -> None:
-        self._headers = {**common, "x-goog-api-key": key}
-        self.hidden: tuple[str, ...] = (key,)
-
-    async def headers(self) -> dict[str, str]:
-        """The same each time."""
-        return self._headers
-
-
-class NoCredentials:
-    """For a server that wants none, such as a proxy that adds its own."""
-
-    hidden: tuple[str, ...] = ()
-
-    def __init__(self, common: Mapping[str, str]) -> None:
-        self._headers = dict(common)
+    def __init__(self, headers: dict[str, str], *, hidden: tuple[str, ...] = ()) -> None:
+        self._headers = headers
+        self.hidden = hidden
 
     async def headers(self) -> dict[str, str]:
         """The same each time."""

@@ -1,0 +1,96 @@
+"""What translating dialects ask of a chat request in the same way: functions, stops, turns as messages of blocks.
+
+Anthropic, Bedrock and Cohere share the functions; Anthropic and Bedrock also share the rules of Claude models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gateway import ChatRequest
+from gateway.errors import InvalidType, InvalidValue, UnsupportedValue
+from gateway.schemas.chat_messages import AllowedChoice, FunctionChoice, FunctionDefinition, FunctionTool
+
+from .conversation import Conversation, Placed
+
+Block = dict[str, Any]
+
+NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
+LEAST_TOP_P = 0.95  # beside thinking
+
+
+def unsupported(param: str, why: str) -> UnsupportedValue:
+    """The error for a value that the dialect has no words for."""
+    return UnsupportedValue(f"Unsupported value: '{param}': {why}.", param=param)
+
+
+def functions_of(request: ChatRequest) -> list[FunctionDefinition]:
+    """The functions of the request's tools; UnsupportedValue for a custom tool."""
+    for position, tool in enumerate(request.as_tools):
+        if not isinstance(tool, FunctionTool):
+            raise unsupported(f"tools[{position}].type", "this model has no custom tools")
+    return [tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)]
+
+
+def allowed_among(functions: list[FunctionDefinition], request: ChatRequest) -> list[FunctionDefinition]:
+    """The functions that the tool choice leaves."""
+    choice = request.as_tool_choice
+    if not isinstance(choice, AllowedChoice):
+        return functions
+    names = {one.function.name for one in choice.allowed_tools.tools if isinstance(one, FunctionChoice)}
+    return [function for function in functions if function.name in names]
+
+
+def object_schema(parameters: Raw | UnsetType) -> Raw | dict[str, Raw]:
+    """A function's schema as it came; with the type that Claude's servers insist on and OpenAI does not."""
+    if parameters is UNSET:
+        return NO_PARAMETERS
+    known = msgspec.json.decode(parameters, type=dict[str, Raw])
+    return parameters if "type" in known else {"type": Raw(b'"object"'), **known}
+
+
+def stops_of(request: ChatRequest) -> list[str]:
+    """The texts at which to stop, without those of nothing but space."""
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    return [stop for stop in stops if stop.strip()]
+
+
+def check_prefill(talk: Conversation, *, prefill: bool) -> None:
+    """Refuse a conversation that ends with an assistant's message, unless the model goes on with it."""
+    last = talk.turns[-1]
+    if last.role == "assistant" and not prefill:
+        param = f"{last.messages[-1].path}.role"
+        raise unsupported(param, "this model does not go on with an assistant's message; end with one of the user")
+
+
+def merged_turns(talk: Conversation, write: Callable[[Placed], Iterable[Block]], *, missing: str) -> list[Block]:
+    """The turns as messages of blocks; empty ones are left out, and their neighbours merged.
+
+    InvalidValue with the text `missing` if no message of the user comes first.
+    """
+    messages: list[Block] = []
+    for turn in talk.turns:
+        content = [block for placed in turn.messages for block in write(placed)]
+        if not content:
+            continue
+        if messages and messages[-1]["role"] == turn.role:
+            messages[-1]["content"] += content
+        else:
+            messages.append({"role": turn.role, "content": content})
+    if not messages or messages[0]["role"] != "user":
+        raise InvalidValue(f"Invalid 'messages': {missing}.", param="messages")
+    return messages
+
+
+def objects_of(raw: Raw | UnsetType, param: str) -> Sequence[dict[str, Any]]:
+    """The objects of a JSON array that a caller sent; InvalidType for anything else but null."""
+    if raw is UNSET:
+        return ()
+    try:
+        return msgspec.json.decode(raw, type=list[dict[str, Any]] | None) or ()
+    except msgspec.ValidationError:
+        raise InvalidType(f"Invalid type for '{param}': expected an array of objects.", param=param) from None
