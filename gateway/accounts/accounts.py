@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import Credited, Ledger
@@ -44,16 +44,8 @@ class Account(Struct, frozen=True):
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
-        return {
-            "name": self.name,
-            "group": self.group,
-            "state": self.state,
-            "balance": format_amount(self.balance),
-            "held": format_amount(self.held),
-            "allowed": self.allowed,
-            "denied": self.denied,
-            "created": time_text(self.created),
-        }
+        amounts = {"balance": format_amount(self.balance), "held": format_amount(self.held)}
+        return {**structs.asdict(self), **amounts, "created": time_text(self.created)}
 
 
 class Accounts:

@@ -12,9 +12,9 @@ import secrets
 from base64 import b32encode
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, time_text
 from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
@@ -48,23 +48,28 @@ class KeyRecord(Struct, frozen=True):
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
+        form = structs.asdict(self)
+        show_cost = form.pop("show_cost")
         return {
-            "id": self.id,
-            "account": self.account,
-            "name": self.name,
-            "last4": self.last4,
-            "state": self.state,
+            **form,
             "created": time_text(self.created),
             "expires": time_text(self.expires) if self.expires else None,
-            "rpm": self.rpm,
-            "tpm": self.tpm,
-            "concurrency": self.concurrency,
-            "models": self.models,
             "budget": format_amount(self.budget) if self.budget is not None else None,
             "spent": format_amount(self.spent),
-            "response_headers": ["cost"] if self.show_cost else [],
-            "show_cost": self.show_cost,  # the old name of the one above
+            "response_headers": ["cost"] if show_cost else [],
+            "show_cost": show_cost,  # the old name of the one above
         }
+
+
+class KeyLimits(TypedDict, total=False):
+    """What a new key may do; an absent or None limit does not exist."""
+
+    rpm: int | None
+    tpm: int | None
+    concurrency: int | None
+    models: Iterable[str] | None
+    budget: int | None  # nano-units
+    expires: datetime | None
 
 
 class NewKey(Struct, frozen=True):
@@ -91,17 +96,7 @@ class Keys:
         self._fingerprint = Fingerprint(pepper)
 
     async def create(
-        self,
-        account: str,
-        *,
-        name: str = "",
-        rpm: int | None = None,
-        tpm: int | None = None,
-        concurrency: int | None = None,
-        models: Iterable[str] | None = None,
-        budget: int | None = None,
-        expires: datetime | None = None,
-        show_cost: bool = False,
+        self, account: str, *, name: str = "", show_cost: bool = False, **limits: Unpack[KeyLimits]
     ) -> NewKey:
         """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`."""
         check_name(account, "account")
@@ -111,9 +106,7 @@ class Keys:
         text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
         key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
         now = int((await call("TIME"))[0])
-        fields = _fields(
-            name=name, rpm=rpm, tpm=tpm, concurrency=concurrency, models=models, budget=budget, expires=expires, now=now
-        )
+        fields = _fields(name, limits, now=now)
         if show_cost:
             fields += ("cost", 1)
         # The fingerprint is written last, so an incomplete key can never be used.
@@ -187,38 +180,28 @@ class Keys:
         )
 
 
-def _fields(
-    *,
-    name: str,
-    rpm: int | None,
-    tpm: int | None,
-    concurrency: int | None,
-    models: Iterable[str] | None,
-    budget: int | None,
-    expires: datetime | None,
-    now: int,
-) -> list[str | int]:
+def _fields(name: str, limits: KeyLimits, *, now: int) -> list[str | int]:
     """The fields of the key's Redis hash as flat pairs; absent limits are not stored."""
     if len(name) > MAX_NAME or not name.isprintable():
         raise Refused(f"a key's name is at most {MAX_NAME} printable characters")
     fields: list[str | int] = ["state", "active", "name", name, "created", now]
-    for field, value in (("rpm", rpm), ("tpm", tpm), ("conc", concurrency)):
+    for field, value in (("rpm", limits.get("rpm")), ("tpm", limits.get("tpm")), ("conc", limits.get("concurrency"))):
         if value is not None:
             if not 1 <= value <= MAX_LIMIT:
                 raise Refused(f"{field} must lie between 1 and {MAX_LIMIT}")
             fields += (field, value)
-    if budget is not None:
+    if (budget := limits.get("budget")) is not None:
         if not 0 < budget <= MAX_AMOUNT:
             raise Refused(f"a budget of {format_amount(budget)} is not possible")
         fields += ("cap", budget)
-    if models is not None:
+    if (models := limits.get("models")) is not None:
         names = list(dict.fromkeys(models))
         if not names:
             raise Refused("an empty list of models would permit nothing")
         for model in names:
             check_model(model)
         fields += ("models", "\n" + "\n".join(names) + "\n")  # admit.lua looks for "\nmodel\n"
-    if expires is not None:
+    if (expires := limits.get("expires")) is not None:
         moment = int(expires.timestamp())
         if moment <= now:
             raise Refused(f"{time_text(expires)} has passed already")

@@ -10,7 +10,7 @@ import click
 from gateway.amounts import format_amount
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
-from gateway.cli.output import note, print_json, print_record, print_table
+from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT
@@ -48,10 +48,7 @@ def create(settings: Settings, name: str, group: str, balance: int, as_json: boo
 def list_(settings: Settings, as_json: bool) -> None:
     """All accounts, by name."""
     accounts = [account.json_form() for account in run(settings, lambda session: session.accounts.list())]
-    if as_json:
-        print_json(accounts)
-    else:
-        print_table(COLUMNS, accounts)
+    print_rows(COLUMNS, accounts, as_json=as_json)
 
 
 @command.command()
@@ -82,12 +79,10 @@ def credit(
     credited, account = change(settings, work)
     if credited.status == "repeated":
         note(f"operation {operation} was done before, with {format_amount(credited.amount)}; nothing was changed")
+    form = account.json_form()
     if as_json:
-        print_json(
-            {**account.json_form(), "credited": format_amount(amount), "repeated": credited.status == "repeated"}
-        )
-    else:
-        print_record(account.json_form())
+        form |= {"credited": format_amount(amount), "repeated": credited.status == "repeated"}
+    print_record(form, as_json=as_json)
 
 
 @command.command()
@@ -162,8 +157,4 @@ def _rule(
 
 
 def _show(account: Account, *, as_json: bool) -> None:
-    form = account.json_form()
-    if as_json:
-        print_json(form)
-    else:
-        print_record(form)
+    print_record(account.json_form(), as_json=as_json)

@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
-from gateway.cli.output import note, print_json, print_record, print_table
+from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.session import change, run
 from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES, NamesType
 
@@ -116,10 +116,7 @@ def create(
 def list_(settings: Settings, account: str | None, as_json: bool) -> None:
     """The keys of ACCOUNT, or of all accounts, oldest first."""
     keys = [key.json_form() for key in run(settings, lambda session: session.keys.list(account))]
-    if as_json:
-        print_json(keys)
-    else:
-        print_table(COLUMNS, keys)
+    print_rows(COLUMNS, keys, as_json=as_json)
 
 
 @command.command()
@@ -128,8 +125,4 @@ def list_(settings: Settings, account: str | None, as_json: bool) -> None:
 @configured
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""
-    form = change(settings, lambda session: session.keys.revoke(key_id)).json_form()
-    if as_json:
-        print_json(form)
-    else:
-        print_record(form)
+    print_record(change(settings, lambda session: session.keys.revoke(key_id)).json_form(), as_json=as_json)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.accounts.accounts import time_text
 from gateway.amounts import format_amount
 from gateway.billing.price import Price, price_on
 from gateway.cli.configuration import configured, json_option
-from gateway.cli.output import print_json, print_table
-from gateway.cli.session import Session, run
+from gateway.cli.output import print_json, print_rows, print_table
+from gateway.cli.session import run
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 
@@ -79,14 +80,8 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
 
 
 def _print_health(settings: Settings, as_json: bool) -> None:
-    async def work(session: Session) -> list[CircuitEvent]:
-        return await read_circuit_events(session.store)
-
-    rows = health_forms(settings, run(settings, work), time.time())
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(HEALTH_COLUMNS, rows)
+    events = run(settings, lambda session: read_circuit_events(session.store))
+    print_rows(HEALTH_COLUMNS, health_forms(settings, events, time.time()), as_json=as_json)
 
 
 def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
@@ -112,14 +107,10 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
                         "upstream_model": upstream,
                         "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
                         "cause": found.cause if found else "",
-                        "until": _moment(found.at + found.seconds) if found else "",
+                        "until": time_text(datetime.fromtimestamp(found.at + found.seconds, UTC)) if found else "",
                     }
                 )
     return rows
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def price_form(price: PriceSettings) -> dict[str, Any]:

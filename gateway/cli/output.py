@@ -24,11 +24,22 @@ def note(message: str) -> None:
     click.echo(f"gateway: {message}", err=True)
 
 
-def print_record(record: Mapping[str, Any]) -> None:
-    """One thing, a line per field."""
+def print_record(record: Mapping[str, Any], *, as_json: bool) -> None:
+    """One thing, a line per field or as a JSON document."""
+    if as_json:
+        print_json(record)
+        return
     width = max(map(len, record), default=0)
     for name, value in record.items():
         click.echo(f"{name.ljust(width)}  {cell(value)}".rstrip())
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """Several things, as a table of the named columns or as a JSON document."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(columns, rows)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
-from gateway.cli.output import print_json, print_table
-from gateway.cli.session import Session, run
+from gateway.cli.output import print_rows
+from gateway.cli.session import run
 from gateway.config.settings import PluginSettings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
@@ -43,10 +43,7 @@ def show(settings: Settings, as_json: bool) -> None:
     reports = load_plugins(settings.plugins).reports
     quarantine(reports, settings, _events(settings), time.time())
     forms = [msgspec.to_builtins(report) for report in reports]
-    if as_json:
-        print_json(forms)
-    else:
-        print_table(COLUMNS, forms)
+    print_rows(COLUMNS, forms, as_json=as_json)
 
 
 def quarantine(reports: list[PluginReport], settings: Settings, events: list[CircuitEvent], now: float) -> None:
@@ -65,12 +62,8 @@ def _events(settings: Settings) -> list[CircuitEvent]:
     """What the running gateway found out; nothing where there is no store yet, or none that answers."""
     if not settings.store.url and not settings.data_dir.is_dir():
         return []
-
-    async def work(session: Session) -> list[CircuitEvent]:
-        return await read_circuit_events(session.store)
-
     try:
-        return run(settings, work)
+        return run(settings, lambda session: read_circuit_events(session.store))
     except (GatewayError, StoreSetupError) as error:
         click.echo(f"gateway: whether plugins are quarantined is not known: {error}", err=True)
         return []

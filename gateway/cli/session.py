@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.accounts.accounts import Accounts
@@ -70,19 +71,13 @@ class Session:
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Session]:
     """The store of these settings, closed at the end."""
-    if settings.store.url:
-        store = await Store.open(settings.store.url, timeout=PATIENCE)
-        try:
-            yield Session(settings, store)
-        finally:
-            await store.close()
-        return
-    async with EmbeddedServer.attach_or_start(settings.data_dir) as socket:
-        store = await Store.open(socket, timeout=PATIENCE)
-        try:
-            yield Session(settings, store)
-        finally:
-            await store.close()
+    async with AsyncExitStack() as stack:
+        address: str | Path = settings.store.url
+        if not address:
+            address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
+        store = await Store.open(address, timeout=PATIENCE)
+        stack.push_async_callback(store.close)
+        yield Session(settings, store)
 
 
 def run(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli.configuration import archive_option, configured, json_option
-from gateway.cli.output import print_json, print_table
+from gateway.cli.output import print_rows
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
 
@@ -47,8 +47,4 @@ def command(
         await session.accounts.show(account)
         return [line.json_form() async for line in session.ledger.lines(account, since=since, archives=archives)]
 
-    lines = run(settings, work)
-    if as_json:
-        print_json(lines)
-    else:
-        print_table(COLUMNS, lines)
+    print_rows(COLUMNS, run(settings, work), as_json=as_json)

@@ -76,8 +76,7 @@ def _check_default_image_model(settings: Settings, reader: TomlReader, known: Co
     if not name:
         return
     key: Key = ("server", "default_image_model")
-    if name not in known:
-        reader.problem(key, f"no model is named {name!r}{suggestion(name, known)}")
+    if not _is_known("model", name, reader, key, known=known):
         return
     for own, model in settings.models.items():
         if name in (own, *model.aliases) and "images" not in model.endpoints:
@@ -122,19 +121,19 @@ def _check_targets(model: ModelSettings, reader: TomlReader, key: Key, *, known:
     if model.provider:
         places.append(((*key, "provider"), model.provider))
     for place, provider in places:
-        if provider not in known["providers"]:
-            reader.problem(place, f"no provider is named {provider!r}{suggestion(provider, known['providers'])}")
+        _is_known("provider", provider, reader, place, known=known["providers"])
 
 
 def _check_names(model: ModelSettings, reader: TomlReader, key: Key, *, known: Known) -> None:
-    for index, group in enumerate(model.groups):
-        if group not in known["groups"]:
-            message = f"no group is named {group!r}{suggestion(group, known['groups'])}"
-            reader.problem((*key, "groups", index), message)
-    for index, name in enumerate(model.fallbacks):
-        if name not in known["models"]:
-            message = f"no model is named {name!r}{suggestion(name, known['models'])}"
-            reader.problem((*key, "fallbacks", index), message)
+    for kind, field, names in (("group", "groups", model.groups), ("model", "fallbacks", model.fallbacks)):
+        for index, name in enumerate(names):
+            _is_known(kind, name, reader, (*key, field, index), known=known[f"{kind}s"])
+
+
+def _is_known(kind: str, name: str, reader: TomlReader, key: Key, *, known: Collection[str]) -> bool:
+    if name not in known:
+        reader.problem(key, f"no {kind} is named {name!r}{suggestion(name, known)}")
+    return name in known
 
 
 def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:

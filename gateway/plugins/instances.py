@@ -93,23 +93,20 @@ async def _instance(
     return instance
 
 
-def secret_files(options: Struct) -> list[Path]:
-    """The files with the secrets of these options."""
+def _secrets(options: Struct) -> list[Secret]:
     values = (getattr(options, name) for name in options.__struct_fields__)
-    return [value.file for value in values if isinstance(value, Secret) and value.file is not None]
+    return [value for value in values if isinstance(value, Secret)]
 
 
 def _files(credentials: Iterable[Struct], proxy: ProxySetting | None) -> list[Path]:
     """Every file that a provider depends on."""
-    found = [path for options in credentials for path in secret_files(options)]
-    return found if proxy is None or proxy.file is None else [*found, proxy.file]
+    found = [secret.file for options in credentials for secret in _secrets(options)]
+    return [path for path in (*found, proxy.file if proxy is not None else None) if path is not None]
 
 
-def _without_secrets(text: str, options: Struct | None) -> str:
+def _without_secrets(text: str, options: Struct) -> str:
     """`text` without the values of the provider's secrets, which the error of a constructor may quote."""
-    for name in options.__struct_fields__ if options is not None else ():
-        secret = getattr(options, name)
-        if isinstance(secret, Secret):
-            with contextlib.suppress(SecretError):
-                text = text.replace(secret.reveal(), HIDDEN)
+    for secret in _secrets(options):
+        with contextlib.suppress(SecretError):
+            text = text.replace(secret.reveal(), HIDDEN)
     return text

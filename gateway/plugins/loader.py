@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import partial
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -139,36 +140,29 @@ class Plugins:
 def load_plugins(settings: PluginSettings, *, log: PluginLog | None = None) -> Plugins:
     """Load the built-ins, then every entry point that the settings do not exclude."""
     plugins = Plugins(log)
-    for name, path in BUILTINS.items():
-        report = PluginReport(name=name, version=__version__, source="built-in")
-        if _excluded(name, report, settings):
+    for report, find in (*_built_in(), *_third_party()):
+        if _excluded(report, settings):
             plugins.reports.append(report)
         else:
-            plugins.load(report, lambda path=path: importlib.import_module(path))  # type: ignore[misc]
-    for point in _third_party():
-        report = PluginReport(name=point.name, version=_version(point), source=_source(point))
-        if _excluded(point.name, report, settings):
-            plugins.reports.append(report)
-        else:
-            plugins.load(report, point.load)
+            plugins.load(report, find)
     return plugins
 
 
-def _third_party() -> Iterator[EntryPoint]:
-    return iter(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
+def _built_in() -> Iterator[tuple[PluginReport, Callable[[], Any]]]:
+    for name, path in BUILTINS.items():
+        report = PluginReport(name=name, version=__version__, source="built-in")
+        yield report, partial(importlib.import_module, path)
 
 
-def _excluded(name: str, report: PluginReport, settings: PluginSettings) -> bool:
-    if name in settings.disabled:
+def _third_party() -> Iterator[tuple[PluginReport, Callable[[], Any]]]:
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+        version, source = (point.dist.version, point.dist.name) if point.dist else ("unknown", point.value)
+        yield PluginReport(name=point.name, version=version, source=source), point.load
+
+
+def _excluded(report: PluginReport, settings: PluginSettings) -> bool:
+    if report.name in settings.disabled:
         report.state, report.reason = "disabled", "named in plugins.disabled"
-    elif settings.allow and report.source != "built-in" and name not in settings.allow:
+    elif settings.allow and report.source != "built-in" and report.name not in settings.allow:
         report.state, report.reason = "disabled", "not named in plugins.allow"
     return report.state == "disabled"
-
-
-def _version(point: EntryPoint) -> str:
-    return point.dist.version if point.dist is not None else "unknown"
-
-
-def _source(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value

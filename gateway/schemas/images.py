@@ -48,6 +48,8 @@ FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
         "user": "hint",
     }
 )
+_TRANSPARENT = "a transparent one needs the output format png or webp"
+_GIF = "it needs the output format gif"
 #: Values that ask for nothing an upstream would not do by itself.
 _USUAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
@@ -193,25 +195,19 @@ def decode_image_request(body: bytes, *, default_model: str = "") -> ImageReques
 
 def _check(request: ImageRequest) -> None:
     """The rules that no single field can tell."""
-    kind = request.format
-    if request.background == "transparent" and kind not in ("png", "webp"):
-        raise _contradiction("background", "a transparent one needs the output format png or webp")
-    if request.output_compression not in (None, 100) and kind not in ("webp", "jpeg"):
-        raise _contradiction("output_compression", "it needs the output format webp or jpeg")
-    if request.partial_images and not request.stream:
-        raise _contradiction("partial_images", "it is only allowed when 'stream' is true")
-    if request.stream and request.wants_urls:
-        raise _contradiction("response_format", "a stream carries the images themselves")
-    for name in ("frame_count", "frame_duration_ms"):
-        if getattr(request, name) is not None and kind != "gif":
-            raise _contradiction(name, "it needs the output format gif")
-    if request.svg is not None and kind != "svg":
-        raise _contradiction("svg", "it needs the output format svg")
-    if kind == "svg" and request.count > 1:
-        raise _contradiction("n", "only one image is drawn as svg")
-    if kind == "svg" and request.stream:
-        raise _contradiction("stream", "an svg is not streamed")
-
-
-def _contradiction(name: str, why: str) -> InvalidValue:
-    return InvalidValue(f"Invalid '{name}': {why}.", param=name)
+    kind, stream = request.format, request.stream
+    compressed = request.output_compression not in (None, 100)
+    rules = (
+        ("background", request.background == "transparent" and kind not in ("png", "webp"), _TRANSPARENT),
+        ("output_compression", compressed and kind not in ("webp", "jpeg"), "it needs the output format webp or jpeg"),
+        ("partial_images", request.partial_images and not stream, "it is only allowed when 'stream' is true"),
+        ("response_format", stream and request.wants_urls, "a stream carries the images themselves"),
+        ("frame_count", request.frame_count is not None and kind != "gif", _GIF),
+        ("frame_duration_ms", request.frame_duration_ms is not None and kind != "gif", _GIF),
+        ("svg", request.svg is not None and kind != "svg", "it needs the output format svg"),
+        ("n", kind == "svg" and request.count > 1, "only one image is drawn as svg"),
+        ("stream", kind == "svg" and stream, "an svg is not streamed"),
+    )
+    for name, broken, why in rules:
+        if broken:
+            raise InvalidValue(f"Invalid '{name}': {why}.", param=name)

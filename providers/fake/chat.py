@@ -49,7 +49,7 @@ class ChatPlan:
         usage.completion_tokens_details.reasoning_tokens = len(self.script.reasoning.split()) * self.request.choices
         if self.script.usage == "none":
             return None
-        wrong: Any = {"negative": -completion, "absurd": 10**18, "text": "many"}.get(self.script.usage)
+        wrong = self.script.wrong(completion)
         if wrong is not None:
             usage.prompt_tokens = usage.completion_tokens = usage.total_tokens = wrong
         return usage

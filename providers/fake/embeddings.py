@@ -19,7 +19,7 @@ def embedding_answer(request: EmbeddingRequest, script: Script) -> EmbeddingAnsw
     length = request.dimensions or DIMENSIONS
     tokens = sum(len(entry.split()) or 1 if isinstance(entry, str) else len(entry) for entry in request.inputs)
     usage: Any = CompletionUsage(tokens, 0, tokens)
-    wrong: Any = {"negative": -tokens, "absurd": 10**18, "text": "many"}.get(script.usage)
+    wrong = script.wrong(tokens)
     if wrong is not None:
         usage = CompletionUsage(wrong, 0, wrong)
     return EmbeddingAnswer(

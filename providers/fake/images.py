@@ -7,7 +7,6 @@ import struct
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from typing import Any
 
 from gateway import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
 
@@ -69,7 +68,7 @@ def _usage(request: ImageRequest, script: Script, images: int) -> ImageUsage | N
     prompt, made = len(request.prompt.split()) or 1, TOKENS * images
     usage = ImageUsage(prompt, made, prompt + made)
     usage.input_tokens_details.text_tokens = prompt
-    wrong: Any = {"negative": -made, "absurd": 10**18, "text": "many"}.get(script.usage)
+    wrong = script.wrong(made)
     if wrong is not None:
         usage.input_tokens = usage.output_tokens = usage.total_tokens = wrong
     return usage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -53,6 +53,10 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The silence before the first byte."""
         if self.latency or self.first_token:
             await asyncio.sleep(self.latency + self.first_token)
+
+    def wrong(self, count: float) -> Any:
+        """What to tell in place of a count; None where the count itself is told."""
+        return {"negative": -count, "absurd": 10**18, "text": "many"}.get(self.usage)
 
     def failure(self) -> Exception:
         """The error to fail with."""

@@ -11,7 +11,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from math import pi, sin
-from typing import Any
 
 from gateway import SpeechChunk, SpeechRequest, SpeechUsage
 from gateway.errors import InvalidValue, UpstreamTruncated
@@ -79,7 +78,7 @@ def _wav_header(size: int) -> bytes:
 def _usage(request: SpeechRequest, seconds: float, script: Script) -> SpeechUsage:
     words = len(request.input.split()) or 1
     usage = SpeechUsage(words, round(seconds * 20))
-    wrong: Any = {"negative": -words, "absurd": 10**18, "text": "many"}.get(script.usage)
+    wrong = script.wrong(words)
     if wrong is not None:
         usage = SpeechUsage(wrong, wrong)
     usage.total_tokens = usage.input_tokens + usage.output_tokens

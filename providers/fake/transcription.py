@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 from gateway import Segment, Transcript, TranscriptEvent, TranscriptionRequest, TranscriptUsage, Word
 from gateway.errors import UpstreamTruncated
@@ -60,5 +59,5 @@ def _transcript(request: TranscriptionRequest, script: Script, text: str) -> Tra
 
 
 def _usage(seconds: float, script: Script) -> TranscriptUsage | None:
-    wrong: Any = {"negative": -seconds - 1, "absurd": 1e18, "text": "many"}.get(script.usage)
+    wrong = script.wrong(seconds + 1)
     return None if script.usage == "none" else TranscriptUsage(seconds if wrong is None else wrong)

@@ -31,7 +31,7 @@ def test_empty_table_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_record_has_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
-    print_record({"name": "a", "allowed": ["x", "y"]})
+    print_record({"name": "a", "allowed": ["x", "y"]}, as_json=False)
     assert capsys.readouterr().out == "name     a\nallowed  x,y\n"
 
 
