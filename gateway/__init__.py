@@ -20,100 +20,58 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.billing.call_record import CallRecord
-    from gateway.billing.usage import Usage, completion_usage
-    from gateway.config.secret import Secret
-    from gateway.http_client.forwarded_headers import dialect_headers
-    from gateway.http_client.multipart import Multipart
-    from gateway.http_client.timeouts import Timeouts
-    from gateway.http_client.upstream import Answer, Upstream
-    from gateway.plugins.hookspecs import hookimpl
-    from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
-    from gateway.plugins.text_fast_path import LanedStream, TextLane
-    from gateway.schemas.chat_request import ChatRequest
-    from gateway.schemas.chat_response import (
-        ChatChunk,
-        ChatCompletion,
-        ChatMessage,
-        Choice,
-        ChunkChoice,
-        CompletionTokensDetails,
-        CompletionUsage,
-        Delta,
-        FunctionCall,
-        PromptTokensDetails,
-        ToolCall,
-        ToolCallDelta,
-    )
-    from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
-    from gateway.schemas.images import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
-    from gateway.schemas.speech import SpeechChunk, SpeechRequest, SpeechUsage
-    from gateway.schemas.transcription import (
-        AudioFile,
-        Segment,
-        Transcript,
-        TranscriptEvent,
-        TranscriptionRequest,
-        TranscriptUsage,
-        Word,
-    )
-    from gateway.sse import Event, EventParser
-    from gateway.version import __version__
-
-__all__ = [
-    "Answer",
-    "AudioFile",
-    "CallRecord",
-    "Chat",
-    "ChatChunk",
-    "ChatCompletion",
-    "ChatMessage",
-    "ChatRequest",
-    "Choice",
-    "ChunkChoice",
-    "CompletionTokensDetails",
-    "CompletionUsage",
-    "Delta",
-    "EmbeddingAnswer",
-    "EmbeddingRequest",
-    "Embeddings",
-    "Event",
-    "EventParser",
-    "FunctionCall",
-    "GeneratedImage",
-    "ImageAnswer",
-    "ImageEvent",
-    "ImageRequest",
-    "ImageUsage",
-    "Images",
-    "LanedStream",
-    "Multipart",
-    "PromptTokensDetails",
-    "Provider",
-    "Secret",
-    "Segment",
-    "Speech",
-    "SpeechChunk",
-    "SpeechRequest",
-    "SpeechUsage",
-    "Target",
-    "TextLane",
-    "Timeouts",
-    "ToolCall",
-    "ToolCallDelta",
-    "Transcript",
-    "TranscriptEvent",
-    "TranscriptUsage",
-    "Transcription",
-    "TranscriptionRequest",
-    "Upstream",
-    "Usage",
-    "Word",
-    "__version__",
-    "completion_usage",
-    "dialect_headers",
-    "hookimpl",
-]
+    from gateway.billing.call_record import CallRecord as CallRecord
+    from gateway.billing.usage import Usage as Usage
+    from gateway.billing.usage import completion_usage as completion_usage
+    from gateway.config.secret import Secret as Secret
+    from gateway.http_client.forwarded_headers import dialect_headers as dialect_headers
+    from gateway.http_client.multipart import Multipart as Multipart
+    from gateway.http_client.timeouts import Timeouts as Timeouts
+    from gateway.http_client.upstream import Answer as Answer
+    from gateway.http_client.upstream import Upstream as Upstream
+    from gateway.plugins.hookspecs import hookimpl as hookimpl
+    from gateway.plugins.provider import Chat as Chat
+    from gateway.plugins.provider import Embeddings as Embeddings
+    from gateway.plugins.provider import Images as Images
+    from gateway.plugins.provider import Provider as Provider
+    from gateway.plugins.provider import Speech as Speech
+    from gateway.plugins.provider import Target as Target
+    from gateway.plugins.provider import Transcription as Transcription
+    from gateway.plugins.text_fast_path import LanedStream as LanedStream
+    from gateway.plugins.text_fast_path import TextLane as TextLane
+    from gateway.schemas.chat_request import ChatRequest as ChatRequest
+    from gateway.schemas.chat_response import ChatChunk as ChatChunk
+    from gateway.schemas.chat_response import ChatCompletion as ChatCompletion
+    from gateway.schemas.chat_response import ChatMessage as ChatMessage
+    from gateway.schemas.chat_response import Choice as Choice
+    from gateway.schemas.chat_response import ChunkChoice as ChunkChoice
+    from gateway.schemas.chat_response import CompletionTokensDetails as CompletionTokensDetails
+    from gateway.schemas.chat_response import CompletionUsage as CompletionUsage
+    from gateway.schemas.chat_response import Delta as Delta
+    from gateway.schemas.chat_response import FunctionCall as FunctionCall
+    from gateway.schemas.chat_response import PromptTokensDetails as PromptTokensDetails
+    from gateway.schemas.chat_response import ToolCall as ToolCall
+    from gateway.schemas.chat_response import ToolCallDelta as ToolCallDelta
+    from gateway.schemas.embeddings import EmbeddingAnswer as EmbeddingAnswer
+    from gateway.schemas.embeddings import EmbeddingRequest as EmbeddingRequest
+    from gateway.schemas.images import GeneratedImage as GeneratedImage
+    from gateway.schemas.images import ImageAnswer as ImageAnswer
+    from gateway.schemas.images import ImageEvent as ImageEvent
+    from gateway.schemas.images import ImageRequest as ImageRequest
+    from gateway.schemas.images import ImageUsage as ImageUsage
+    from gateway.schemas.speech import SpeechChunk as SpeechChunk
+    from gateway.schemas.speech import SpeechRequest as SpeechRequest
+    from gateway.schemas.speech import SpeechUsage as SpeechUsage
+    from gateway.schemas.transcription import AudioFile as AudioFile
+    from gateway.schemas.transcription import Segment as Segment
+    from gateway.schemas.transcription import Transcript as Transcript
+    from gateway.schemas.transcription import TranscriptEvent as TranscriptEvent
+    from gateway.schemas.transcription import TranscriptionRequest as TranscriptionRequest
+    from gateway.schemas.transcription import TranscriptUsage as TranscriptUsage
+    from gateway.schemas.transcription import Word as Word
+    from gateway.sse import Event as Event
+    from gateway.sse import EventParser as EventParser
+    from gateway.version import __version__ as __version__
 
 # Where each name lives. They are imported when asked for, because every `gateway …` command passes through this
 # file, and aiohttp alone takes 140 ms to import.
@@ -162,6 +120,7 @@ _HOME = {
     }.items()
     for name in names
 }
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

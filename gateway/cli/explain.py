@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -42,15 +42,12 @@ COLUMNS = ("rule", "verdict", "state", "change")
 def command(
     ctx: click.Context,
     settings: Settings,
+    /,
     key_id: str,
     model: str,
-    tokens: int,
-    max_tokens: int | None,
-    images: int,
-    seconds: int,
     endpoint: str | None,
-    stream: bool,
     as_json: bool,
+    **size: Any,
 ) -> None:
     """Say whether a call of KEY_ID to MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
     from gateway.accounts.admission_check import explain
@@ -63,8 +60,7 @@ def command(
     catalog = Catalog.build(settings)
     found = catalog.models[name]
     asked = endpoint_named(endpoint or found.record.endpoints[0])
-    size = RequestSize(tokens=tokens, max_tokens=max_tokens, stream=stream, images=images, seconds=seconds)
-    quote = asked.quote_size(found, size)
+    quote = asked.quote_size(found, RequestSize(**size))
 
     async def work(session: Session) -> Explanation:
         return await explain(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -14,6 +13,7 @@ from gateway.cli.session import change, run
 from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES, NamesType
 
 if TYPE_CHECKING:
+    from gateway.accounts.keys import KeyLimits
     from gateway.config.settings import Settings
 
 COLUMNS = (
@@ -74,34 +74,18 @@ def create(
     settings: Settings,
     account: str,
     name: str,
-    rpm: int | None,
-    tpm: int | None,
-    concurrency: int | None,
-    models: list[str] | None,
-    budget: int | None,
-    expires: datetime | None,
     response_headers: list[str] | None,
     show_cost: bool,
     as_json: bool,
+    **limits: Unpack[KeyLimits],
 ) -> None:
     """Make a key and print it, alone, once: nobody can show it again."""
     if show_cost:
         note("--show-cost is an old name that the next release refuses; use --response-headers cost")
-    only = None if models is None else known_models(settings, models)
-    key = change(
-        settings,
-        lambda session: session.keys.create(
-            account,
-            name=name,
-            rpm=rpm,
-            tpm=tpm,
-            concurrency=concurrency,
-            models=only,
-            budget=budget,
-            expires=expires,
-            show_cost=show_cost or bool(response_headers),
-        ),
-    )
+    if (models := limits.get("models")) is not None:
+        limits["models"] = known_models(settings, models)
+    shown = show_cost or bool(response_headers)
+    key = change(settings, lambda session: session.keys.create(account, name=name, show_cost=shown, **limits))
     if as_json:
         print_json(key.json_form())
     else:

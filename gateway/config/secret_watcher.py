@@ -21,9 +21,8 @@ Stamp = tuple[int, ...]
 class SecretWatch:
     """The files of every provider, by the provider's name."""
 
-    def __init__(self, changed: Callable[[set[str]], Awaitable[None]], *, every: float = LOOK_EVERY) -> None:
+    def __init__(self, changed: Callable[[set[str]], Awaitable[None]]) -> None:
         self._changed = changed
-        self._every = every
         self._stamps: dict[str, dict[Path, Stamp]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -55,7 +54,7 @@ class SecretWatch:
 
     async def _look_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(LOOK_EVERY)
             changed = self.look()
             if not changed:
                 continue

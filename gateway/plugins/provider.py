@@ -110,16 +110,8 @@ class Images(abc.ABC):
 
     async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
         """Yield previews, then each finished image; by default only the finished ones."""
-        answer = await self.generate_images(request, target)
-        for number, image in enumerate(answer.data):
-            yield ImageEvent(
-                image.b64_json or "",
-                usage=answer.usage if number == len(answer.data) - 1 else None,
-                size=answer.size,
-                quality=answer.quality,
-                background=answer.background,
-                output_format=answer.output_format,
-            )
+        for event in (await self.generate_images(request, target)).as_events():
+            yield event
 
 
 class Speech(abc.ABC):

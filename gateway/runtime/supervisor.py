@@ -166,7 +166,7 @@ class Supervisor:
             WorkerSpec(number=number, listen_fd=-1, channel_fd=-1, store_url=self.store_url),
             sock,
             brief=lambda: Briefing(pepper, self.configuration),
-            on_counts=self._counted,
+            on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
         )
 
@@ -210,9 +210,6 @@ class Supervisor:
         payload = msgspec.msgpack.encode(configuration)
         for worker in self.workers:
             worker.send("reload", payload)
-
-    def _counted(self, life: Life, payload: bytes) -> None:
-        self.totals.merge(decode_delta(payload), source=life.source)
 
     def _worker_ended(self, life: Life) -> None:
         self.totals.forget(life.source)

@@ -200,11 +200,6 @@ class ChatRequest(RequestFields, kw_only=True):
             asked.discard("modalities")
         return frozenset(asked.union(self._media()))
 
-    @property
-    def media_parts(self) -> int:
-        """How many parts are images, sounds or files."""
-        return len(self._media())
-
     def _media(self) -> list[str]:
         """The `type` of every part that is not text."""
         return [

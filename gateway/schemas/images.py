@@ -165,6 +165,15 @@ class ImageAnswer(Struct):
     background: str | None = None
     output_format: str | None = None
 
+    def as_events(self) -> list[ImageEvent]:
+        """The same as the steps of a stream: the finished images, usage with the last."""
+        shape = self.size, self.quality, self.background, self.output_format
+        last = len(self.data) - 1
+        return [
+            ImageEvent(image.b64_json or "", None, self.usage if number == last else None, *shape)
+            for number, image in enumerate(self.data)
+        ]
+
 
 class ImageEvent(Struct):
     """A step of a streamed image: a preview where `partial_index` says which, else a finished image."""

@@ -19,7 +19,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Literal
 
 from aiohttp import web
@@ -86,9 +85,7 @@ class FakeUpstream:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gateway.accounts.accounts import Accounts
@@ -136,11 +136,8 @@ def running_gateway(config: str, *, workers: int = 1) -> Iterator[RunningGateway
 
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback that nobody uses at the moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
             sock.bind(("127.0.0.1", 0))
         return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()

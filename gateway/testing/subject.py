@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Any, cast
 
 import msgspec
@@ -31,31 +30,12 @@ class Subject:
         self._fake = upstream
         self._link = Upstream()
         self.provider = provider(options, self._link)
-
-    @property
-    def chat(self) -> Chat:
-        """The provider as a chat provider."""
-        return cast(Chat, self.provider)
-
-    @property
-    def embeddings(self) -> Embeddings:
-        """The provider as one of embeddings."""
-        return cast(Embeddings, self.provider)
-
-    @property
-    def images(self) -> Images:
-        """The provider as one of images."""
-        return cast(Images, self.provider)
-
-    @property
-    def speech(self) -> Speech:
-        """The provider as one that speaks."""
-        return cast(Speech, self.provider)
-
-    @property
-    def transcription(self) -> Transcription:
-        """The provider as one that listens."""
-        return cast(Transcription, self.provider)
+        # The provider by capability; a case asks only for one that the class has.
+        self.chat = cast(Chat, self.provider)
+        self.embeddings = cast(Embeddings, self.provider)
+        self.images = cast(Images, self.provider)
+        self.speech = cast(Speech, self.provider)
+        self.transcription = cast(Transcription, self.provider)
 
     @property
     def fake(self) -> FakeUpstream:
@@ -77,9 +57,7 @@ class Subject:
         await self.provider.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         try:
             await self.provider.close()
         finally:

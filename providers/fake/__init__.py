@@ -76,13 +76,15 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         self._scripts = options.models
         self._default = Script()
 
-    def _script(self, target: Target) -> Script:
-        return self._scripts.get(target.model, self._default)
+    async def _script(self, target: Target) -> Script:
+        """The script of a call, once its first silence is over."""
+        script = self._scripts.get(target.model, self._default)
+        await script.wait()
+        return script
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The scripted chunks of every choice, one choice after the other, then usage."""
-        script = self._script(target)
-        await script.wait()
+        script = await self._script(target)
         plan = ChatPlan(request, script)
         async for chunk in _paced(plan.chunks(), script):
             yield chunk
@@ -102,15 +104,13 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def stream_images(self, request: ImageRequest, target: Target) -> AsyncIterator[ImageEvent]:
         """Previews as asked for, then the image, for one image after the other."""
-        script = self._script(target)
-        await script.wait()
+        script = await self._script(target)
         async for event in _paced(image_events(request, script), script):
             yield event
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """A tone as long as the text would take to say."""
-        script = self._script(target)
-        await script.wait()
+        script = await self._script(target)
         async for chunk in _paced(speech_chunks(request, script), script):
             yield chunk
 
@@ -120,16 +120,14 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
         """The same word by word."""
-        script = self._script(target)
-        await script.wait()
+        script = await self._script(target)
         transcript = await listened(request, script)
         async for event in _paced(transcript_events(transcript, request, script), script):
             yield event
 
     async def _begin(self, target: Target) -> Script:
         """The script of a call that is answered whole, once its silence is over; fails if it says so."""
-        script = self._script(target)
-        await script.wait()
+        script = await self._script(target)
         if script.silent_after is not None:
             await asyncio.Event().wait()
         if script.fail_after is not None:

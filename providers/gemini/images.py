@@ -15,6 +15,7 @@ from gateway import GeneratedImage, ImageRequest, ImageUsage
 from gateway.errors import ContentFiltered, UnsupportedValue, UpstreamInvalidResponse
 from gateway.schemas.images import TokenKinds
 
+from .._shared.image_usage import add_usage
 from .finish import FILTERED
 from .wire import Blob, WireAnswer
 
@@ -104,13 +105,5 @@ def added(usages: Sequence[ImageUsage | None]) -> ImageUsage | None:
     for usage in usages:
         if usage is None:
             return None
-        total.input_tokens += usage.input_tokens
-        total.output_tokens += usage.output_tokens
-        total.total_tokens += usage.total_tokens
-        for whole, part in (
-            (total.input_tokens_details, usage.input_tokens_details),
-            (total.output_tokens_details, usage.output_tokens_details),
-        ):
-            whole.text_tokens += part.text_tokens  # type: ignore[union-attr]  # both are set above and by image_usage
-            whole.image_tokens += part.image_tokens  # type: ignore[union-attr]
+        add_usage(total, usage)
     return total

@@ -18,6 +18,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 
 from .._shared.documents import decoded
+from .._shared.image_usage import add_usage
 from .server import OpenAIServer, SharedOptions, fields_body
 
 PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
@@ -81,7 +82,7 @@ class OpenAIImages(OpenAIServer, Images):
         body = image_body(request, target, self.options, formats=self.gives_urls, stream=True)
         async with await self.post("/images/generations", body, target) as answer:
             if answer.headers.get("Content-Type", "").startswith("application/json"):
-                for whole in events_of(read_images(await answer.read(), self.hidden)):
+                for whole in read_images(await answer.read(), self.hidden).as_events():
                     yield whole  # a server that does not stream
                 return
             reader = ImageReader(self.hidden)
@@ -127,16 +128,7 @@ class ImageReader:
         self._newest = usage.output_tokens
         if usage.output_tokens > newest:
             return usage
-        usage.input_tokens += before.input_tokens
-        usage.output_tokens += before.output_tokens
-        usage.total_tokens += before.total_tokens
-        inside, earlier = usage.input_tokens_details, before.input_tokens_details
-        inside.text_tokens += earlier.text_tokens
-        inside.image_tokens += earlier.image_tokens
-        outside, sooner = usage.output_tokens_details, before.output_tokens_details
-        if outside is not UNSET and sooner is not UNSET:
-            outside.text_tokens += sooner.text_tokens
-            outside.image_tokens += sooner.image_tokens
+        add_usage(usage, before)
         return usage
 
 
@@ -165,16 +157,6 @@ def read_images(body: bytes, hidden: Sequence[str] = ()) -> ImageAnswer:
         GeneratedImage(_known(image.b64_json), _known(image.url), _known(image.revised_prompt)) for image in answer.data
     ]
     return ImageAnswer(data, read_usage(answer.usage), *_said(answer))
-
-
-def events_of(answer: ImageAnswer) -> list[ImageEvent]:
-    """A whole answer as the steps of a stream."""
-    said = answer.size, answer.quality, answer.background, answer.output_format
-    last = len(answer.data) - 1
-    return [
-        ImageEvent(image.b64_json or "", None, answer.usage if number == last else None, *said)
-        for number, image in enumerate(answer.data)
-    ]
 
 
 def read_usage(document: Any) -> ImageUsage | None:

@@ -36,7 +36,7 @@ _switch = msgspec.json.Decoder(_Switch)
 def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: bool) -> bytes:
     """The JSON to send for `request` to `target`."""
     fields = dict(request.fields)
-    fields["model"] = _raw(target.model)
+    fields["model"] = Raw(_encoder.encode(target.model))
     fields.pop("stream_options", None)
     if stream:
         fields["stream"] = _TRUE
@@ -91,7 +91,3 @@ def _thinks(request: ChatRequest, fields: Mapping[str, Raw]) -> bool:
         return _switch.decode(fields.get("thinking", b"{}")).type != "disabled"
     except msgspec.MsgspecError:
         return True  # whatever the caller wrote there is for the server to judge
-
-
-def _raw(text: str) -> Raw:
-    return Raw(_encoder.encode(text))

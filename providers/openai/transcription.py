@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from gateway import (
     Event,
@@ -190,17 +190,7 @@ def _transcript(found: WireTranscript) -> Transcript:
 
 
 def _segment(found: WireSegment) -> Segment:
-    return Segment(
-        found.start,
-        found.end,
-        found.text,
-        found.speaker,
-        found.tokens or [],
-        found.temperature or 0.0,
-        found.avg_logprob or 0.0,
-        found.compression_ratio or 0.0,
-        found.no_speech_prob or 0.0,
-    )
+    return Segment(**{name: value for name, value in structs.asdict(found).items() if value is not None})
 
 
 def read_usage(document: Any) -> TranscriptUsage | None:
