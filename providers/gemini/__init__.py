@@ -20,7 +20,7 @@ Sharp edge: a stream has no end marker, so one that ends before its finish reaso
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from functools import cache, partial
 from typing import ClassVar, Literal
@@ -69,6 +69,8 @@ from .wire import WireAnswer, read_answer, read_whole
 WHOLE, STREAM, BATCH = "generateContent", "streamGenerateContent?alt=sse", "batchEmbedContents"
 AT_ONCE = 4  # upstream calls that one request may have under way
 MIB = 1024 * 1024
+
+Body = bytes | transcription.SoundBody
 
 
 class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
@@ -237,17 +239,15 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """The whole transcript."""
         sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
-        body = await self._whole(target, WHOLE, sound.chunks(), extra={"Content-Length": str(sound.length)})
         reader = transcription.TranscriptReader()
-        reader.read(read_whole(body, self._hidden))
+        reader.read(read_whole(await self._whole(target, WHOLE, sound), self._hidden))
         return reader.transcript()
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
         """Text as it is heard, and the whole at the end."""
         sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
         reader = transcription.TranscriptReader()
-        length = {"Content-Length": str(sound.length)}
-        async with aclosing(self._frames(target, sound.chunks(), extra=length)) as frames:
+        async with aclosing(self._frames(target, sound)) as frames:
             async for frame in frames:
                 if text := reader.read(frame):
                     yield TranscriptEvent(delta=text)
@@ -255,19 +255,15 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     # The way out -----------------------------------------------------------------------------------------------------
 
-    async def _whole(
-        self, target: Target, verb: str, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
-    ) -> bytes:
+    async def _whole(self, target: Target, verb: str, body: Body) -> bytes:
         """The JSON document of a whole answer."""
-        async with await self._send(target, verb, body, extra=extra) as answer:
+        async with await self._send(target, verb, body) as answer:
             await raise_for_status(answer, self._hidden)
             return await answer.read()
 
-    async def _frames(
-        self, target: Target, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[WireAnswer, None]:
+    async def _frames(self, target: Target, body: Body) -> AsyncGenerator[WireAnswer, None]:
         """The frames of a stream; whoever reads them knows whether the last one was the end."""
-        async with await self._send(target, STREAM, body, extra=extra) as answer:
+        async with await self._send(target, STREAM, body) as answer:
             await raise_for_status(answer, self._hidden)
             if _is_json(answer):
                 yield read_whole(await answer.read(), self._hidden)
@@ -276,17 +272,13 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
                 for event in events:
                     yield read_answer(event.data, self._hidden)
 
-    async def _send(
-        self, target: Target, verb: str, body: bytes | AsyncIterator[bytes], *, extra: Mapping[str, str] | None = None
-    ) -> Answer:
+    async def _send(self, target: Target, verb: str, body: Body) -> Answer:
         headers = await self._credentials.headers()
-        return await self.upstream.send(
-            "POST",
-            self._address.method(target.model, verb),
-            headers={**headers, **extra} if extra else headers,
-            body=body,
-            timeouts=target.timeouts,
-        )
+        content = body if isinstance(body, bytes) else body.chunks()
+        if not isinstance(body, bytes):
+            headers = {**headers, "Content-Length": str(body.length)}
+        url = self._address.method(target.model, verb)
+        return await self.upstream.send("POST", url, headers=headers, body=content, timeouts=target.timeouts)
 
 
 def _is_json(answer: Answer) -> bool:
