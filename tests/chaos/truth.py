@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Seen
@@ -19,13 +20,14 @@ from tests.processes.served import Served, children
 SPENT = {"use", "reclaim", "adj"}
 
 
-async def charged(gateway: Served) -> dict[str, int]:
+async def charged(gateway: Served, accounts: Iterable[str] = ("test",)) -> dict[str, int]:
     """By request id, how many chunks were charged for."""
     amounts: dict[str, int] = defaultdict(int)
     async with gateway.session() as session:
-        async for line in session.ledger.lines("test"):
-            if line.kind in SPENT:
-                amounts[line.request_id] -= line.amount
+        for account in accounts:
+            async for line in session.ledger.lines(account):
+                if line.kind in SPENT:
+                    amounts[line.request_id] -= line.amount
     assert all(amount % PER_TOKEN == 0 for amount in amounts.values())
     return {request_id: amount // PER_TOKEN for request_id, amount in amounts.items()}
 
@@ -47,9 +49,11 @@ def _chunks(seen: Seen) -> int:
     return min(max(seen.frames - 1, 0), words)
 
 
-async def off(gateway: Served, upstream: FakeUpstream, calls: list[Call]) -> dict[str, int]:
+async def off(
+    gateway: Served, upstream: FakeUpstream, calls: list[Call], accounts: Iterable[str] = ("test",)
+) -> dict[str, int]:
     """By call, how many chunks it was charged more or less than the upstream wrote; calls refused must cost nothing."""
-    ledger, truth = await charged(gateway), written(upstream)
+    ledger, truth = await charged(gateway, accounts), written(upstream)
     named = {call.request_id: call for call in calls if call.request_id}
     strangers = {request_id: amount for request_id, amount in ledger.items() if request_id not in named}
     nameless = sum(truth[call.name] for call in calls if not call.request_id)

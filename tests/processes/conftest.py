@@ -26,12 +26,14 @@ class Yard:
         self.folder = folder
         self.gateways: list[Served] = []
 
-    def make(self, models: str = MODELS, *, name: str = "", workers: int = 1, **options: Any) -> Served:
+    def make(
+        self, models: str = MODELS, *, name: str = "", kind: type[Served] = Served, workers: int = 1, **options: Any
+    ) -> Served:
         """A gateway that is not started."""
         folder = self.folder / (name or f"gateway{len(self.gateways)}")
         folder.mkdir()
         first, second = free_ports(2)
-        gateway = Served(folder, (first, second), models, workers=workers, **options)
+        gateway = kind(folder, (first, second), models, workers=workers, **options)
         self.gateways.append(gateway)
         return gateway
 
