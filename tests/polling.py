@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
@@ -54,6 +55,29 @@ async def until_still(read: Callable[[], T]) -> T:
         before, value = value, read()
         same = same + 1 if value == before else 0
     return value
+
+
+@asynccontextmanager
+async def at_once(*, within: float = 0.25) -> AsyncIterator[None]:
+    """The block ends within so many seconds of the event loop's time; else AssertionError.
+
+    A task counts them in steps of `LOOK_EVERY`. Time in which the loop has no processor does not count, so the bound
+    holds on a busy machine.
+    """
+    looks = 0
+
+    async def count() -> None:
+        nonlocal looks
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            looks += 1
+
+    counting = asyncio.create_task(count())
+    try:
+        yield
+    finally:
+        counting.cancel()
+    assert looks * LOOK_EVERY <= within, f"it took {looks * LOOK_EVERY:.3f} s of the loop, and not {within}"
 
 
 async def turns(count: int = 10) -> None:

@@ -242,16 +242,18 @@ BODIES: dict[str, Callable[[], list[Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
-def test_worst_bodies_are_estimated_within_their_decoding_time(name: str) -> None:
+def test_worst_bodies_are_estimated_within_three_times_their_decoding_time(name: str) -> None:
     messages = [{"role": "user", "content": content} for content in BODIES[name]()]
     body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=False).encode()
     assert len(body) <= 32 * MIB
     request = decode_chat_request(body)
-    best = min(_seconds(lambda: chat_prompt(request)) for _ in range(2))
-    assert best < 1.0  # 0.2 s on the slowest of two busy cores; a bound, not a benchmark
+    estimating = min(_seconds(lambda: chat_prompt(request)) for _ in range(3))
+    decoding = min(_seconds(lambda: decode_chat_request(body)) for _ in range(3))
+    assert estimating < 3 * decoding  # it was 0.9 times at most
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    """Seconds of this thread's processor: other processes do not count."""
+    started = time.thread_time()
     work()
-    return time.perf_counter() - started
+    return time.thread_time() - started

@@ -143,7 +143,8 @@ def test_what_is_no_object_is_no_usage(raw: bytes) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner)))
 def test_any_value_of_any_detail_is_read_or_refused_but_never_raises(value: Any) -> None:
     for name in ("prompt_tokens", "prompt_tokens_details", "completion_tokens_details", "prompt_cache_hit_tokens"):
-        completion_usage({"prompt_tokens": 3, "completion_tokens": 4, name: value})
+        usage = completion_usage({"prompt_tokens": 3, "completion_tokens": 4, name: value})
+        assert usage is None or min(usage.prompt_tokens, usage.completion_tokens) >= 0
 
 
 def test_counts_that_come_as_floats_are_rounded() -> None:

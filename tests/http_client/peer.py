@@ -7,10 +7,9 @@ import contextlib
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Awaitable, Callable
 
-from tests.polling import turns
+from tests.polling import at_once, turns
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -102,7 +101,11 @@ async def always_ok(line: Line) -> None:
         await line.send(OK)
 
 
-async def seconds_until_gone(line: Line) -> float:
-    started = time.monotonic()
-    await asyncio.wait_for(line.ended.wait(), 5)
-    return time.monotonic() - started
+async def gone(line: Line, *, within: float = 5.0) -> None:
+    """Wait until the other side has closed the connection, for so many seconds of the event loop's time at most."""
+    async with asyncio.timeout(30), at_once(within=within):
+        await line.ended.wait()
+
+
+async def gone_at_once(line: Line) -> None:
+    await gone(line, within=0.25)

@@ -31,7 +31,7 @@ from gateway.http_client.upstream import Upstream
 from tests.delays import forever
 from tests.http_client.forward_proxy import ForwardProxy
 from tests.http_client.loops import io_loop, loop_kind  # noqa: F401 - fixtures
-from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, each, seconds_until_gone
+from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, each, gone_at_once
 from tests.leftovers import garbage
 from tests.polling import turns, until, until_still
 
@@ -427,7 +427,7 @@ async def test_silence_is_late_and_closes_the_connection(
         assert await answer.read_chunk() == b"a"
         with pytest.raises(UpstreamTimeout):
             await answer.read_chunk()
-        assert await seconds_until_gone(peer.lines[0]) < 2
+        await gone_at_once(peer.lines[0])
         await until(lambda: proxy.open == 0)
 
 
@@ -465,7 +465,7 @@ async def test_leaving_an_answer_closes_its_connection_at_once(
             (await sending).close()
         else:
             sending.cancel()
-        assert await seconds_until_gone(peer.lines[0]) < 2
+        await gone_at_once(peer.lines[0])
         await until(lambda: proxy.open == 0)
 
 

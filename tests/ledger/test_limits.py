@@ -163,6 +163,8 @@ async def test_void_gives_the_tokens_back(world):
         key = await w.caller(tpm=100)
         await void(w.ledger, await w.admit(key, 0, 100))
         await w.admit(key, 0, 100)
+        with pytest.raises(errors.TokenRateLimited):
+            await w.admit(key, 0, 100)
 
 
 @pytest.mark.parametrize(("before", "after"), [(600, 6), (6, 600)])

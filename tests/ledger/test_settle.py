@@ -168,12 +168,13 @@ async def test_balance_far_below_zero_stays_exact_and_can_be_mended(world):
         await w.proved()
 
 
-async def test_settlement_of_an_unknown_account_writes_nothing(world):
+async def test_settlement_of_an_unknown_account_writes_nothing_and_is_logged(world, caplog):
     async with world() as w:
         hold = await w.admit(await w.caller())
         await w.store.client.flushall()
         await settle(w.ledger, hold, 5)
         assert await w.dump() == {}
+    assert f"{hold.request_id}: settlement of 5 nano failed: there is no account acme" in caplog.text
 
 
 async def test_old_settlement_without_a_marker_looks_into_the_ledger_first(world):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -33,6 +32,7 @@ from gateway.errors import (
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.anthropic import AnthropicProvider
+from tests.polling import at_once
 from tests.providers.messages_dialect import (
     FIXTURES,
     answer_to,
@@ -435,10 +435,10 @@ async def test_leaving_a_stream_closes_the_upstreams_socket() -> None:
         fake.enqueue(msgspec.structs.replace(streamed(*frames("text")[:4]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(ask(), target()))
         await anext(stream)
-        left = time.monotonic()
-        await stream.aclose()
-        seen = await fake.wait_ended()
-        assert seen.outcome == "left" and seen.ended - left < 0.25
+        async with at_once():
+            await stream.aclose()
+            seen = await fake.wait_ended()
+        assert seen.outcome == "left"
 
 
 async def test_cancelling_a_call_closes_the_upstreams_socket() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -31,6 +30,7 @@ from gateway.errors import (
 )
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.cohere import AT_ONCE, CohereProvider
+from tests.polling import at_once
 from tests.providers.cohere_dialect import (
     FIXTURES,
     KEY,
@@ -430,10 +430,10 @@ async def test_leaving_a_stream_closes_its_socket() -> None:
         fake.enqueue(msgspec.structs.replace(streamed(*frames("text")[:4]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(ask(), target()))
         await anext(stream)
-        left = time.monotonic()
-        await stream.aclose()
-        seen = await fake.wait_ended()
-    assert seen.outcome == "left" and seen.ended - left < 0.25
+        async with at_once():
+            await stream.aclose()
+            seen = await fake.wait_ended()
+    assert seen.outcome == "left"
 
 
 async def test_cancelling_embeddings_closes_their_sockets() -> None:

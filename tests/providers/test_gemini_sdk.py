@@ -342,6 +342,9 @@ def test_the_whole_body_is_of_types_the_sdk_knows() -> None:
         top_p=1,
     )
     body = msgspec.json.decode(chat_body(request, ModelFlags(), safety=(), voices={}))
+    for known in (types.Content, types.Tool, types.ToolConfig, types.GenerationConfig):
+        with pytest.raises(ValueError, match="not permitted"):
+            known.model_validate({"unknown": 1})
     types.Content.model_validate(body["contents"][0])
     types.Tool.model_validate(body["tools"][0])
     types.ToolConfig.model_validate(body["toolConfig"])

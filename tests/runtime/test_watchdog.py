@@ -183,7 +183,7 @@ from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 
 theirs = types.ModuleType("blocker_package")
-exec("def work():\\n    for _ in range(2_000_000):\\n        pass", theirs.__dict__)
+exec("def work():\\n    for _ in range(100_000):\\n        pass", theirs.__dict__)
 
 async def main():
     pressure, stalls, looks = OverloadMonitor(max_lag=0.0, max_memory=0), [], []

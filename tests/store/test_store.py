@@ -1,7 +1,6 @@
 """Store: one process's way in, over the link and over redis-py's client."""
 
 import asyncio
-import time
 
 import pytest
 import redis.exceptions
@@ -9,7 +8,7 @@ import redis.exceptions
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreSetupError
 from gateway.store.redis_address import RedisAddress
-from tests.polling import until
+from tests.polling import at_once, until
 
 
 async def test_link_and_client_lead_to_the_same_place(redis_server):
@@ -17,7 +16,8 @@ async def test_link_and_client_lead_to_the_same_place(redis_server):
     try:
         await store.link("{a:acme}").call("SET", "here", 1)
         assert await store.client.get("here") == b"1"
-        assert 0 < await store.ping() < 0.25
+        async with at_once(within=1.0):
+            assert 0 < await store.ping() < 60
     finally:
         await store.close()
 
@@ -33,10 +33,9 @@ async def test_a_url_with_database_reaches_both(redis_server):
 
 
 async def test_nobody_there_is_unavailable_at_once(tmp_path):
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailable) as caught:
-        await Store.open(tmp_path / "nothing.sock")
-    assert time.monotonic() - started < 1
+    async with at_once(within=1.0):
+        with pytest.raises(StoreUnavailable) as caught:
+            await Store.open(tmp_path / "nothing.sock")
     assert caught.value.fate is StoreFate.NEVER_SENT
 
 

@@ -136,7 +136,7 @@ async def test_a_dead_sentinel_is_not_missed(trio):
     trio.sentinels[0].end()
     try:
         store = await Store.open(trio.url)
-        await store.link("").call("PING")
+        assert await store.link("").call("PING") == b"PONG"
         await store.close()
     finally:
         trio.sentinels[0].start()

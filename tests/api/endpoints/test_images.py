@@ -378,7 +378,7 @@ async def test_time_spent_on_the_upstream_is_no_overhead_of_ours(
         for name in ("gateway_request_duration_seconds", "gateway_overhead_seconds")
     )
     assert took > 0.6
-    assert ours < 0.2
+    assert ours < took - 0.5  # the upstream took 0.6 s and more
 
 
 async def test_failure_before_the_first_event_has_its_status(client: Client, upstream: FakeUpstream) -> None:
