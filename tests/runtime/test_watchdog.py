@@ -177,35 +177,37 @@ async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_ne
     assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"other"}
 
 
-PAUSED = """
+PAUSE = STALLED + 1.0  # seconds
+PAUSED = f"""
 import asyncio, select, sys, types
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 
 theirs = types.ModuleType("blocker_package")
-exec("def work():\\n    for _ in range(100_000):\\n        pass", theirs.__dict__)
+exec("def work(looks):\\n    before = len(looks)\\n    while len(looks) == before:\\n        pass", theirs.__dict__)
 
 async def main():
-    pressure, stalls, looks = OverloadMonitor(max_lag=0.0, max_memory=0), [], []
-    watchdog = Watchdog(pressure, stalls.append)
-    watchdog.packages = {"blocker_package": ["theirs"]}
+    overload, stalls, looks = OverloadMonitor(max_lag=0.0, max_memory=0), [], []
+    watchdog = Watchdog(overload, stalls.append)
+    watchdog.packages = {{"blocker_package": ["theirs"]}}
     wait = watchdog._stop.wait
     watchdog._stop.wait = lambda seconds: looks.append(seconds) or wait(seconds)
 
     async def work_until(enough):
         while not enough():
-            theirs.work()
+            theirs.work(looks)  # until the watchdog looks, so that it looks before the loop goes on after the pause
             await asyncio.sleep(0)
 
-    pressure.start()
+    overload.start()
     watchdog.start()
     await work_until(lambda: len(looks) > 2)
     print("ready", flush=True)
     await work_until(lambda: select.select([sys.stdin], [], [], 0)[0])
-    before = len(looks)  # the loop may notice the pause first, and then there is nothing to tell
+    before = len(looks)  # the pause may meet the loop between two turns, and then there is nothing to tell
     await work_until(lambda: len(looks) > before + 3)
     watchdog.close()
-    print(stalls[0].package if stalls and stalls[0].package else "nobody", flush=True)
+    named = [stall.package for stall in stalls if stall.seconds > {PAUSE} - 0.1]  # a busy machine makes shorter ones
+    print(named[0] if named and named[0] else "nobody", flush=True)
 
 asyncio.run(main())
 """
@@ -222,7 +224,7 @@ async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
     try:
         assert await process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGSTOP)
-        await time_passes(STALLED + 0.2)
+        await time_passes(PAUSE)
         process.send_signal(signal.SIGCONT)
         process.stdin.write(b"it is over\n")
         assert await process.stdout.readline() == b"nobody\n"
