@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 
 LOOK_EVERY = 0.005  # seconds
+LONGEST_STEP = 1.0  # seconds
 STILL = 20  # looks in a row
 
 
@@ -20,17 +21,22 @@ async def until(probe: Callable[..., Awaitable[T | None]], *, within: float = 5.
 @overload
 async def until(probe: Callable[..., T | None], *, within: float = 5.0) -> T: ...
 async def until(probe: Callable[..., Any], *, within: float = 5.0) -> Any:
-    """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds."""
-    deadline = time.monotonic() + within
+    """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds.
+
+    A pause of the machine between two looks counts as `LONGEST_STEP` at most.
+    """
+    waited, before = 0.0, time.monotonic()
     while True:
         value = probe()
         if inspect.isawaitable(value):
             value = await value
         if value:
             return value
-        if time.monotonic() > deadline:
+        if waited > within:
             raise AssertionError(f"still {value!r} after {within} s")
         await asyncio.sleep(LOOK_EVERY)
+        now = time.monotonic()
+        waited, before = waited + min(now - before, LONGEST_STEP), now
 
 
 def until_blocking(probe: Callable[[], T | None], *, within: float = 5.0) -> T:
