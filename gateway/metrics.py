@@ -1,7 +1,7 @@
-"""Every Prometheus metric, and how workers count without cost.
+"""Every Prometheus metric, the counts of a worker and the totals of the supervisor.
 
 A worker counts into plain dicts (an observation costs 0.3 µs; prometheus-client's own multiprocess values cost 3.1
-µs) and sends what changed to the supervisor, which adds it up and serves the side port. Totals therefore survive a
+µs). It sends the changes to the supervisor, which adds them up and serves the side port. Totals therefore survive a
 killed worker, and nothing is written to disk. `METRICS` is the documented table. Sharp edge: labels come from the
 catalogue and the error tree, never from callers; an unknown model is counted as "unknown".
 """
@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 
 
 class MetricSpec(Struct, frozen=True):
-    """One metric: its name without unit suffixes, kind, meaning, labels, and bucket bounds for a histogram."""
+    """One metric. `name` has no `_total`; `buckets` are the upper bounds of a histogram."""
 
     name: str
     kind: str
@@ -47,12 +47,16 @@ class MetricSpec(Struct, frozen=True):
 METRICS = (
     MetricSpec("gateway_requests", "counter", "Finished requests", ("endpoint", "model", "provider", "outcome")),
     MetricSpec(
-        "gateway_request_duration_seconds", "histogram", "From request to last byte", ("endpoint", "model"), LATENCY
+        "gateway_request_duration_seconds",
+        "histogram",
+        "Time from the request to the last byte",
+        ("endpoint", "model"),
+        LATENCY,
     ),
     MetricSpec(
         "gateway_first_token_seconds",
         "histogram",
-        "From request to the first streamed content",
+        "Time from the request to the first streamed content",
         ("model", "provider"),
         FIRST_TOKEN,
     ),
@@ -66,47 +70,50 @@ METRICS = (
     MetricSpec(
         "gateway_overhead_seconds",
         "histogram",
-        "Time of a request that was not the upstream's",
+        "Time of a request outside the upstream call",
         ("endpoint",),
         OVERHEAD,
     ),
     MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
-    MetricSpec("gateway_cost", "counter", "Charged to balances, in currency units", ("model",)),
-    MetricSpec("gateway_in_flight", "gauge", "Requests being served", ("endpoint",)),
+    MetricSpec("gateway_cost", "counter", "Amount charged to balances, in currency units", ("model",)),
+    MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
     MetricSpec(
         "gateway_extra_attempts",
         "counter",
-        "Attempts beyond a call's first; kind is retry, fallback, hedge or continuation",
+        "Attempts after the first one of a call; kind is retry, fallback, hedge or continuation",
         ("model", "kind"),
     ),
     MetricSpec(
-        "gateway_hedges_lost", "counter", "Attempts cancelled because a rival was quicker", ("model", "provider")
+        "gateway_hedges_lost",
+        "counter",
+        "Attempts cancelled because another attempt answered first",
+        ("model", "provider"),
     ),
     MetricSpec(
         "gateway_circuit_opened",
         "counter",
-        "Times a target, credential or provider was left alone",
+        "Times the circuit of a target, credential or provider opened",
         ("model", "provider", "cause"),
     ),
     MetricSpec(
         "gateway_targets_open",
         "gauge",
-        "Workers that leave a target, credential or provider alone at present",
+        "Workers whose circuit for a target, credential or provider is open",
         ("model", "provider", "credential", "cause"),
     ),
     MetricSpec(
         "gateway_loop_stall_seconds",
         "histogram",
-        "Times that a worker's event loop stood still, by the provider whose code held it",
+        "Time that a worker's event loop was blocked, by the provider whose code blocked it",
         ("provider",),
         STALL,
     ),
-    MetricSpec("gateway_worker_restarts", "counter", "Workers that died and were started again"),
-    MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that died and were started again"),
-    MetricSpec("gateway_workers", "gauge", "Workers that are serving"),
-    MetricSpec("gateway_build_info", "gauge", "Always 1; the labels tell what runs", ("version", "python")),
+    MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
+    MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
+    MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
+    MetricSpec("gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python")),
 )
 
 _SPECS = {spec.name: spec for spec in METRICS}
@@ -118,7 +125,7 @@ Key = tuple[str, Labels]
 
 
 class Delta(Struct, array_like=True):
-    """What changed since the last one; lists of (name, labels, value)."""
+    """The changes since the last delta: lists of (name, labels, value)."""
 
     counters: list[tuple[str, Labels, float]] = []
     gauges: list[tuple[str, Labels, float]] = []
@@ -126,7 +133,7 @@ class Delta(Struct, array_like=True):
 
 
 class Tally:
-    """Calls of one endpoint, model, provider and outcome: what `drain` turns into a dozen metrics."""
+    """Sums over the calls of one endpoint, model, provider and outcome; `drain` makes a dozen metrics of them."""
 
     __slots__ = ("cached", "cost", "count", "duration", "first_token", "gap", "overhead", "tokens_in", "tokens_out")
 
@@ -152,7 +159,7 @@ class Metrics:
 
     @property
     def tallied(self) -> int:
-        """How many combinations of endpoint, model, provider and outcome were seen since they were last drained."""
+        """Number of combinations of endpoint, model, provider and outcome that wait for a drain."""
         return len(self._tallies)
 
     def inc(self, name: str, labels: Labels = (), amount: float = 1.0) -> None:
@@ -167,11 +174,11 @@ class Metrics:
         self._changed_gauges.add(key)
 
     def add(self, name: str, labels: Labels, amount: float) -> None:
-        """Move a gauge."""
+        """Add to a gauge; a negative amount lowers it."""
         self.set(name, labels, self._gauges.get((name, labels), 0.0) + amount)
 
     def observe(self, name: str, labels: Labels, value: float) -> None:
-        """Count one observation into a histogram: cells are one per bound, one above, and the sum."""
+        """Count one observation into a histogram. Its cells: one per bound, one for larger values, and the sum."""
         key = (name, labels)
         cells = self._histograms.get(key)
         bounds = _SPECS[name].buckets
@@ -181,7 +188,7 @@ class Metrics:
         cells[-1] += value
 
     def settled(self, record: CallRecord, *, upstream_seconds: float, chunks: int) -> None:
-        """Count a finished call: one look-up, and sums."""
+        """Count a finished call."""
         key = (record.endpoint, record.model, record.provider, record.outcome)
         tally = self._tallies.get(key)
         if tally is None:
@@ -206,7 +213,7 @@ class Metrics:
         tally.cost += record.cost
 
     def _spread(self, key: tuple[str, str, str, str], tally: Tally) -> None:
-        """Put a tally where each metric has it."""
+        """Add a tally to the counters and histograms of its metrics."""
         endpoint, model, provider, _ = key
         self.inc("gateway_requests", key, tally.count)
         for kind, tokens in (("in", tally.tokens_in), ("out", tally.tokens_out), ("cached", tally.cached)):
@@ -242,19 +249,19 @@ class Metrics:
         cells[-1] += seconds
 
     def begun(self, endpoint: str) -> None:
-        """One more request is being served."""
+        """Count a request that begins."""
         self._in_flight[endpoint] = self._in_flight.get(endpoint, 0) + 1
 
     def ended(self, endpoint: str) -> None:
-        """One request less is being served."""
+        """Count a request that ends."""
         self._in_flight[endpoint] -= 1
 
     def build_info(self) -> None:
-        """State what runs."""
+        """Set `gateway_build_info`."""
         self.set("gateway_build_info", (__version__, platform.python_version()), 1.0)
 
     def drain(self, most: int | None = None) -> Delta | None:
-        """What changed since the last drain, or None; of finished calls no more than `most` tallies, the oldest."""
+        """The changes since the last drain, or None. At most `most` tallies are drained, the oldest first."""
         for key in list(islice(self._tallies, most)):
             self._spread(key, self._tallies.pop(key))
         self._merge("gateway_store_seconds", (), self._store)
@@ -290,7 +297,7 @@ class Totals(Collector):
         self._registry.register(self)
 
     def merge(self, delta: Delta, *, source: str) -> None:
-        """Add what `source` (a worker) counted."""
+        """Add the counts of `source`, a worker."""
         for name, labels, value in delta.counters:
             key = (name, tuple(labels))
             self._counters[key] = self._counters.get(key, 0.0) + value
@@ -302,12 +309,12 @@ class Totals(Collector):
             self._histograms[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
 
     def forget(self, source: str) -> None:
-        """Drop the gauges of a worker that is gone; what it counted stays."""
+        """Drop the gauges of a worker that ended; its counters and histograms stay."""
         for values in self._gauges.values():
             values.pop(source, None)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Exposition in the form `accept` asks for (Prometheus text or OpenMetrics), and its content type."""
+        """The exposition in the format that `accept` names (Prometheus text or OpenMetrics), and its content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self._registry), content_type
 
@@ -351,10 +358,9 @@ def _cumulative(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str
 
 
 def encode_delta(delta: Delta) -> bytes:
-    """A delta as bytes, for the channel to the supervisor."""
+    """A delta as bytes, for the connection to the supervisor."""
     return msgspec.msgpack.encode(delta)
 
 
 def decode_delta(raw: bytes) -> Delta:
-    """Back again."""
     return msgspec.msgpack.decode(raw, type=Delta)
