@@ -8,13 +8,13 @@ from gateway.billing.usage import Usage
 
 
 class CallRecord(Struct, frozen=True):
-    """What one call came to; durations in seconds, cost in nano currency units (1e-9)."""
+    """The result of one call; durations in seconds, cost in nano currency units (1e-9)."""
 
     request_id: str
     endpoint: str
     account: str
     key: str
-    model: str  # as asked for
+    model: str  # the requested model
     provider: str
     outcome: str  # "ok", an error code, or "client_closed"
     status: int
@@ -26,5 +26,5 @@ class CallRecord(Struct, frozen=True):
     duration: float
     first_token: float | None
     stream: bool
-    served_model: str = ""  # the model that served, or was tried last; `model` unless it was a fallback
-    upstream_model: str = ""  # the name that the upstream tried last has for it; empty where none was tried
+    served_model: str = ""  # the model that served or was tried last: `model` or a fallback
+    upstream_model: str = ""  # its name at the upstream that was tried last; empty if none was tried

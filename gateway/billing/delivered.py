@@ -1,4 +1,4 @@
-"""What of an answer has been delivered, by kind and unit: what a cut call is charged by."""
+"""The delivered part of an answer, by kind and unit. A call that is cut is charged for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Delivered(Struct):
-    """Counters of one answer; an encoder raises them as it makes frames."""
+    """Counters of one answer; an encoder increases them with each frame."""
 
     text_quarter_tokens: int = 0  # text, reasoning and tool arguments, in quarters of an estimated token
     audio_ms: int = 0  # milliseconds of sound

@@ -1,8 +1,8 @@
-"""How large an image or a sound is, read from the first bytes of its base64: no decoding, no fetching, no trust.
+"""The size of an image or the length of a sound, from the first bytes of its base64. Nothing is fetched.
 
-`image_size(url)` and `audio_seconds(audio)` answer None where the header does not say; a caller then estimates. Both
-look at a bounded prefix, so they cost microseconds whatever the size of the body. Sharp edge: what they answer is what
-the caller's own bytes claim; it backs estimates, never bills.
+`image_size(url)` and `audio_seconds(audio)` return None if the header does not contain the value; the caller then
+estimates it. Both read a bounded prefix, so they take microseconds for a body of any size. Sharp edge: the values come
+from the caller's own bytes. They are used for estimates, never for bills.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import binascii
 from base64 import b64decode
 
 HEADER = 256  # base64 characters that hold the size of a PNG, GIF or WebP, and the format of a WAV
-JPEG_HEADER = 131_072  # a JPEG's size may stand behind a colour profile and a preview
+JPEG_HEADER = 131_072  # a JPEG's size may come after a colour profile and a preview
 MAX_SEGMENTS = 64
-SLOWEST, FASTEST = 2_000, 768_000  # bytes per second that a sound may claim: 16 kbit/s to 96 kHz in 32-bit stereo
+SLOWEST, FASTEST = 2_000, 768_000  # limits of a sound's byte rate: 16 kbit/s to 96 kHz in 32-bit stereo
 
 _MP3_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # MPEG 1 layer III
 _MP3_2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG 2 and 2.5
@@ -37,7 +37,7 @@ def image_size(url: str) -> tuple[int, int] | None:
 
 
 def audio_seconds(data: str) -> float | None:
-    """Seconds of sound in base64 WAV or MP3, from the byte rate its header claims."""
+    """Seconds of sound in base64 WAV or MP3, from the byte rate in its header."""
     head = _decoded(data, 0, HEADER)
     rate = None
     if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
@@ -51,7 +51,7 @@ def audio_seconds(data: str) -> float | None:
 
 
 def _decoded(text: str, start: int, length: int) -> bytes:
-    """The bytes of a stretch of base64; empty when it is none."""
+    """The decoded bytes of a part of a base64 text; empty if it is not base64."""
     try:
         part = text[start : start + length]
         return b64decode(part[: len(part) // 4 * 4])
@@ -72,7 +72,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(head: bytes) -> tuple[int, int] | None:
-    """The frame header behind a bounded number of segments."""
+    """Width and height from the frame header, which follows at most `MAX_SEGMENTS` segments."""
     at = 2
     for _ in range(MAX_SEGMENTS):
         if at + 9 > len(head) or head[at] != 0xFF:
@@ -85,7 +85,7 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
 
 
 def _mp3_rate(head: bytes) -> int | None:
-    """Bytes per second of the first MP3 frame; a tag before it hides it."""
+    """Bytes per second of the first MP3 frame; None if the data begins with a tag."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # sync, layer III
         return None
     kbits = _MP3_KBITS if head[1] & 0x18 == 0x18 else _MP3_2_KBITS

@@ -1,9 +1,9 @@
-"""What usage costs: prices per model as integers, and the one multiplication that turns tokens into money.
+"""The cost of usage: prices per model as integers, and the computation of an amount from tokens.
 
-Token prices are nano currency units (1e-9) per 1,000,000 tokens, the others nano per unit. `Price.cost(usage)` is exact
-integer arithmetic, rounded up once. A price is never changed: a new one is a new object with a version of its own.
-Sharp edge: a bucket without a price of its own takes its text price, and an image of an unknown size the dearest one;
-neither is ever free by oversight.
+Token prices are nano currency units (1e-9) per 1,000,000 tokens, other prices nano-units per unit. `Price.cost(usage)`
+is exact integer arithmetic, rounded up once. A price object is never changed: a new price is a new object with a new
+version. Sharp edge: a kind of token without its own price has the text price, and an image of an unknown size has the
+highest image price. So a missing price does not make usage free.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gateway.config.settings import PriceSettings
 
 PER_MILLION = 1_000_000
-ANY = "*"  # in per_image: every size, or quality, that is not named
+ANY = "*"  # in per_image: every size, or quality, without its own entry
 
-#: What a bucket without a price of its own is charged at.
+#: For each price, the price that replaces it when it is not set.
 DEFAULTS = (
     ("cached_input", "input"),
     ("cache_write", "input"),
@@ -38,7 +38,7 @@ DEFAULTS = (
 
 
 class Tier(Struct, frozen=True):
-    """Prices that hold for the whole request once its prompt is longer than `above_input_tokens`."""
+    """Prices for all tokens of a request whose prompt is longer than `above_input_tokens`."""
 
     above_input_tokens: int
     price: Price
@@ -69,11 +69,11 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     per_image: dict[str, dict[str, int]] = {}  # size → quality → amount
     tiers: tuple[Tier, ...] = ()
     service_tier_multiplier: dict[str, tuple[int, int]] = {}  # tier → numerator, denominator
-    held: Price | None = None  # the same with each bucket at the dearest rate its tokens may turn out to have
+    held: Price | None = None  # the same with each kind of token at the highest price that its tokens may have
 
     @classmethod
     def of(cls, settings: PriceSettings | None) -> Price:
-        """The price those settings describe, defaults filled in; none at all is free."""
+        """The price of the settings with all defaults; without settings everything is free."""
         if settings is None:
             return cls()
         amounts = settings.amounts()
@@ -90,16 +90,16 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
             price,
             version=_digest(price) + (f"@{date}" if date else ""),
             effective_from=int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) if date else 0,
-            held=_dearest(price),
+            held=_highest(price),
         )
 
     def cost(self, usage: Usage, *, service_tier: str | None = None) -> int:
-        """Nano units that `usage` costs."""
+        """The cost of `usage` in nano-units."""
         price = self.at(usage.tokens_in) if self.tiers else self
         million = usage.in_text * price.input + usage.out_text * price.output
         units = price.per_request * usage.requests
-        if not usage.is_plain:  # nearly every call is: 0.4 µs, others 0.6
-            million += price.beside_text(usage)
+        if not usage.is_plain:  # most calls are plain: 0.4 µs, others 0.6 µs
+            million += price.other_than_text(usage)
             units += price.per_search_unit * usage.search_units + price.per_web_search * usage.web_searches
             if usage.images is not None:
                 units += usage.images.count * self.image(usage.images.size, usage.images.quality)
@@ -111,8 +111,8 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
         total = -(-total // bottom)
         return total if total > price.minimum else price.minimum
 
-    def beside_text(self, usage: Usage) -> int:
-        """Nano units times a million of what is measured in millionths and is no plain text."""
+    def other_than_text(self, usage: Usage) -> int:
+        """The cost of tokens that are not plain text, of characters and of sound, in nano-units times a million."""
         million = (
             usage.in_cached * self.cached_input
             + usage.in_cache_write_short * self.cache_write
@@ -131,14 +131,14 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return million
 
     def worst(self, usage: Usage, *, service_tier: str | None = None) -> int:
-        """Nano units that `usage` may cost at most, whatever kind its tokens turn out to be: what is held."""
+        """The highest cost of `usage` in nano-units for any kind that its tokens may have; this amount is held."""
         held = self.held or self
         top, bottom = self.service_tier_multiplier.get(service_tier or "", (1, 1))
-        # A tier that is cheaper than usual may be asked for, but is not always granted.
+        # An upstream does not always grant a cheaper tier that was requested.
         return held.cost(usage, service_tier=service_tier if top > bottom else None)
 
     def billed_tier(self, asked: str | None, used: str | None) -> str | None:
-        """The service tier to charge: the one used, unless nobody asked for one so dear."""
+        """The service tier to charge: the used one, unless it costs more than the requested one."""
         if not self.service_tier_multiplier or used is None or used == asked:
             return asked
         used_top, used_bottom = self.service_tier_multiplier.get(used, (1, 1))
@@ -148,22 +148,22 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return asked if top >= bottom else None
 
     def image(self, size: str, quality: str) -> int:
-        """Nano units of one image."""
+        """The price of one image in nano-units."""
         for by_quality in (self.per_image.get(size), self.per_image.get(ANY)):
             for name in (quality, ANY):
                 if by_quality is not None and name in by_quality:
                     return by_quality[name]
         return max((amount for table in self.per_image.values() for amount in table.values()), default=0)
 
-    def dearest_image(self, size: str, quality: str) -> tuple[str, str]:
-        """The size and quality that an image may cost most at; an empty text is a choice that is the model's."""
+    def most_expensive_image(self, size: str, quality: str) -> tuple[str, str]:
+        """The size and quality with the highest price; the model chooses a value that is empty."""
         sizes = [size] if size else [*self.per_image, ANY]
         names = {name for table in self.per_image.values() for name in table}
         qualities = [quality] if quality else sorted(names | {ANY})
         return max(((one, name) for one in sizes for name in qualities), key=lambda pair: self.image(*pair))
 
     def at(self, input_tokens: int) -> Price:
-        """The price that holds for a prompt of this length."""
+        """The price for a prompt of `input_tokens` tokens."""
         chosen = self
         for tier in self.tiers:
             if input_tokens > tier.above_input_tokens:
@@ -172,7 +172,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def price_on(prices: tuple[Price, ...], now: float) -> Price:
-    """The price that holds at `now`, in Unix seconds; before the first one, the first: never nothing."""
+    """The price in effect at `now`, in Unix seconds; before the first date, the first price."""
     chosen = prices[0]
     for price in prices:
         if price.effective_from <= now:
@@ -181,34 +181,34 @@ def price_on(prices: tuple[Price, ...], now: float) -> Price:
 
 
 def _complete(amounts: Mapping[str, int]) -> Price:
-    """A price of those amounts, with every default filled in."""
+    """A price of the amounts, with all defaults."""
     whole = {name: int(amount) for name, amount in amounts.items()}
     for name, source in DEFAULTS:
         whole.setdefault(name, whole.get(source, 0))
     return structs.replace(Price(), **whole)
 
 
-def _dearest(price: Price) -> Price:
-    """Prompt text may be cached, written to a cache or neither, and output may be reasoning: nobody knows before.
+def _highest(price: Price) -> Price:
+    """The price to hold. Before a call it is unknown which prompt text is cached and which output is reasoning.
 
-    Nor whether the prompt is as long as its upper estimate: a tier is held at no less than those below it.
+    The prompt may also be shorter than its upper estimate. So a tier has no price below those of the tiers before it.
     """
-    dearest = _dearest_kind(price)
-    tiers, below = [], dearest
+    highest = _highest_kind(price)
+    tiers, below = [], highest
     for tier in price.tiers:
-        below = _at_least(_dearest_kind(tier.price), below)
+        below = _at_least(_highest_kind(tier.price), below)
         tiers.append(Tier(tier.above_input_tokens, below))
-    return structs.replace(dearest, tiers=tuple(tiers))
+    return structs.replace(highest, tiers=tuple(tiers))
 
 
 def _at_least(price: Price, floor: Price) -> Price:
-    """`price` with every amount no lower than that of `floor`."""
+    """`price` with each amount raised to that of `floor` if it is lower."""
     names = (field.name for field in structs.fields(Price) if field.type is int and field.name != "effective_from")
     return structs.replace(price, **{name: max(getattr(price, name), getattr(floor, name)) for name in names})
 
 
-def _dearest_kind(price: Price) -> Price:
-    """One tier's prices, each kind of token at the dearest of its kind."""
+def _highest_kind(price: Price) -> Price:
+    """The prices of one tier, with each price raised to the highest that its tokens may have."""
     text = max(price.input, price.cached_input, price.cache_write, price.cache_write_long)
     output = max(price.output, price.reasoning)
     return structs.replace(
@@ -223,5 +223,5 @@ def _dearest_kind(price: Price) -> Price:
 
 
 def _digest(price: Price) -> str:
-    """Equal amounts have equal digests, whichever file, worker or release they come from."""
+    """A digest of the amounts, the same in every worker and release."""
     return hashlib.sha256(msgspec.json.encode(price, order="sorted")).hexdigest()[:12]

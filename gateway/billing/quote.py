@@ -1,4 +1,4 @@
-"""What a request may cost, before it is sent: an endpoint makes a quote, the ledger holds it.
+"""The highest cost of a request, before it is sent. An endpoint makes a quote and the ledger holds its amount.
 
 Amounts are nano currency units (1e-9).
 """
@@ -16,7 +16,7 @@ from gateway.billing.usage import Usage
 
 
 class Quoted(Protocol):
-    """A model as a quote needs it."""
+    """The attributes of a model that a quote uses."""
 
     @property
     def name(self) -> str: ...
@@ -27,19 +27,19 @@ class Quoted(Protocol):
 
 
 class Quote(Struct, frozen=True):
-    """The price is frozen here: a change of prices holds for the calls after this one."""
+    """The price and the worst case of one call. A later change of prices does not affect the call."""
 
     model: str
-    groups: frozenset[str]  # that may use the model
+    groups: frozenset[str]  # groups that may use the model
     price: Price
     prompt: Usage  # the estimated prompt alone
-    worst_case: Usage  # what `hold` was computed from
-    ceiling: tuple[int, int]  # tokens in and out beyond which an upstream's count is impossible
+    worst_case: Usage  # `hold` is the cost of this usage
+    ceiling: tuple[int, int]  # the largest possible counts of tokens in and out
     hold: int  # cost of the worst case
-    tokens: int  # charged to the token limits until the true count is known
-    service_tier: str | None = None  # as asked
-    choices: int = 1  # answers asked for; each may have the whole output
-    output_limit: int | None = None  # tokens of output to ask the upstream for in place of the caller's limit
+    tokens: int  # counted against the token limits until the true count is known
+    service_tier: str | None = None  # the requested tier
+    choices: int = 1  # requested answers; each may have the whole output
+    output_limit: int | None = None  # limit of output tokens that is sent in place of the caller's limit
     bounded: bool = False  # an output limit is sent, so the hold covers the whole answer
 
     @classmethod
@@ -56,7 +56,7 @@ class Quote(Struct, frozen=True):
         output_limit: int | None = None,
         bounded: bool = False,
     ) -> Quote:
-        """A quote at the model's price of this moment; `tokens` are those of the worst case unless given."""
+        """A quote at the model's current price; `tokens` defaults to those of the worst case."""
         price = model.price
         return cls(
             model.name,
@@ -85,7 +85,7 @@ class Quote(Struct, frozen=True):
         )
 
     def affordable(self, amount: int, *, output: Callable[[int], Usage], most: int) -> int:
-        """The largest number up to `most` for which the worst case that `output` makes of it costs at most `amount`."""
+        """The largest number up to `most` whose worst case, `output(number)`, costs at most `amount`."""
         return bisect_right(
             range(1, most + 1),
             amount,

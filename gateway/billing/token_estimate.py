@@ -1,7 +1,7 @@
-"""How many tokens a request will cost, before anyone has counted (docs/prices.md, "Estimates").
+"""Estimates of a request's tokens before the upstream has counted them (docs/prices.md, "Estimates").
 
-Estimates back holds and token-rate limits, and stand in where an upstream reports no usage. They lean upward: a hold
-that is too large is released, one that is too small has let money go.
+Estimates are used for holds, for token-rate limits, and for the bill if an upstream reports no usage. They are rather
+too high than too low: the rest of a hold is released, but a hold that is too small may not cover the cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOW_DETAIL_IMAGE = 85
 PER_TILE = 170  # of 512 by 512 pixels, in high detail
 AUDIO_PER_SECOND = 10
 SPOKEN_PER_SECOND = 15  # letters
-UNKNOWN_AUDIO_RATE = 8_000  # bytes a second of a sound whose header does not say: 64 kbit/s
+UNKNOWN_AUDIO_RATE = 8_000  # bytes per second of a sound without a known header: 64 kbit/s
 FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
 MEGAPIXEL = 1024 * 1024
 LARGEST_USUAL_IMAGE = 1536, 1024
@@ -43,11 +43,11 @@ MADE_IMAGE = {
 }
 PREVIEW = 100  # tokens of a preview
 LOOKED_AT = 64  # media parts whose header is read; a body may hold half a million of them
-SAFETY = 5, 4  # held: estimate times 5/4
+SAFETY = 5, 4  # a hold is the estimate times 5/4
 
 
 class PromptEstimate(Struct, frozen=True):
-    """Tokens a prompt will have by kind, and how many of its parts are media whose true count may be far off."""
+    """Estimated tokens of a prompt by kind, and the number of its media parts, whose true count may differ a lot."""
 
     text: int
     image: int = 0
@@ -56,15 +56,15 @@ class PromptEstimate(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """All of them."""
+        """The tokens of all kinds."""
         return self.text + self.image + self.audio
 
 
 def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
-    """The prompt of a chat request, text times the model family's factor.
+    """The prompt of a chat request; text is multiplied by the model family's factor.
 
-    Four messages of 1 KB take 1.2 µs. The worst 32 MiB bodies found: 0.19 s for a million empty parts, which take
-    longer than that to decode, and 0.07 s for ten million CJK characters or for 240,000 images.
+    Four messages of 1 KB take 1.2 µs. The slowest 32 MiB bodies found: 0.19 s for a million empty parts, whose decoding
+    takes longer, and 0.07 s for ten million CJK characters or for 240,000 images.
     """
     units, tokens = 0, AT_END
     parts: _Parts | None = None
@@ -83,7 +83,7 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
         if kind is AssistantMessage:
             for call in message.tool_calls or ():  # type: ignore[union-attr]  # as above
                 units += _call_units(call)
-    tools = request.fields.get("tools")  # legacy functions are written there too
+    tools = request.fields.get("tools")  # it contains legacy functions too
     if tools is not None:
         units += len(bytes(tools))
         tokens += TOOLS + PER_TOOL * len(request.as_tools)
@@ -97,7 +97,7 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
 
 
 def embedding_tokens(request: EmbeddingRequest, *, factor: float = 1.0) -> list[int]:
-    """Tokens of each input: exact where they came as numbers."""
+    """Tokens of each input; exact for inputs that are token numbers."""
     return [
         tokens_of(text_units(entry), factor=factor) if isinstance(entry, str) else len(entry)
         for entry in request.inputs
@@ -111,7 +111,7 @@ class _Parts:
         self.image = self.audio = self.document = self.media = 0
 
     def add(self, part: Any) -> int:
-        """Count a part; quarter tokens of its text."""
+        """Count a part and return the quarter tokens of its text."""
         text = getattr(part, "text", None) or getattr(part, "refusal", None)
         if text:
             return text_units(text)
@@ -143,15 +143,15 @@ class _Parts:
 
 
 def speech_seconds(text: str, *, speed: float = 1.0) -> float:
-    """Seconds that it usually takes to say `text`: 150 words of six letters a minute, and CJK characters four times."""
+    """Estimated seconds to speak `text`: 150 words of six letters a minute; a CJK character counts as four letters."""
     return text_units(text) / SPOKEN_PER_SECOND / speed
 
 
 def made_image_tokens(size: str, quality: str) -> int:
-    """Output tokens that one made image has at most; empty texts are the model's choice.
+    """The largest number of output tokens of one generated image; the model chooses a value that is empty.
 
-    Published for 1024x1024 are 272, 1056 and 4160 (low, medium, high) of one generation, 7024 (high) of the next, and
-    less than in proportion for larger images. What lies above "high" is a guess: nobody has published it.
+    Published numbers for 1024x1024: 272, 1056 and 4160 (low, medium, high) for one generation of models, 7024 (high)
+    for the next. Larger images have fewer tokens per pixel. Numbers above "high" are guesses; none are published.
     """
     width, height = map(int, size.split("x")) if size else LARGEST_USUAL_IMAGE
     per_megapixel = MADE_IMAGE.get(quality, MADE_IMAGE[""])
@@ -159,7 +159,7 @@ def made_image_tokens(size: str, quality: str) -> int:
 
 
 def image_tokens(width: int, height: int) -> int:
-    """Tokens of an image in high detail: fitted into 2048 by 2048, its short side into 768, then cut into tiles."""
+    """Tokens of an image in high detail: scaled to at most 2048 by 2048 and a short side of 768, then tiled."""
     longest = max(width, height)
     if longest > 2048:
         width, height = _scaled(width, 2048, longest), _scaled(height, 2048, longest)
@@ -174,7 +174,7 @@ def _scaled(side: int, to: int, of: int) -> int:
 
 
 def with_safety(tokens: int) -> int:
-    """The tokens to hold money for."""
+    """The estimate with the safety margin of a hold."""
     return -(-tokens * SAFETY[0] // SAFETY[1])
 
 

@@ -1,9 +1,8 @@
-"""What a call used: the billing record, the lenient reading of upstream usage, and the estimates made without one.
+"""The usage of a call: the billing record, the lenient reading of an upstream's usage, and estimates.
 
-`Usage` holds each token in exactly one bucket (docs/prices.md, "What is charged"). `completion_usage` reads whatever an
-upstream calls usage; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text where nobody
-counted.
-Sharp edge: estimates serve holds and missing usage; a bill uses the upstream's own counts whenever they are possible.
+`Usage` counts each token in exactly one bucket (docs/prices.md, "What is charged"). `completion_usage` reads the usage
+object of an upstream; `Usage.of_chat` sorts it into buckets; `text_units` and `tokens_of` estimate text without a
+count. Sharp edge: estimates are for holds and missing usage; a bill uses the upstream's counts if they are possible.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gateway.schemas.chat_response import (
 from gateway.schemas.images import ImageUsage
 from gateway.schemas.speech import SpeechUsage
 
-MAX_TOKENS = 1_000_000_000  # a count above this is no count of one call
+MAX_TOKENS = 1_000_000_000  # a larger count is impossible for one call
 MAX_SECONDS = 1_000_000  # of sound: eleven days
 
 # Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (docs/prices.md, "Estimates").
@@ -35,7 +34,7 @@ _NOT_FOUR_BYTE = bytes(b for b in range(256) if not 0xF0 <= b <= 0xF7)
 
 
 class ImageCount(Struct, frozen=True):
-    """Images that were made, all of one size and quality."""
+    """The number of generated images, all of one size and quality."""
 
     count: int
     size: str = ""
@@ -43,7 +42,7 @@ class ImageCount(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What one call used; every token lies in exactly one bucket. `estimated` marks counts nobody upstream gave."""
+    """The usage of one call; every token is in exactly one bucket. `estimated`: no upstream sent the counts."""
 
     requests: int = 1
     in_text: int = 0  # uncached text tokens
@@ -64,7 +63,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     search_units: int = 0
     web_searches: int = 0
     estimated: bool = False
-    provider_cost: int | None = None  # nano USD, as the upstream told it; never what is charged
+    provider_cost: int | None = None  # nano USD, as reported by the upstream; never the charge
 
     @property
     def tokens_in(self) -> int:
@@ -79,7 +78,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing in it but requests and plain text."""
+        """Whether it contains only requests and plain text."""
         return not (
             self.in_cached
             or self.in_cache_write_short
@@ -100,10 +99,10 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
-        """The buckets of a chat usage object, whose details are parts of its totals."""
+        """The buckets of a chat usage object; its details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
         plain = usage.provider_cost is UNSET and usage.audio_seconds is UNSET
-        if plain and prompt == _TEXT_IN and completion == _TEXT_OUT:  # nearly every call; 0.5 µs, the general way 2.4
+        if plain and prompt == _TEXT_IN and completion == _TEXT_OUT:  # most calls: 0.5 µs, others 2.4 µs
             text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
             return cls(in_text=text, out_text=out, estimated=estimated)
         cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
@@ -135,35 +134,35 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of_images(cls, usage: ImageUsage, images: ImageCount) -> Usage:
-        """The buckets of an image model's usage object; output is image unless it says otherwise."""
+        """The buckets of an image model's usage object; output without details is image output."""
         image, text = _take(usage.input_tokens_details.image_tokens, usage.input_tokens)
         details = usage.output_tokens_details
         text_out, image_out = _take(details.text_tokens if details is not UNSET else 0, usage.output_tokens)
         return cls(in_text=text, in_image=image, out_text=text_out, out_image=image_out, images=images)
 
 
-# Details that say nothing: all tokens are plain text.
+# Default details: all tokens are plain text.
 _TEXT_IN = PromptTokensDetails()
 _TEXT_OUT = CompletionTokensDetails()
 
 
 def _take(wanted: int, available: int) -> tuple[int, int]:
-    """`wanted`, but no less than nothing and no more than there is; and what is left."""
+    """`wanted` limited to 0 … `available`, and the rest of `available`."""
     taken = max(0, min(wanted, available))
     return taken, available - taken
 
 
 def _amount(value: object, most: int) -> float | None:
-    """A number that can be, of an upstream that may have put anything there."""
+    """`value` if it is a number from 0 to `most`, else None; an upstream may send any type."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     return None
 
 
 def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
-    """Read an upstream's usage object; None when it is no usage: not an object, negative, absurd or not numbers.
+    """Read an upstream's usage object; None if it is not an object or has counts that are impossible or no numbers.
 
-    A None makes the caller estimate, so a broken upstream can neither credit an account nor empty it.
+    For None the caller estimates. So a faulty upstream can neither credit an account nor empty it.
     """
     usage = _plain_usage(raw)
     if usage is not None:
@@ -191,7 +190,7 @@ class _PlainCompletion(Struct, forbid_unknown_fields=True):
 
 
 class _Plain(Struct, forbid_unknown_fields=True):
-    """The usage object that nearly every OpenAI-compatible server sends."""
+    """The usage object that most OpenAI-compatible servers send."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -206,7 +205,7 @@ _NO_COMPLETION_DETAILS = _PlainCompletion()
 
 
 def _plain_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
-    """The usage in a document without oddities; None for one that needs a closer look."""
+    """The usage in a document with the usual fields only; None for other documents."""
     try:
         plain = msgspec.convert(raw, _Plain) if isinstance(raw, dict) else _plain_decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -293,12 +292,12 @@ def _count(document: dict[str, Any], name: str) -> int:
 
 
 def is_possible(usage: object) -> bool:
-    """Whether this is a usage with counts that can be: a plugin may have put anything there."""
+    """Whether this is a usage with possible counts; a plugin may return any object."""
     if not isinstance(usage, CompletionUsage):
         return False
     parts, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     try:
-        # One bit pattern for all: negative if any is, and too long if any is. 0.3 µs.
+        # The bitwise or of all counts is negative if one is negative, and too long if one is too long. 0.3 µs.
         counts = (
             usage.prompt_tokens
             | usage.completion_tokens
@@ -317,7 +316,7 @@ def is_possible(usage: object) -> bool:
 
 
 def possible_image_usage(usage: object) -> ImageUsage | None:
-    """The usage if its counts can be; a plugin may have put anything there, and an upstream nothing."""
+    """The usage if its counts are possible and not all zero, else None."""
     if not isinstance(usage, ImageUsage):
         return None
     try:
@@ -328,7 +327,7 @@ def possible_image_usage(usage: object) -> ImageUsage | None:
 
 
 def possible_speech_usage(usage: object) -> SpeechUsage | None:
-    """The usage of a speech model if its counts can be."""
+    """The usage of a speech model if its counts are possible and not all zero, else None."""
     if not isinstance(usage, SpeechUsage):
         return None
     try:
@@ -351,5 +350,5 @@ def text_units(text: str) -> int:
 
 
 def tokens_of(units: int, *, factor: float = 1.0) -> int:
-    """Tokens of that many quarter tokens, times a model family's factor, rounded up."""
+    """`units` quarter tokens as tokens, times a model family's factor, rounded up."""
     return -int(-units * factor // 4)

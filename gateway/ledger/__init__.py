@@ -1,4 +1,4 @@
-"""The ledger: what every call may cost and did cost, exact to the nano-unit. Start reading at `ledger.Ledger`."""
+"""The ledger: holds, charges and balances of all accounts, exact to the nano-unit. Start reading at `ledger.Ledger`."""
 
 from gateway.ledger.archive import ArchiveError
 from gateway.ledger.audit import AuditReport, Mismatch

@@ -1,7 +1,8 @@
-"""Admits calls: money and limits are set aside, or the refusal says why not.
+"""Admits calls: a script holds money and counts the call against the limits, or refuses with a reason.
 
-Group membership lives in Redis alone. A worker remembers each account's group only to know which limits to send along;
-the script compares it with the truth and answers REGROUP when it is stale, so nothing is ever decided by memory.
+Group membership is stored in Redis alone. A worker caches each account's group to know which limits to send. The
+script compares the cached group with the stored one and answers REGROUP if they differ, so a stale cache decides
+nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from gateway.billing.quote import Quote
     from gateway.ledger.api_key import ApiKey
 
-LEASE = 60_000_000  # µs a hold lives without a beat
-MAX_TRIES = 4  # a group that changes more often than this within one call is not worth waiting for
-REMEMBERED = 50_000  # accounts whose group a worker remembers
+LEASE = 60_000_000  # µs until a hold expires without a renewal
+MAX_TRIES = 4  # replies of REGROUP for one call, after which it fails
+REMEMBERED = 50_000  # accounts whose group a worker caches
 
 # Codes of rules.lua
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
@@ -40,7 +41,7 @@ Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, k
 
 
 class Admission:
-    """Admits calls; `orphaned` gets each hold whose caller has gone meanwhile.
+    """Admits calls; `orphaned` gets each hold whose caller was cancelled before the reply.
 
     The checkpoint has a call from before its admission is sent: a worker that is killed between the script and its
     reply leaves a hold that another one must find. A refused call is removed from it here.
@@ -70,7 +71,7 @@ class Admission:
         self._start = command_start(script)
 
     def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
-        """A hold, or the error that says why not; a refusal has used up nothing."""
+        """A future with the hold, or with the error of a refusal. A refused call changes no balance and no limit."""
         if quote.hold < 0 or quote.tokens < 0:
             raise errors.InternalError(detail=f"{request_id} asks for {quote.hold} nano and {quote.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
@@ -144,24 +145,24 @@ class Admission:
         for request_id, key, quote, future in batch.items:
             if not future.done():
                 future.set_exception(own_error(error))
-            if doubtful:  # it may hold money by now
+            if doubtful:  # the script may have run and held money
                 self._orphaned(Hold(request_id, key, quote.model, quote.hold, None, 0))
             else:
                 self._checkpoint.clear(request_id)
 
 
 def group_keeps_changing() -> StoreUnavailable:
-    """The error after `MAX_TRIES` replies of REGROUP: the script did nothing in any of them."""
+    """The error after `MAX_TRIES` replies of REGROUP. The script changed nothing in any of them."""
     return StoreUnavailable(detail="the account's group keeps changing", fate=StoreFate.REFUSED)
 
 
 def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
-    """What rules.lua reads first."""
+    """The first arguments of rules.lua: the group, its limits and the lease in µs."""
     return [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
 
 
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
-    """What rules.lua reads of each call."""
+    """The arguments of rules.lua for one call."""
     enabled = 1 if group in quote.groups else 0
     return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, reclaim_meta(key, quote)
 

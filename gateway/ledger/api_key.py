@@ -1,4 +1,4 @@
-"""Who calls: the account and the key that a call is charged to."""
+"""The account and the key that a call is charged to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from msgspec import Struct
 
 
 class ApiKey(Struct, frozen=True):
-    """Who calls: an account and one of its keys."""
+    """An account and one of its keys."""
 
     account: str
     id: str
-    shows_cost: bool = False  # answers tell what they cost
+    shows_cost: bool = False  # answers contain their cost

@@ -1,13 +1,14 @@
-"""An archive file: ledger lines that have left the store, appended for ever, each sealed by a hash over all before it.
+"""An archive file: ledger lines that were moved out of the store. Each line has a hash over all lines before it.
 
 ::
 
-    with Archive.open(path, carries) as archive:     # locked: one writer per file
+    with Archive.open(path, checkpoints) as archive: # locked: one writer per file
         archive.append(lines)                        # on disk, synced and read back when it returns
 
-JSON lines, mode 0600, any number of accounts in one file; each account's lines are in order. Whoever changes a line has
-to change every later one and the carry in the store too. Sharp edge: a last line without its end was torn by a crash
-before anything was deleted for it, so `open` cuts it off; damage anywhere else is an `ArchiveError`.
+The file holds JSON lines, has mode 0600 and may hold any number of accounts. The lines of an account are in order. A
+changed line no longer matches the hashes of the later lines and of the archive checkpoint in the store. Sharp edge: a
+last line without a line end was cut by a crash before anything was deleted for it, so `open` removes it. Any other
+damage is an `ArchiveError`.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ class ArchiveError(Exception):
 
 
 class ArchiveProof(Struct):
-    """What the archives say of one account."""
+    """What the archives contain of one account."""
 
     head: ArchiveCheckpoint  # at the last line
     first: int  # number of the first line
-    at_carry: ArchiveCheckpoint | None = None  # at the line where the store's carry stands
-    surplus: dict[int, str] = {}  # hashes of lines beyond it, which a crash left in both places
+    at_checkpoint: ArchiveCheckpoint | None = None  # at the last line that the store's checkpoint covers
+    surplus: dict[int, str] = {}  # hashes of later lines, which a crash left both in the file and in the store
     lines: int = 0
     faults: list[tuple[str, str, str]] = []  # rule, expected, found
 
 
 class Archive:
-    """A file that is open for appending, and what it held when it was opened."""
+    """A file that is open for appending, with the proofs of its content at the time it was opened."""
 
     def __init__(self, path: Path, descriptor: int, proofs: dict[str, ArchiveProof]) -> None:
         self.path = path
@@ -54,13 +55,13 @@ class Archive:
 
     @classmethod
     def open(cls, path: Path, checkpoints: Mapping[str, ArchiveCheckpoint]) -> Archive:
-        """Open or make the file, lock it, mend its end and prove what it holds."""
+        """Open or create the file, lock it, remove an incomplete last line and check all others."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_mode & 0o077:
                 raise ArchiveError(f"{path} can be read by others; chmod 600 it")
             _lock(path, descriptor, fcntl.LOCK_EX)
-            _sync_folder(path)  # or a power cut could take a new file away with all that is in it
+            _sync_folder(path)  # without it a power failure could remove a new file with its content
             _cut_torn_end(path, descriptor)
             proofs = prove([path], checkpoints)
             for account, proof in proofs.items():
@@ -72,7 +73,7 @@ class Archive:
         return cls(path, descriptor, proofs)
 
     def append(self, lines: Sequence[LedgerLine]) -> None:
-        """Write sealed lines; they are on disk and were read back when this returns."""
+        """Write lines that have their hashes; they are on disk and were read back when this returns."""
         if not lines:
             return
         written = b"".join(_encoder.encode(line) + b"\n" for line in lines)
@@ -85,7 +86,7 @@ class Archive:
             raise ArchiveError(f"{self.path} does not hold what was written to it; nothing was deleted")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, which releases its lock."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Archive:
@@ -99,7 +100,7 @@ class Archive:
 
 @contextmanager
 def unchanging(paths: Sequence[Path]) -> Iterator[None]:
-    """Keep writers off the files meanwhile."""
+    """Lock the files against writers inside the block."""
     with ExitStack() as files:
         for path in paths:
             _lock(path, files.enter_context(path.open("rb")).fileno(), fcntl.LOCK_SH)
@@ -107,11 +108,11 @@ def unchanging(paths: Sequence[Path]) -> Iterator[None]:
 
 
 def read_archive(path: Path) -> Iterator[LedgerLine]:
-    """The lines of a file in order; nothing is proved."""
+    """The lines of a file in order, without a check of their hashes."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if not text.endswith(b"\n"):
-                return  # being written, or torn
+                return  # another process writes it, or a crash cut it
             try:
                 yield _decoder.decode(text)
             except msgspec.MsgspecError as error:
@@ -124,7 +125,7 @@ def read_archives(paths: Iterable[Path], account: str) -> Iterator[LedgerLine]:
 
 
 def prove(paths: Iterable[Path], checkpoints: Mapping[str, ArchiveCheckpoint]) -> dict[str, ArchiveProof]:
-    """Add up every account's lines, oldest file first, and hold them against the carries that are given."""
+    """Add up every account's lines, oldest file first, and compare them with the given checkpoints of the store."""
     proofs: dict[str, ArchiveProof] = {}
     for path in paths:
         for line in read_archive(path):
@@ -135,12 +136,12 @@ def prove(paths: Iterable[Path], checkpoints: Mapping[str, ArchiveCheckpoint]) -
                 _follow(proof, line)
             checkpoint = checkpoints.get(line.account)
             if checkpoint is not None:
-                _stand(proof, line, checkpoint)
+                _compare(proof, line, checkpoint)
     return proofs
 
 
 def _begin(line: LedgerLine) -> ArchiveProof:
-    """A file that goes on where another ended is believed in its first line; the next ones hang on it."""
+    """Begin a proof. The first line of a file that continues another file is not checked; later lines depend on it."""
     proof = ArchiveProof(ArchiveCheckpoint(), line.n, lines=1)
     if line.n == 1:
         _check(proof, line)
@@ -155,7 +156,8 @@ def _follow(proof: ArchiveProof, line: LedgerLine) -> None:
     _check(proof, line)
     proof.lines += 1
     proof.head.add(line)
-    proof.head.balance, proof.head.hash = line.balance, line.hash  # one fault is told once, not for all that follows
+    # The found values, so that one fault is not reported again for each later line.
+    proof.head.balance, proof.head.hash = line.balance, line.hash
 
 
 def _check(proof: ArchiveProof, line: LedgerLine) -> None:
@@ -169,9 +171,9 @@ def _check(proof: ArchiveProof, line: LedgerLine) -> None:
             proof.faults.append((rule, str(expected), str(found)))
 
 
-def _stand(proof: ArchiveProof, line: LedgerLine, checkpoint: ArchiveCheckpoint) -> None:
+def _compare(proof: ArchiveProof, line: LedgerLine, checkpoint: ArchiveCheckpoint) -> None:
     if line.n == checkpoint.n:
-        proof.at_carry = proof.head.copy()
+        proof.at_checkpoint = proof.head.copy()
     elif line.n > checkpoint.n:
         proof.surplus[line.n] = line.hash
 
@@ -189,7 +191,7 @@ def _cut_torn_end(path: Path, descriptor: int) -> None:
     while at and not whole:
         start = max(0, at - 65_536)
         whole = start + 1 + os.pread(descriptor, at - start, start).rfind(b"\n")
-        if whole == start:  # none in here
+        if whole == start:  # no line end in this block
             whole = 0
         at = start
     if whole != size:

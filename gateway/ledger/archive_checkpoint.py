@@ -1,8 +1,8 @@
-"""The carry: what an account's archived lines come to, so that the lines left in the stream still prove the balance.
+"""The archive checkpoint: the sums of an account's archived lines. With it the remaining lines still prove the balance.
 
-A stream takes nothing in at its front, so the carry is a hash beside it, `{a:<account>}:ca`, and every reader takes it
-for the line before the first. It holds the number, id and balance of the last archived line, the head of the hash chain
-over all of them, and their sum per key.
+A Redis stream cannot be extended at its front. So the checkpoint is a Redis hash beside it, `{a:<account>}:ca`, and
+readers treat it as the line before the first one. It holds the number, id and balance of the last archived line, the
+last hash of the chain over all archived lines, and their sum per key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.ledger.scripts import Links, slot
 
 
 class _Owner(Struct):
-    """The one name of a line's meta that sums depend on."""
+    """The only field of a line's meta that the sums per key need."""
 
     key: str = ""
 
@@ -26,7 +26,7 @@ _owner_decoder = msgspec.json.Decoder(_Owner)
 
 
 class ArchiveCheckpoint(Struct):
-    """What the lines 1 … n of an account come to."""
+    """The sums of the lines 1 … n of an account."""
 
     n: int = 0
     id: str = "0-0"
@@ -35,7 +35,7 @@ class ArchiveCheckpoint(Struct):
     by_key: dict[str, int] = {}
 
     def add(self, line: LedgerLine, *, chain: bool = True) -> None:
-        """Follow the account to its next line; without `chain` the hash stays behind, which saves 3 µs."""
+        """Add the account's next line. Without `chain` the hash is not updated, which saves 3 µs."""
         self.n, self.id = line.n, line.id
         if chain:
             self.hash = line.chained(self.hash)
@@ -45,30 +45,30 @@ class ArchiveCheckpoint(Struct):
             self.by_key[key_id] = self.by_key.get(key_id, 0) + line.amount
 
     def copy(self) -> ArchiveCheckpoint:
-        """One that goes on by itself."""
+        """An independent copy."""
         return ArchiveCheckpoint(self.n, self.id, self.balance, self.hash, dict(self.by_key))
 
     @property
     def milliseconds(self) -> int:
-        """When its last line was booked; 0 when nothing was archived."""
+        """Redis time of the last archived line in Unix milliseconds; 0 when nothing was archived."""
         return milliseconds(self.id)
 
     def line(self, account: str) -> LedgerLine:
-        """As `gateway usage` shows it, in the place of the lines it stands for."""
+        """The line that `gateway usage` shows in place of the archived lines."""
         meta = f'{{"lines":{self.n}}}'
         return LedgerLine(account, self.id, self.n, "carry", "carry", self.balance, self.balance, meta)
 
 
 async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
-    """The account's carry; an empty one when nothing was archived."""
+    """The account's archive checkpoint; an empty one when nothing was archived."""
     key = slot(account)
-    told = await links.link(key).call("HGETALL", f"{key}:ca")
-    return archive_checkpoint_of(told)
+    reply = await links.link(key).call("HGETALL", f"{key}:ca")
+    return archive_checkpoint_of(reply)
 
 
-def archive_checkpoint_of(told: Any) -> ArchiveCheckpoint:
-    """A carry from what HGETALL answers, in either protocol."""
-    items = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+def archive_checkpoint_of(reply: Any) -> ArchiveCheckpoint:
+    """The checkpoint in a reply of HGETALL, in RESP2 or RESP3."""
+    items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     fields = {name.decode(): value.decode() for name, value in items}
     if not fields:
         return ArchiveCheckpoint()

@@ -1,12 +1,19 @@
-"""Proves the balances: every account's ledger is added up and held against what the account says.
+"""Proves the balances: adds up every account's ledger and compares the sums with the stored balances.
 
-Rules: `sequence` lines count 1, 2, 3 …; `running` each line's balance is the one before plus its amount; `balance` the
-sum is the account's balance; `seq` the account's counter is the last line's number; `held` the holds add up to what is
-held; `expiries` every hold expires; `spent` and `key_held` the same per key. All of an account is compared as of one
-moment, so an audit may run while the gateway serves, and on a replica.
+Rules:
 
-Of lines that were compacted the carry is believed, unless the archive is given: then `archive …` rules hold its chain
-and sums against the carry, and what a crash left in both places against the stream.
+- `sequence`: lines count 1, 2, 3 …
+- `running`: each line's balance is the one before plus its amount.
+- `balance`: the sum is the account's balance.
+- `seq`: the account's counter is the last line's number.
+- `held`: the holds add up to the amount held.
+- `expiries`: every hold has an expiry.
+- `spent` and `key_held`: the same sums per key.
+
+One snapshot of an account is compared, so an audit may run while the gateway serves, and on a replica.
+
+The sums of compacted lines are taken from the archive checkpoint. If the archive is given, `archive …` rules compare
+its hashes and sums with the checkpoint, and lines that a crash left in both places with the stream.
 """
 
 from __future__ import annotations
@@ -24,11 +31,11 @@ from gateway.ledger.archive_checkpoint import (
 from gateway.ledger.line import read_lines
 from gateway.ledger.scripts import Links, Scripts, slot
 
-TRIES = 5  # a compaction may overtake the reading
+TRIES = 5  # a compaction may move lines between two reads
 
 
 class Mismatch(Struct, frozen=True):
-    """What should be, and what is."""
+    """A rule that failed, with the expected and the found value."""
 
     account: str
     rule: str
@@ -42,11 +49,11 @@ class AuditReport(Struct):
     accounts: int = 0
     lines: int = 0
     mismatches: list[Mismatch] = []
-    unreachable: list[str] = []  # accounts that were not audited, for their server is away
+    unreachable: list[str] = []  # accounts that were not audited because their server is unreachable
 
 
 class _Held(Struct):
-    """What the hold records add up to."""
+    """The sums of the hold records, in nano-units."""
 
     total: int = 0
     by_key: dict[str, int] = {}
@@ -55,7 +62,7 @@ class _Held(Struct):
 async def audit_account(
     links: Links, scripts: Scripts, account: str, *, report: AuditReport, proof: ArchiveProof | None = None
 ) -> None:
-    """Check one account, and with `proof` what archives say of it, and add what was found to `report`."""
+    """Check one account, and with `proof` also its archives, and add the result to `report`."""
     for _ in range(TRIES):
         found = AuditReport()
         checkpoint = await _audit_once(links, scripts, account, report=found, proof=proof)
@@ -71,7 +78,7 @@ async def _audit_once(
 ) -> ArchiveCheckpoint:
     key = slot(account)
     fields, records, expiries, last, sums, carried = await links.link(key).eval(scripts.snapshot, [key], [])
-    told = {name.decode(): value.decode() for name, value in _pairs(fields)}
+    stored = {name.decode(): value.decode() for name, value in _pairs(fields)}
     checkpoint = archive_checkpoint_of(carried)
 
     def expect(rule: str, expected: object, found: object) -> None:
@@ -79,7 +86,7 @@ async def _audit_once(
             report.mismatches.append(Mismatch(account, rule, str(expected), str(found)))
 
     if proof is not None:
-        for rule, expected, found in (*proof.faults, *_carry_faults(checkpoint, proof)):
+        for rule, expected, found in (*proof.faults, *_checkpoint_faults(checkpoint, proof)):
             expect(rule, expected, found)
         report.lines += min(proof.lines, checkpoint.n)
     surplus = proof.surplus if proof is not None else {}
@@ -87,9 +94,9 @@ async def _audit_once(
         links, account, last.decode(), checkpoint=checkpoint.copy(), surplus=surplus, report=report
     )
     held = _add_holds(records)
-    expect("balance", booked.balance, told.get("bal"))
-    expect("seq", booked.n, told.get("seq"))
-    expect("held", held.total, told.get("held"))
+    expect("balance", booked.balance, stored.get("bal"))
+    expect("seq", booked.n, stored.get("seq"))
+    expect("held", held.total, stored.get("held"))
     expect("expiries", sorted(r for r, _ in _pairs(records)), sorted(r for r, _ in _pairs(expiries)))
     for key_id, spent, key_held in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
         name = key_id.decode()
@@ -98,14 +105,14 @@ async def _audit_once(
     return checkpoint
 
 
-def _carry_faults(checkpoint: ArchiveCheckpoint, proof: ArchiveProof) -> list[tuple[str, object, object]]:
-    """Every way in which the archives and the carry may differ: expected is the archives' word."""
-    at = proof.at_carry
+def _checkpoint_faults(checkpoint: ArchiveCheckpoint, proof: ArchiveProof) -> list[tuple[str, object, object]]:
+    """Pairs to compare, as (rule, the archives' value, the checkpoint's value)."""
+    at = proof.at_checkpoint
     if not checkpoint.n:
         return []
     if at is None or proof.first != 1:
-        told = f"lines {proof.first} to {proof.head.n}" if proof.lines else "none"
-        return [("archive", f"lines 1 to {checkpoint.n}", told)]
+        found = f"lines {proof.first} to {proof.head.n}" if proof.lines else "none"
+        return [("archive", f"lines 1 to {checkpoint.n}", found)]
     return [
         ("archive balance", at.balance, checkpoint.balance),
         ("archive hash", at.hash, checkpoint.hash),
@@ -123,7 +130,7 @@ async def _add_lines(
     surplus: dict[int, str],
     report: AuditReport,
 ) -> ArchiveCheckpoint:
-    """Lead the carry on to the last line."""
+    """Add the lines of the stream to `checkpoint` and return it; report the lines that do not fit."""
     chained = max(surplus, default=0)
     async for line in read_lines(links, account, until=last or "-"):
         report.lines += 1

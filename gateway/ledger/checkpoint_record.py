@@ -1,8 +1,8 @@
 """A call that delivers, as its slot in the checkpoint file stores it, and the settlement made of it after a crash.
 
 The stored form is one msgpack array: account, request_id, key_id, and a nested array of the fields from `at` on. A call
-that has delivered nothing yet has nil in the place of the nested array. Sharp edge: the units delivered are all that is
-known of the answer; the upstream's own count died with the worker.
+that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the delivered units of the answer
+are known. The upstream's own count is lost with the worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[str, str, str, _Charge | None])
 
 
 class CheckpointRecord(Struct, frozen=True):
-    """A call that delivers; it is charged by the arithmetic of any stream that was cut."""
+    """A call that delivers; it is charged like any stream that was cut."""
 
     account: str
     request_id: str
@@ -35,11 +35,11 @@ class CheckpointRecord(Struct, frozen=True):
     factor: float  # the model's tokens per estimated token
 
     def usage(self, units: int) -> Usage:
-        """The prompt, and what was delivered."""
+        """The usage of the prompt and of the delivered units."""
         return structs.replace(self.prompt, out_text=tokens_of(units, factor=self.factor), estimated=False)
 
     def entry(self, units: int) -> Entry:
-        """The settlement of the call after it delivered so many units."""
+        """The settlement of the call after it delivered `units`."""
         usage = self.usage(units)
         amount = min(self.price.cost(usage, service_tier=self.service_tier), MAX_AMOUNT)
         meta = msgspec.json.encode(structs.replace(self.meta, usage=usage)).decode()
@@ -60,6 +60,6 @@ def encode_record(record: CheckpointRecord) -> bytes:
 
 
 def decode_checkpoint(body: bytes) -> tuple[str, str, CheckpointRecord | None]:
-    """Account, request_id and the record, None where nothing was delivered; msgspec's ValueErrors for other bytes."""
+    """Account, request_id and the record, or None if nothing was delivered. Other bytes raise msgspec's ValueErrors."""
     account, request_id, key_id, charge = _decoder.decode(body)
     return account, request_id, None if charge is None else CheckpointRecord(account, request_id, key_id, *charge)

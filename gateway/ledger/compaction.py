@@ -1,9 +1,10 @@
-"""Old ledger lines move from the store into an archive file; the carry stands for them from then on.
+"""Moves old ledger lines from the store into an archive file; the archive checkpoint keeps their sums in the store.
 
-Archive first (written, synced, read back), then one script that moves the carry and drops the lines, page by page. So a
-crash at any point leaves lines in both places at worst, and the next run recognises them by their hashes and goes on.
-Sharp edge: a settlement that comes from a journal after its marker has expired is looked up in the stream, so a line
-stays there for `MIN_AGE` at least; one that comes later still is set aside for the operator, never charged on a guess.
+For each page, the lines are first written to the archive, synced and read back. Then one script updates the checkpoint
+and deletes the lines. A crash at any point can leave lines in both places but loses none. The next run recognises such
+lines by their hashes and continues. Sharp edge: a settlement may come from a journal after its marker has expired. It
+is then looked up in the stream, so a line stays in the stream for at least `MIN_AGE`. A settlement that comes after its
+line may have been moved is set aside for the operator and not charged.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
 from gateway.ledger.line import LedgerLine, read_line
 from gateway.ledger.scripts import Links, Scripts, slot
 
-MIN_AGE = timedelta(hours=25)  # a marker lives 24 h, a journal's segment a minute longer than its last confirmation
-PAGE = 500  # lines per script, which keep Redis busy for 0.2 ms; 20,000 lines a second in all
+MIN_AGE = timedelta(hours=25)  # a marker is kept for 24 h, a journal's segment for a minute after its last confirmation
+PAGE = 500  # lines per script: 0.2 ms of Redis's time; in total 20,000 lines per second
 
 OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3
 
@@ -26,7 +27,7 @@ OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3
 class Compacted(Struct):
     """The `gateway compact` document."""
 
-    accounts: int = 0  # that had lines to move
+    accounts: int = 0  # with lines that were moved
     lines: int = 0
 
 
@@ -40,11 +41,11 @@ async def compact_account(
     checkpoint: ArchiveCheckpoint,
     report: Compacted,
 ) -> None:
-    """Move the account's lines of before that millisecond, and those which a crash left in both places.
+    """Move the account's lines older than `before`, in Unix milliseconds, and lines that a crash left in both places.
 
     `checkpoint` is the one that the archive was opened with.
     """
-    await _old_enough(links, account, before)
+    await _check_age(links, account, before)
     held = _held_hashes(archive, account, checkpoint)
     moved = 0
     while True:
@@ -52,7 +53,7 @@ async def compact_account(
         for line in await _first_lines(links, account):
             if line.n not in held and line.milliseconds >= before:
                 break
-            _fits(step, line)
+            _check_line(step, line)
             step.add(line)
             if held.get(line.n, step.hash) != step.hash:
                 raise ArchiveError(f"{archive.path} has another line {line.n} of {account} than the store")
@@ -68,14 +69,17 @@ async def compact_account(
     report.accounts += moved > 0
 
 
-async def _old_enough(links: Links, account: str, before: int) -> None:
+async def _check_age(links: Links, account: str, before: int) -> None:
     seconds, microseconds = await links.link(slot(account)).call("TIME")
     if before > int(seconds) * 1000 + int(microseconds) // 1000 - MIN_AGE // timedelta(milliseconds=1):
         raise ArchiveError(f"lines stay in the store for {MIN_AGE // timedelta(hours=1)} h: give an earlier moment")
 
 
 def _held_hashes(archive: Archive, account: str, checkpoint: ArchiveCheckpoint) -> dict[int, str]:
-    """The lines that the file has and the stream may have too, once it is sure that the file goes on at the carry."""
+    """Hashes by number of the lines that are in the file and perhaps also in the stream.
+
+    A file that does not continue at the checkpoint is an ArchiveError.
+    """
     proof = archive.proofs.get(account)
     if proof is None:
         return {}
@@ -84,12 +88,12 @@ def _held_hashes(archive: Archive, account: str, checkpoint: ArchiveCheckpoint) 
             f"{archive.path} has lines {proof.first} to {proof.head.n} of {account}, but {checkpoint.n} were archived:"
             " continue the last archive, or begin a new file"
         )
-    if proof.at_carry is not None and proof.at_carry.hash != checkpoint.hash:
+    if proof.at_checkpoint is not None and proof.at_checkpoint.hash != checkpoint.hash:
         raise ArchiveError(f"{archive.path} has another line {checkpoint.n} of {account} than was archived")
     return proof.surplus
 
 
-def _fits(checkpoint: ArchiveCheckpoint, line: LedgerLine) -> None:
+def _check_line(checkpoint: ArchiveCheckpoint, line: LedgerLine) -> None:
     if line.n != checkpoint.n + 1 or line.balance != checkpoint.balance + line.amount:
         raise ArchiveError(f"the ledger of {line.account} does not add up at line {line.n}; see gateway audit")
 

@@ -1,7 +1,7 @@
-"""What an admission would decide, told by the same rules: nothing is held, counted or written.
+"""What an admission would decide, by the same rules: nothing is held, counted or written.
 
-`explain.lua` shares `rules.lua` with `admit.lua`. Where a rule refuses it is lifted and the rest is asked again, so
-`refusals` names every rule in the way; the first is the one that an admission would be refused for.
+`explain.lua` shares `rules.lua` with `admit.lua`. When a rule refuses, the script ignores that rule and runs the others
+again. So `refusals` names every rule that refuses; an admission would be refused by the first of them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Refusal(Struct, frozen=True):
-    """A rule that stands in the way, by its code in rules.lua, and the wait in seconds that would help, or 0."""
+    """A rule that refuses: its code in rules.lua, and after how many seconds it may pass, or 0."""
 
     code: int
     wait: float
 
 
 class DryRun(Struct, frozen=True):
-    """Refusals in the order of the rules, none when the call would be admitted, and what the rules looked at."""
+    """Refusals in the order of the rules, and the values the rules read. No refusal: the call would be admitted."""
 
     group: str
     refusals: list[Refusal]

@@ -1,4 +1,4 @@
-"""One settlement as it is sent, journaled and sent again; every field travels to settle.lua."""
+"""One settlement in the form that is sent and journaled; every field is an argument of settle.lua."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Entry(Struct, array_like=True):
     request_id: str
     key_id: str
     kind: str  # use, void
-    amount: int  # what the balance changes by: never positive
+    amount: int  # nano-units added to the balance: never positive
     tokens: int
     at: int  # µs, Redis time of the admission
     meta: str
-    force: int = 0  # 1: the ledger has been searched, there is no line of this request
+    force: int = 0  # 1: the ledger was searched and has no line of this request

@@ -1,8 +1,8 @@
-"""Awaits several things at once, all to their end, and lets go of those that failed.
+"""Awaits several awaitables until all have ended, and drops the references to their exceptions.
 
-`asyncio.gather` alone either leaves the others running or returns the failures in a list; raising one out of that list
-makes its traceback hold the list, and all of them wait for the garbage collector. When a store is away that is a
-journal's worth of them a second.
+`asyncio.gather` alone either leaves the others running or returns the exceptions in a list. If one of that list is
+raised, its traceback refers to the list, and only the garbage collector frees them. When a store is unreachable, every
+entry of a journal would leave such an exception each second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def gather_all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """Their results; once all have ended, the first failure if there was one."""
+    """The results. If one or more failed, the first failure is raised once all have ended."""
     results: list[T] = []
     failure: BaseException | None = None
     for answer in await asyncio.gather(*awaitables, return_exceptions=True):

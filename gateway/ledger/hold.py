@@ -1,4 +1,4 @@
-"""Money and limits set aside for a call that runs."""
+"""Money and limits that are set aside for a running call."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The calls a worker is serving, in a file that outlives it: what each would be charged at this moment.
+"""The running calls of a worker and the charge of each at this moment, in a file that survives a killed worker.
 
 ::
 
     checkpoint.admit(account, request_id, key_id)  # before the call is admitted
     slot = checkpoint.put(record)                  # when its answer begins
-    slot.delivered(units)                          # with each chunk: one store into a mapped page, 0.07 µs
+    slot.delivered(units)                          # with each chunk: one write into a mapped page, 0.07 µs
     checkpoint.clear(request_id)                   # once its settlement is in the journal
 
-The kernel keeps the pages of a killed process, and whoever adopts its journal settles what is on its board. Sharp edge:
-they reach the disk when the kernel likes. After a crash of the machine the beats' checkpoints are newer, so a board of
-another boot only tells which calls there were.
+The kernel keeps the pages of a killed process. The process that takes over its journal settles the calls in its file.
+Sharp edge: the kernel decides when the pages reach the disk. After a crash of the machine the amounts stored by the
+lease renewals are newer, so only the names of the calls are read from a file of another boot.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from gateway.ledger.entry import Entry
 log = logging.getLogger("gateway.ledger")
 
 SLOT = 1024  # bytes of one call: its state, the units delivered, its record
-SLOTS = 256  # that the file grows by
+SLOTS = 256  # slots by which the file grows
 WORD = 8
 ROOM = SLOT - 2 * WORD
-LAYOUT = b"board 1\n"  # what the file begins with; another release may have another
+LAYOUT = b"board 1\n"  # the first bytes of the file; another release may have another layout
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Slot:
-    """Where a call is on the board."""
+    """The place of a call in the file."""
 
     __slots__ = ("_block", "_state", "_words", "shared")
 
     def __init__(self, block: mmap.mmap | bytearray, words: memoryview, *, state: int) -> None:
         self.shared = False  # whether a caller has it, and may write to it after it was freed
         self._block = block
-        self._words = words  # the block as 64-bit words: an aligned one is stored whole, whenever the process is killed
+        self._words = words  # the block as 64-bit words: a kill cannot interrupt the store of an aligned word
         self._state = state  # number of the slot's first word
 
     def delivered(self, units: int) -> None:
-        """The call has delivered so much in all."""
+        """Store the total of delivered units."""
         self._words[self._state + 1] = units
 
     def write(self, body: bytes) -> None:
-        """Fill a free slot; its state comes last, and is what makes it count."""
+        """Fill a free slot. The state is written last and marks the slot as taken."""
         start = (self._state + 2) * WORD
         self._block[start : start + len(body)] = body
         self._words[self._state + 1] = 0
         self._words[self._state] = _state_of(body)
 
     def vacate(self, waste: Slot) -> Slot:
-        """Free the slot and return it as it will be used next; whoever still has this place writes to the waste."""
+        """Free the slot and return an object for its next use. Later writes to this object go to `waste`."""
         self._words[self._state] = 0
         if not self.shared:
             return self
@@ -70,9 +70,9 @@ class Slot:
 
 
 class InflightCheckpoint:
-    """The running calls of this process by request id; without a path it remembers nothing.
+    """The running calls of this process by request id; without a path it stores nothing.
 
-    A call that is put and cleared costs 1.1 µs, a stream with its record 3.5.
+    A call that is put and cleared costs 1.1 µs, a stream with its record 3.5 µs.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -85,11 +85,11 @@ class InflightCheckpoint:
         self._waste = Slot(waste, memoryview(waste).cast("q"), state=0)
 
     def admit(self, account: str, request_id: str, key_id: str) -> None:
-        """Note a call that has delivered nothing yet."""
+        """Store a call that has delivered nothing yet."""
         self._write(request_id, encode_admitted(account, request_id, key_id))
 
     def put(self, record: CheckpointRecord) -> Slot:
-        """Note a call that begins to deliver; its slot takes the units."""
+        """Store a call that begins to deliver and return the slot for its units."""
         slot = self._write(record.request_id, encode_record(record))
         slot.shared = True
         return slot
@@ -97,7 +97,8 @@ class InflightCheckpoint:
     def _write(self, request_id: str, body: bytes) -> Slot:
         """Write a call's new slot before its old one is freed, so that the file has one at every moment.
 
-        A call without a slot, for want of disk or as its names are too long, is charged at its last lease renewal.
+        If the disk is full or the call's names are too long, the call has no slot. After a crash it is then charged the
+        amount of its last lease renewal.
         """
         if not self._free and not self._grow():
             return self._waste
@@ -112,13 +113,13 @@ class InflightCheckpoint:
         return place
 
     def clear(self, request_id: str) -> None:
-        """The call has ended, and the journal or the store knows how."""
+        """Remove a call that has ended and whose settlement is in the journal or in the store."""
         place = self._slots.pop(request_id, None)
         if place is not None:
             self._free.append(place.vacate(self._waste))
 
     def close(self) -> None:
-        """Let go of the file; it stays if there are calls on it."""
+        """Close the file; it is removed unless it contains calls."""
         if self._path is not None and not self._slots:
             self._path.unlink(missing_ok=True)
         self._grows = False
@@ -132,10 +133,10 @@ class InflightCheckpoint:
             block = self._map_more(self._path)
         except OSError as error:
             self._grows = False
-            log.error("the board cannot grow, calls beyond %d are not on it: %s", len(self._slots), error)
+            log.error("the checkpoint file cannot grow, calls beyond %d are not in it: %s", len(self._slots), error)
             return False
         words = memoryview(block).cast("q")
-        first = 0 if self._size else 1  # the first slot of the file says whose board it is
+        first = 0 if self._size else 1  # the first slot of the file holds its head
         self._free += [Slot(block, words, state=slot * SLOT // WORD) for slot in reversed(range(first, SLOTS))]
         self._size += len(block)
         return True
@@ -144,7 +145,7 @@ class InflightCheckpoint:
         content = (b"" if self._size else _head()).ljust(SLOT * SLOTS, b"\0")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Written and not just made longer: on a disk without room, storing into a hole is a fatal signal.
+            # Zeros are written instead of a truncate: on a full disk, a write into a hole raises SIGBUS.
             if os.pwrite(descriptor, content, self._size) != len(content):
                 raise OSError("the disk is full")
             return mmap.mmap(descriptor, len(content), offset=self._size)
@@ -153,14 +154,14 @@ class InflightCheckpoint:
 
 
 class Orphans(Struct):
-    """What a dead process was serving: settlements for what was delivered, and the other calls by account."""
+    """The calls of a dead process: settlements of those that delivered, and the request ids of others by account."""
 
     entries: list[Entry] = []
     others: dict[str, list[str]] = {}
 
 
 def read_inflight_checkpoint(path: Path) -> Orphans:
-    """What is left on a board; nothing if there is none."""
+    """The calls in a checkpoint file; none if the file does not exist."""
     left = Orphans()
     try:
         content = path.read_bytes()
@@ -170,7 +171,7 @@ def read_inflight_checkpoint(path: Path) -> Orphans:
     for body, units in _bodies(content, path.name):
         try:
             account, request_id, record = decode_checkpoint(body)
-        except ValueError as error:  # msgspec's are ValueErrors, too
+        except ValueError as error:  # also msgspec's errors
             _log_unreadable(path.name, error)
             continue
         if counted and record is not None:
@@ -181,7 +182,7 @@ def read_inflight_checkpoint(path: Path) -> Orphans:
 
 
 def _bodies(content: bytes, name: str) -> Iterator[tuple[bytes, int]]:
-    """The body and the units of every slot that is taken and whole."""
+    """The body and the units of every slot that is taken and complete."""
     if not content.startswith(LAYOUT):
         return
     for start in range(SLOT, len(content) - SLOT + 1, SLOT):
@@ -197,16 +198,16 @@ def _bodies(content: bytes, name: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _log_unreadable(name: str, reason: object) -> None:
-    log.error("%s: a call is unreadable and left to its lease: %s", name, reason)
+    log.error("%s: a call is unreadable and is charged when its lease ends: %s", name, reason)
 
 
 def _state_of(body: bytes) -> int:
-    """Never 0: a checksum, for pages that a crash of the machine may have torn, and the length."""
+    """A checksum and the length, never 0. The checksum detects pages that a crash of the machine left incomplete."""
     return zlib.crc32(body) << 16 | len(body)
 
 
 def _head() -> bytes:
-    """The layout and the boot that a board belongs to."""
+    """The layout and the id of the boot in which the file was written."""
     try:
         return LAYOUT + BOOT.read_bytes()
     except OSError:

@@ -1,13 +1,13 @@
-"""Settlements on disk before they are in Redis, so that neither a dead worker nor a dead store loses one.
+"""Settlements are written to disk before they are sent to Redis, so that a dead worker or a dead store loses none.
 
     journal = Journal(Path("var/journal"))
     segment = journal.append(entries)     # one write, before Redis
     journal.confirm(segment)              # Redis has it; the segment's file goes `keep` seconds later
 
-Each process owns its files and holds a lock on `<owner>.lock`; those of an owner whose lock is free belong to the dead,
-as does its checkpoint file (`inflight_checkpoint.py`), and become segments of the heir (`recovery.py`). Files are
-closed in segments rather than rewritten. Sharp edge: nothing is fsynced. A killed process loses nothing; a power cut
-may lose the last seconds, as the store's everysec does.
+Each process owns its files and holds a lock on `<owner>.lock`. If the lock is free, the owner is dead. Another process
+then takes over the owner's files as segments of its own, and its checkpoint file (`inflight_checkpoint.py`); see
+`recovery.py`. A full segment is closed and a new one begun; files are never rewritten. Sharp edge: nothing is fsynced.
+A killed process loses nothing; a power failure may lose the last seconds, as with the store's `everysec`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 log = logging.getLogger("gateway.ledger")
 
 NOWHERE = -1  # not in a journal
-ELSEWHERE = -2  # in a journal, but somebody else keeps its account
+ELSEWHERE = -2  # in a journal, but other code counts its confirmation
 KEEP = 60.0  # seconds after the last confirmation: an asynchronous failover can lose what was confirmed before it
 SEGMENT_SECONDS = 30.0
 SEGMENT_BYTES = 4 << 20
-REFUSED = "refused.jsonl"  # entries that no account takes: for the operator's eyes
+REFUSED = "refused.jsonl"  # entries that the store refused, for the operator
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Entry)
 
 
 class Segment(Struct):
-    """One file: how many of its entries Redis has not confirmed, and when it was last busy.
+    """One file: how many of its entries Redis has not confirmed, and when the last was confirmed.
 
-    `unconfirmed`: Redis may have forgotten what it confirmed. This is no matter of counting, for a settlement that
-    waited for the reconnect is confirmed after it, and says nothing of those before it.
+    `unconfirmed`: Redis may have lost entries that it confirmed. This is a flag and not a count: a settlement that
+    waited for the reconnect is confirmed after it, which proves nothing about earlier ones.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Segment(Struct):
 
     @property
     def due(self) -> bool:
-        """Whether it has to be sent again."""
+        """Whether the segment has to be sent again."""
         return self.unconfirmed or self.pending > 0
 
 
@@ -71,14 +71,14 @@ class Journal:
     def __init__(self, folder: Path, *, keep: float = KEEP, segment_seconds: float = SEGMENT_SECONDS) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
-        #: Whether every server of the store answers. While one is away nothing is forgotten: the server that takes over
-        #: may know less than was confirmed, however long it takes until one does.
+        #: Whether every server of the store answers. While one does not, no segment is removed: the server that
+        #: replaces it may lack confirmed entries, and the replacement may take any time.
         self.store_is_whole: Callable[[], bool] = _always
         self._keep = keep
         self._segment_seconds = segment_seconds
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lock = _take_lock(folder / f"{self._owner}.lock")
-        self.checkpoint = InflightCheckpoint(folder / f"{self._owner}.board")  # the calls that are in no segment yet
+        self.checkpoint = InflightCheckpoint(folder / f"{self._owner}.board")  # the calls that are not in a segment yet
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
         self._numbers = 0
@@ -89,7 +89,7 @@ class Journal:
         return sum(max(segment.pending, segment.unconfirmed) for segment in self._segments.values())
 
     def append(self, entries: list[Entry]) -> int:
-        """Write entries and return their segment; NOWHERE when the disk refuses, which is logged."""
+        """Write entries and return their segment. An error of the disk is logged and returns NOWHERE."""
         lines = _encoder.encode_lines(entries)
         try:
             segment = self._open_segment()
@@ -98,7 +98,7 @@ class Journal:
                 raise OSError(f"only {written} of {len(lines)} bytes were written")
         except OSError as error:
             log.error("the journal cannot be written, settlements go to the store alone: %s", error)
-            self.rotate()  # a torn line must not swallow the next one
+            self.rotate()  # otherwise the next line would be appended to an incomplete one
             return NOWHERE
         segment.pending += len(entries)
         segment.size += written
@@ -107,7 +107,7 @@ class Journal:
         return segment.number
 
     def confirm(self, number: int) -> None:
-        """One entry of a segment is in Redis."""
+        """Count one entry of a segment as stored in Redis."""
         segment = self._segments.get(number)
         if segment is not None:
             segment.pending = max(0, segment.pending - 1)
@@ -123,7 +123,7 @@ class Journal:
             log.error("%s cannot be written: %s", REFUSED, error)
 
     def rotate(self) -> list[Segment]:
-        """Close the current segment; all that are kept, oldest first."""
+        """Close the current segment and return all segments, oldest first."""
         if self._current is not None:
             os.close(self._current.descriptor)
             self._current.descriptor = -1
@@ -131,16 +131,16 @@ class Journal:
         return list(self._segments.values())
 
     def mark_unconfirmed(self) -> None:
-        """Another server, or another life of it, may know less than was confirmed: all that is kept is due again."""
+        """Make all segments due again, because a new or restarted server may lack confirmed entries."""
         for segment in self.rotate():
             segment.unconfirmed = True
 
     def read(self, segment: Segment) -> Generator[Entry]:
-        """The entries of one segment; close it, or the file stays open."""
+        """The entries of one segment; the caller closes the generator, which closes the file."""
         return read_entries(segment.path)
 
     def take_over_file(self, path: Path) -> None:
-        """Make a dead owner's file a segment of this journal, by moving it: due now, and then kept as long as any."""
+        """Move a dead owner's file into this journal as a segment that is due; later it is kept like the others."""
         self._numbers += 1
         mine = self._path(self._numbers)
         path.rename(mine)
@@ -148,12 +148,12 @@ class Journal:
         self._segments[self._numbers] = Segment(self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now)
 
     def settle(self, segment: Segment) -> None:
-        """All of a segment is in Redis."""
+        """Mark all entries of a segment as stored in Redis."""
         segment.pending, segment.unconfirmed = 0, False
         segment.touched = time.monotonic()
 
     def sweep(self) -> None:
-        """Remove segments that are closed and confirmed for long enough."""
+        """Remove closed segments whose last confirmation is more than `keep` seconds ago."""
         now = time.monotonic()
         current = self._current
         if current is not None and now - current.opened > self._segment_seconds:
@@ -166,7 +166,7 @@ class Journal:
                 del self._segments[segment.number]
 
     def close(self) -> None:
-        """Let go of the files; the next process replays them, which changes nothing that is booked."""
+        """Close the files. The next process sends them again; settlements already booked stay unchanged."""
         self.rotate()
         self.checkpoint.close()
         if self._lock >= 0:
@@ -174,7 +174,7 @@ class Journal:
             self._lock = -1
 
     def orphans(self) -> list[tuple[Path, list[Path]]]:
-        """Lock and files of every owner that is dead."""
+        """The lock and the files of every dead owner."""
         found = []
         for lock in sorted(self.folder.glob("*.lock")):
             owner = lock.name.removesuffix(".lock")
@@ -186,9 +186,9 @@ class Journal:
         return self.folder / f"{self._owner}.{number:08d}.jsonl"
 
     def _open_segment(self) -> Segment:
-        """The segment to write to; with each new one old ones go, so no timer is needed while nothing is written.
+        """The segment to write to. Each new segment removes old ones, so no timer is needed while nothing is written.
 
-        Also with one that replaces a young one: a store that fails every few seconds closes them all early.
+        This also holds for a segment that replaces a young one: a store that fails every few seconds makes many.
         """
         current = self._current
         if current is not None and (
@@ -211,7 +211,7 @@ def _always() -> bool:
 
 
 def read_entries(path: Path) -> Generator[Entry]:
-    """The entries of a file; a line torn by a crash is skipped and logged."""
+    """The entries of a file; a line that a crash left incomplete is skipped and logged."""
     with path.open("rb") as file:
         for line in file:
             try:
@@ -221,7 +221,7 @@ def read_entries(path: Path) -> Generator[Entry]:
 
 
 def _take_lock(path: Path) -> int:
-    draft = path.with_suffix(".new")  # it gets its name locked, or somebody could take its owner for dead in between
+    draft = path.with_suffix(".new")  # locked before it gets its name, so that no process sees it unlocked
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     draft.rename(path)

@@ -1,4 +1,4 @@
-"""The money: admit, book, extend, renew leases, reclaim, credit, audit. All counters are written here.
+"""Holds, charges and balances: admit, book, extend, renew leases, reclaim, credit, audit. Writes all their counters.
 
 ::
 
@@ -7,8 +7,8 @@
     finally: ledger.book(hold, record)    # a CallRecord, or None when nothing is owed
     await ledger.drain()                  # before the process ends
 
-Each verb is one atomic script in the account's slot, and every script may be repeated. Sharp edge: a
-settlement that finds the store away arrives later when there is a journal; without one it is logged as lost.
+Each operation is one atomic script in the account's slot, and every script may be repeated. Sharp edge: if the store is
+unreachable, a settlement is sent later from the journal; without a journal it is logged as lost.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 ACCOUNTS = "accounts"  # the set of all account names
 RENEWALS = 64  # calls renewed per script
 RECLAIMS = 100  # expired holds charged per script
-SWEEP = 200  # accounts asked at once for expired holds
+SWEEP = 200  # accounts checked at once for expired holds
 
 LeaseState = Literal["ok", "revoked", "gone"]
 _LEASE_STATES: tuple[LeaseState, ...] = ("ok", "revoked", "gone")
 
 
 class Credited(Struct, frozen=True):
-    """How a change by hand ended: done, repeated (done before), clash, cap or unknown; what was booked, the balance."""
+    """The result of a manual change: its status, the booked amount and the new balance, in nano-units."""
 
-    status: Literal["done", "repeated", "clash", "cap", "unknown"]
+    status: Literal["done", "repeated", "clash", "cap", "unknown"]  # repeated: it was done before
     amount: int
     balance: int
 
@@ -75,12 +75,12 @@ class Ledger:
         journal: Journal | None = None,
     ) -> None:
         self._links = links
-        self._swept: str | bytes = "0"  # how far `sweep` has come, as SSCAN tells it
+        self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
         self._writer = SettlementWriter(links, self._scripts.settle, lookup=self._booked, journal=journal)
-        #: Sends the journal's entries again, None without one; its `reconnected` is for the store's `on_reconnect`.
+        #: Sends the journal's entries again; None without a journal. Pass its `reconnected` to `Store.on_reconnect`.
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
-        #: Where calls are noted while they run, for whoever adopts the journal; nowhere without one.
+        #: Stores running calls for the process that takes over the journal; stores nothing without a journal.
         self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
         void = partial(self._writer.book, record=None)
         self._admission = Admission(
@@ -89,7 +89,7 @@ class Ledger:
 
     @property
     def groups(self) -> Mapping[str, GroupLimits]:
-        """Limits by group; replace the whole mapping at a reload."""
+        """Limits by group; a reload replaces the whole mapping."""
         return self._admission.groups
 
     @groups.setter
@@ -99,29 +99,32 @@ class Ledger:
     # A call ----------------------------------------------------------------------------------------------------------
 
     def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
-        """Set money and limits aside; the 400, 401, 403 or 429 that refuses has used up nothing.
+        """Hold money and count the call against the limits. A refusal raises 400, 401, 403 or 429 and changes nothing.
 
-        A caller that is cancelled while it waits leaves nothing held.
+        If the caller is cancelled while it waits, the hold is released.
         """
         return self._admission.admit(request_id, key, quote)
 
     async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
-        """What `admit` would decide at this moment, and every rule in the way; writes nothing."""
+        """What `admit` would decide at this moment, and every rule that refuses; writes nothing."""
         return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.groups)
 
     def book(self, hold: Hold, record: CallRecord | None) -> None:
-        """Charge the record's cost and release the rest of the hold; without a record release all of it.
+        """Charge the record's cost and release the rest of the hold; without a record release the whole hold.
 
-        A repetition changes nothing. The entry is on its way before this returns; a failure is logged.
+        A repetition changes nothing. The entry is queued when this returns; a failure is logged.
         """
         self._writer.book(hold, record)
 
     async def drain(self) -> None:
-        """Wait until all that was booked so far is in the store, in the journal, or logged as lost."""
+        """Wait until every entry booked so far is in the store, in the journal, or logged as lost."""
         await self._writer.drain()
 
     async def extend(self, hold: Hold, amount: int) -> None:
-        """Hold `amount` more, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey; Conflict if it is gone."""
+        """Hold `amount` more nano-units, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey.
+
+        Conflict means that the hold no longer exists or was changed.
+        """
         key = slot(hold.key.account)
         target = hold.amount + amount
         code = await self._links.link(key).eval(
@@ -138,7 +141,7 @@ class Ledger:
         hold.amount = target
 
     async def spendable(self, key: ApiKey) -> int:
-        """What the account's balance and the key's budget could still hold at this moment, in nano units."""
+        """The largest hold that the account's balance and the key's budget allow at this moment, in nano-units."""
         name = slot(key.account)
         link = self._links.link(name)
         (balance, held, floor), (cap, spent, used) = await asyncio.gather(
@@ -149,9 +152,9 @@ class Ledger:
         return left if cap is None else min(left, int(cap) - int(spent or 0) - int(used or 0))
 
     async def renew_leases(self, holds: Iterable[Hold]) -> dict[str, LeaseState]:
-        """Renew the leases of running calls and store what each has used; by request id, whether it may go on.
+        """Renew the leases of running calls and store the cost of each so far; return their states by request id.
 
-        Accounts whose store is out of reach are left out of the answer.
+        Calls of accounts whose server is unreachable are missing from the result.
         """
         by_account: dict[str, list[Hold]] = {}
         for hold in holds:
@@ -180,9 +183,9 @@ class Ledger:
     # Around the calls ------------------------------------------------------------------------------------------------
 
     async def reclaim(self, account: str | None = None) -> int:
-        """Charge expired holds, of one account or of all, at their last checkpoint; how many there were.
+        """Charge expired holds, of one account or of all, at their last checkpoint; return their number.
 
-        A server that is away keeps nobody else's from being charged; StoreUnavailable comes after them.
+        If a server is unreachable, the accounts of the others are charged first; then StoreUnavailable is raised.
         """
         names = [account] if account else await self.accounts()
         total, away = 0, None
@@ -190,21 +193,21 @@ class Ledger:
             try:
                 total += await self._reclaim_each(names[start : start + SWEEP])
             except errors.StoreUnavailable as error:
-                away = (error.detail, error.fate)  # not the error itself: raised from here it would hold this frame
+                away = (error.detail, error.fate)  # not the error itself: its traceback would refer to this frame
         if away is not None:
             raise errors.StoreUnavailable(detail=away[0], fate=away[1])
         return total
 
     async def sweep(self) -> int:
-        """`reclaim` for the next `SWEEP` accounts or so: what a step costs does not grow with how many there are.
+        """`reclaim` for about the next `SWEEP` accounts; the cost of a step does not grow with the number of accounts.
 
-        Until it comes round nobody lacks that money: an admission that does looks itself.
+        An admission that lacks money reclaims the account's expired holds itself and does not wait for the sweep.
         """
         self._swept, names = await self._links.link(ACCOUNTS).call("SSCAN", ACCOUNTS, self._swept, "COUNT", SWEEP)
         return await self._reclaim_each([name.decode() for name in names])
 
     async def _reclaim_each(self, accounts: Sequence[str]) -> int:
-        """Of all that can be reached; then StoreUnavailable if there were others."""
+        """Reclaim every account whose server is reachable; then raise StoreUnavailable if there were others."""
         return sum(await gather_all(map(self._reclaim, accounts)))
 
     async def _reclaim(self, account: str) -> int:
@@ -216,7 +219,7 @@ class Ledger:
         return total
 
     async def lapse(self, account: str, request_ids: Sequence[str]) -> int:
-        """End the leases of calls that nobody serves any more and charge them at their last checkpoint; how many."""
+        """End the leases of calls of a dead worker and `reclaim` the account; return the number of charged calls."""
         key = slot(account)
         for start in range(0, len(request_ids), RENEWALS):
             args: list[str | int] = [-1]
@@ -234,7 +237,7 @@ class Ledger:
         operation: str | None = None,
         note: str = "",
     ) -> Credited:
-        """Change a balance by hand, once per operation id; without one it is a new operation."""
+        """Change a balance manually, once per operation id; without an id it is a new operation."""
         key = slot(account)
         request_id = operation or "op_" + secrets.token_hex(16)
         meta = msgspec.json.encode({"note": note} if note else {})
@@ -252,7 +255,7 @@ class Ledger:
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
         """Open an account with its first line; False when it exists."""
         key = slot(account)
-        # First the index, then the account: a name without an account is skipped, an account without a name is lost.
+        # The index is written first: a name without an account is skipped, an account without a name is never found.
         await self._links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)
         opened: int = await self._links.link(key).eval(self._scripts.open, [key], [group, str(balance), b"{}"])
         return opened == 1
@@ -263,9 +266,9 @@ class Ledger:
         return sorted(name.decode() for name in names)
 
     async def audit(self, account: str | None = None, *, archives: Sequence[Path] = ()) -> AuditReport:
-        """Add up the ledger of one account, or of all, and compare; with archives also what was compacted.
+        """Add up the ledger of one account, or of all, and compare it; with archives also the compacted lines.
 
-        Accounts whose server is away are named in the report, and the others audited.
+        The report names accounts whose server is unreachable; the others are audited.
         """
         names = [account] if account else await self.accounts()
         report = AuditReport()
@@ -293,9 +296,9 @@ class Ledger:
         return checkpoints
 
     async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
-        """Move lines of before then, of one account or of all, to the archive at `path`; ArchiveError when it may not.
+        """Move lines older than `before`, of one account or of all, to the archive at `path`.
 
-        Repeating it is safe, also after a crash.
+        ArchiveError if the archive cannot take them. Repeating it is safe, also after a crash.
         """
         names = [account] if account else await self.accounts()
         checkpoints = {name: await read_archive_checkpoint(self._links, name) for name in names}
@@ -317,7 +320,7 @@ class Ledger:
     async def lines(
         self, account: str, *, since: datetime | None = None, archives: Sequence[Path] = ()
     ) -> AsyncIterator[LedgerLine]:
-        """The account's ledger lines in order, from a moment on; what was compacted is one line without archives."""
+        """The account's ledger lines since `since`, in order. Without archives, compacted lines are one line."""
         start = int(since.timestamp() * 1000) if since else 0
         checkpoint = await read_archive_checkpoint(self._links, account)
         if archives:
@@ -331,7 +334,7 @@ class Ledger:
                 yield kept
 
     async def charge_of(self, account: str, request_id: str) -> tuple[LedgerLine, int] | None:
-        """The last line of a request settled within a day, and what all its lines took, in nano-units."""
+        """The last line of a request settled within a day, and the charge of all its lines, in nano-units."""
         key = slot(account)
         marker = await self._links.link(key).call("GET", f"{key}:st:{request_id}")
         _, amount, id_ = marker.decode().split(" ") if marker else ("", "", "-")
@@ -342,12 +345,15 @@ class Ledger:
         return None
 
     async def _booked(self, account: str, request_id: str, since: int) -> int | None:
-        """What a request's lines since then add up to; None when there are none; an error when nobody can know."""
+        """The sum of a request's lines since `since`, in nano-units; None if there are none.
+
+        InternalError if lines of that time were moved to an archive.
+        """
         total: int | None = None
         async for line in read_lines(self._links, account, since=str(since // 1000)):
             if line.request_id == request_id:
                 total = (total or 0) + line.amount
-        # Read afterwards, so that lines dropped meanwhile are not taken for lines that never were.
+        # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
         if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
             raise errors.InternalError(detail="lines of that time are in an archive; search it before charging by hand")
         return total

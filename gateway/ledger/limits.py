@@ -1,7 +1,7 @@
-"""Limits of a group, and what is left of them as the six `x-ratelimit-*` headers say it (docs/api.md).
+"""Limits of a group, and their state for the six `x-ratelimit-*` headers (docs/api.md).
 
-A key's own limits count on the key's bucket, its group's limits on the account's; both must let a request pass, and
-`RateState` tells the tighter of the two.
+A key's own limits have a bucket per key; its group's limits have a bucket per account. A request needs room in both.
+`RateState` describes the bucket with less room.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class GroupLimits(Struct, frozen=True):
-    """Requests and tokens per minute, and calls at once, for each account of a group; None is no limit."""
+    """Requests and tokens per minute, and concurrent calls, of each account of a group; None is no limit."""
 
     rpm: int | None = None
     tpm: int | None = None
@@ -21,7 +21,7 @@ NO_LIMITS = GroupLimits()
 
 
 class RateState(Struct, frozen=True):
-    """Limit, what remains of it, and µs until it is whole again; -1 where nothing limits."""
+    """The limit, the remaining part of it, and µs until it is full again; -1 where there is no limit."""
 
     limit_requests: int
     remaining_requests: int

@@ -39,16 +39,16 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def milliseconds(self) -> int:
-        """When Redis booked it."""
+        """Redis time of the booking."""
         return milliseconds(self.id)
 
     @property
     def at(self) -> datetime:
-        """When Redis booked it."""
+        """Redis time of the booking."""
         return datetime.fromtimestamp(self.milliseconds / 1000, UTC)
 
     def chained(self, before: str) -> str:
-        """The head of the hash chain once this line follows the head `before`."""
+        """The hash of this line in a chain whose last hash is `before`."""
         parts = (
             before,
             self.account,
@@ -64,11 +64,11 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def served_model(self) -> str | None:
-        """The model that served, which is the one asked for unless a fallback did; None where no model was asked."""
+        """The model that served: the requested one or a fallback. None for a line that is not of a call."""
         return self.meta.get("served_model") or self.meta.get("model")
 
     def json_form(self) -> dict[str, Any]:
-        """As the command line prints it."""
+        """The document that the command line prints."""
         meta = self.meta
         return {
             "request_id": self.request_id,
@@ -89,7 +89,7 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
 
 def _shown(usage: dict[str, Any]) -> dict[str, Any]:
-    """Counts as they are, and the one amount of money among them as amounts are printed."""
+    """The usage with `provider_cost`, the only amount of money in it, in the printed form of amounts."""
     cost = usage.get("provider_cost")
     return usage if cost is None else {**usage, "provider_cost": format_amount(cost)}
 

@@ -1,4 +1,4 @@
-"""The meta of a ledger line: JSON beside the line's amount, with the keys of `LineMeta` and without its defaults."""
+"""The meta of a ledger line: JSON with the keys of `LineMeta`; values equal to a default are left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LineMeta(Struct, omit_defaults=True):
     """The stored keys, in their stored order; amounts are nano currency units (1e-9)."""
 
     key: str
-    model: str  # the model asked for
+    model: str  # the requested model
     provider: str = ""
     upstream: str = ""
     usage: Usage | None = None  # its counts that are not zero
@@ -31,7 +31,7 @@ class LineMeta(Struct, omit_defaults=True):
     hold: int = 0
     clamped: bool = False
     reclaimed: bool = False
-    served_model: str = ""  # the fallback that served; empty where the model asked for did
+    served_model: str = ""  # the fallback that served; empty if the requested model did
 
 
 _encoder = msgspec.json.Encoder()
@@ -52,7 +52,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         hold.model,
         record.provider,
         record.upstream_model,
-        structs.replace(usage, estimated=False) if usage.estimated else usage,  # `estimated` is a key of its own
+        structs.replace(usage, estimated=False) if usage.estimated else usage,  # `estimated` is a separate key
         usage.estimated or clamped,
         record.attempts,
         record.outcome,

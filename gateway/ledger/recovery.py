@@ -1,10 +1,11 @@
-"""Brings the journal's entries to the store: after it was away, after a failover, and those of the dead.
+"""Sends the journal's entries to the store: after it was unreachable, after a failover, and for dead processes.
 
-What the dead left becomes part of this journal first, as it lies on the disk, and is sent, kept and sent again like all
-else in it: a store that forgets it afterwards gets it once more, and a heir that is killed has heirs of its own.
+The files of a dead process become part of this journal first, on disk. Then they are sent, kept and sent again like its
+other segments. So a store that loses them afterwards gets them again, and if this process is killed, another process
+takes them over.
 
-Entries may be sent any number of times, so this never asks what arrived; it sends again what may be missing. It runs
-only while something is unconfirmed, and tries every second at most.
+Entries may be sent any number of times. So this never asks which ones arrived; it sends all that may be missing. It
+runs only while an entry is unconfirmed, and tries at most once per second.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ MAX_PAUSE = 1.0
 
 
 class TakenOver(Struct, frozen=True):
-    """What dead processes left: settlements in their journals, and calls they were serving."""
+    """Numbers of settlements in the journals of dead processes, and of calls that they were serving."""
 
     settlements: int = 0
     calls: int = 0
 
 
 class Recovery:
-    """Replays a journal through the booking that wrote it; `lapse` charges calls of an account at their checkpoints."""
+    """Sends a journal's entries through the writer that wrote them; `lapse` charges calls at their last checkpoint."""
 
     def __init__(
         self, journal: Journal, writer: SettlementWriter, *, lapse: Callable[[str, Sequence[str]], Awaitable[object]]
@@ -49,17 +50,17 @@ class Recovery:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._failovers = 0
-        self._taken_over = TakenOver()  # taken over and not told of yet
-        self._unheard: dict[str, list[str]] = {}  # calls of the dead that delivered nothing, by account
+        self._taken_over = TakenOver()  # taken over and not yet reported
+        self._undelivered: dict[str, list[str]] = {}  # calls of dead processes that have no settlement, by account
         writer.on_journaled = self.nudge
 
     def nudge(self) -> None:
-        """Something did not reach the store: go on trying until it has."""
+        """Try to send unconfirmed entries until the store has them."""
         if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send_unconfirmed())
 
     def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
-        """For `Store.on_reconnect`: another server or history may lack what was confirmed, so send it all again."""
+        """For `Store.on_reconnect`: a new server or history may lack confirmed entries, so send them all again."""
         if (before.run_id, before.master_replid) != (now.run_id, now.master_replid):
             self._failovers += 1
             self._journal.mark_unconfirmed()
@@ -67,37 +68,40 @@ class Recovery:
             self.nudge()
 
     async def take_over(self) -> TakenOver:
-        """Take over what dead processes left, send it, charge what they were serving; raises when the store is away.
+        """Take over the files of dead processes, send their entries and charge the calls that they were serving.
 
-        Then it is in this journal all the same; another call goes on, and tells of it once it was sent.
+        Raises GatewayError if the store is unreachable. The entries are then in this journal; a later call sends and
+        reports them.
         """
         for lock, paths in self._journal.orphans():
             await self._take_over_owner(lock, paths)
         await self._pass()
-        for account in list(self._unheard):
-            await self._lapse(account, self._unheard[account])
-            del self._unheard[account]
+        for account in list(self._undelivered):
+            await self._lapse(account, self._undelivered[account])
+            del self._undelivered[account]
         taken_over, self._taken_over = self._taken_over, TakenOver()
         return taken_over
 
     async def _take_over_owner(self, lock: Path, paths: list[Path]) -> None:
-        """Make it ours without the store. Whenever this is cut short, what is left is found and taken again."""
+        """Take over one owner without the store. If this is interrupted, the rest is taken over by a later call."""
         checkpoint = lock.with_suffix(".board")
         left, settlements = await asyncio.to_thread(_read_orphan, checkpoint, paths)
         if left.entries and self._journal.append(left.entries) == NOWHERE:
-            await self._send(left.entries)  # the disk is full: to the store alone, as a living worker's
-        # The files come after the board: what they hold was not charged by it, and they must be there to tell.
+            await self._send(left.entries)  # the disk is full: they go to the store alone, as in a running worker
+        # The checkpoint file is removed before the journal files move. If this is interrupted between the two, a later
+        # run still needs those files to know which calls have a settlement.
         await asyncio.to_thread(checkpoint.unlink, missing_ok=True)
         for path in paths:
             self._journal.take_over_file(path)
         await asyncio.to_thread(lock.unlink, missing_ok=True)
-        for account, request_ids in left.others.items():  # if this process dies first, their leases end them
-            self._unheard.setdefault(account, []).extend(request_ids)
+        # If this process ends before it charges these calls, they are charged when their leases end.
+        for account, request_ids in left.others.items():
+            self._undelivered.setdefault(account, []).extend(request_ids)
         calls = len(left.entries) + sum(map(len, left.others.values()))
         self._taken_over = TakenOver(self._taken_over.settlements + settlements, self._taken_over.calls + calls)
 
     async def close(self) -> None:
-        """One last try, then stop; what is left stays in the journal, which may be somebody else's soon."""
+        """Try once more, then stop. Unconfirmed entries stay in the journal, which another process may take over."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -116,7 +120,7 @@ class Recovery:
                 pause = min(2 * pause, MAX_PAUSE)
 
     async def _pass(self) -> None:
-        """Send every segment that has something unconfirmed; raises if the store is away or was replaced meanwhile."""
+        """Send every segment that is due; raises if the store is unreachable or was replaced meanwhile."""
         if not self._journal.unconfirmed:
             return
         failovers = self._failovers
@@ -124,7 +128,7 @@ class Recovery:
             if segment.due:
                 with contextlib.closing(self._journal.read(segment)) as entries:
                     await self._send(entries)
-                if failovers != self._failovers:  # what the server of before confirmed may be lost again
+                if failovers != self._failovers:  # confirmations of the former server may be lost
                     raise StoreUnavailable(detail="the store was replaced while the journal was sent")
                 self._journal.settle(segment)
 
@@ -134,7 +138,7 @@ class Recovery:
 
 
 def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:
-    """What a board has that no file has, for a settlement is the truth; and how many settlements the files have."""
+    """The calls in a checkpoint file that have no settlement in the journal files, and the number of settlements."""
     left, settlements = read_inflight_checkpoint(checkpoint), 0
     known = {entry.request_id for entry in left.entries}.union(*left.others.values())
     for path in files:

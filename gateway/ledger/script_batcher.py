@@ -1,10 +1,10 @@
-"""The admissions, and the settlements, of one event-loop tick share script calls: one per account and sixteen of them.
+"""Batches the admissions, or the settlements, of one event-loop tick: one script call per account and `ENOUGH` items.
 
 Measured on one of two shared cores (benchmarks/micro_ledger.py), µs per call without limits: 64 admissions of one
 account cost Redis 7 each and the worker 11, asyncio's task included; 64 of 64 accounts 31 and 16; settlements 11 and 8
-against 24 and 12. RPM, TPM and concurrency together add 2 in a batch, 16 alone. Calls of different accounts leave in
-the same write of the link. Sharp edge: a call whose reply was lost is never repeated here, only by callers who know
-that it may be.
+against 24 and 12. RPM, TPM and concurrency together add 2 in a batch, 16 alone. Calls of different accounts are sent in
+the same write of the link. Sharp edge: a call whose reply was lost is never repeated here; only its caller may repeat
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LENGTH = tuple(f"\r\n${length}\r\n" for length in range(1025))
 Item = TypeVar("Item")
 Argument = str | bytes | int
 
-#: Items that leave without waiting for their tick to end, so that the store works on them while the worker goes on with
-#: the rest: 64 connections that ask all at once got 6,400 answers a second with whole ticks, and 8,500 this way.
+#: So many items are sent without waiting for the end of the tick, so that the store works on them while the worker
+#: continues. With 64 concurrent connections: 6,400 answers a second with whole ticks, 8,500 with this limit.
 ENOUGH = 16
 
 
@@ -40,7 +40,7 @@ class Sender(Protocol[Item]):
 
 
 class Batch(Generic[Item]):
-    """Items of one account that travel together, and how often they did; the store's reply is given to it.
+    """Items of one account that are sent together, and how often they were sent; it receives the reply of the store.
 
     It stands in for a future: that would cost 1.5 µs and one more step of the event loop.
     """
@@ -71,7 +71,7 @@ class Batch(Generic[Item]):
 
 
 class Batches(Generic[Item]):
-    """Collects items until the tick ends, or there are enough of them, and sends each account's to its script.
+    """Collects items until the tick ends or there are `ENOUGH`, then sends the items of each account to the script.
 
     `command` packs the EVALSHA of a batch; where it returns b"" or raises IndexError for an argument longer than
     `LENGTH`, the slower `arguments` make the ARGV. `answered` gets the reply, `failed` the error; one of them is always
@@ -101,7 +101,7 @@ class Batches(Generic[Item]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, account: str, item: Item) -> None:
-        """Send `item` at the end of this tick, or sooner."""
+        """Send `item` at the end of this tick at the latest."""
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -119,7 +119,7 @@ class Batches(Generic[Item]):
 
     def _flush(self) -> None:
         waiting, self._waiting, self._count = self._waiting, {}, 0
-        if not waiting:  # they were enough before the tick had ended
+        if not waiting:  # `put` has sent them before the end of the tick
             return
         if self._before is not None:
             self._before(waiting)
@@ -132,7 +132,7 @@ class Batches(Generic[Item]):
         key = slot(batch.account)
         try:
             command = self._packed(batch, key)
-        except (TypeError, ValueError) as error:  # an argument that cannot be sent must not leave its caller waiting
+        except (TypeError, ValueError) as error:  # an argument cannot be encoded: the callers still need a result
             self._failed(batch, GatewayError(detail=repr(error)))
             return
         self._links.link(key).send(command, batch)
@@ -152,14 +152,14 @@ class Batches(Generic[Item]):
     def failed(self, batch: Batch[Item], error: Exception) -> None:
         """The script did not run, or nothing is known of it."""
         if isinstance(error, RedisReplyError) and error.kind == "NOSCRIPT":
-            task = asyncio.get_running_loop().create_task(self._load(batch))  # nothing ran
+            task = asyncio.get_running_loop().create_task(self._load(batch))  # the script did not run
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
             self._failed(batch, error if isinstance(error, GatewayError) else GatewayError(detail=repr(error)))
 
     async def _load(self, batch: Batch[Item]) -> None:
-        """The server does not know the script yet: send the source along."""
+        """Send the script's source, because the server does not have the script yet."""
         key = slot(batch.account)
         try:
             reply = await self._links.link(key).eval(self._script, [key], self._arguments(batch))
@@ -181,7 +181,7 @@ def command_start(script: Script) -> str:
 
 
 def own_error(error: GatewayError) -> GatewayError:
-    """The error for one of many waiters: a shared exception would collect the tracebacks of them all."""
+    """A new error for one of many waiters; a shared exception would collect the tracebacks of all of them."""
     if isinstance(error, StoreUnavailable):
         return StoreUnavailable(detail=error.detail, fate=error.fate)
     return InternalError(detail=error.detail)

@@ -1,7 +1,7 @@
-"""The ledger's Lua scripts, and the one hash slot in which everything of an account lives.
+"""The ledger's Lua scripts, and the key that puts all keys of an account into one hash slot.
 
-`Scripts.load()` reads gateway/ledger/lua once per process; a script is its own file with the shared parts it names put
-before it. `slot("acme")` is the key that every other key of the account starts with.
+`Scripts.load()` reads gateway/ledger/lua once per process. A script is the text of its shared parts (`SHARED`) and of
+its own file. `slot("acme")` is the prefix of all other keys of the account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from msgspec import Struct
 from gateway.store.command import Script
 from gateway.store.link import RedisLink
 
-# Parts each script starts with; the others stand alone. No more than it needs: every call makes every function anew.
+# The shared parts at the start of each script; other scripts have none. A script has only the parts it needs, because
+# every call of a script creates all its functions again.
 SHARED = {
     "admit": ("bucket", "meter", "hold", "line", "expired", "rules"),
     "explain": ("bucket", "meter", "hold", "rules"),
@@ -29,13 +30,13 @@ SHARED = {
 
 
 class Links(Protocol):
-    """What the ledger needs of the store: the link to the server that holds a slot."""
+    """The part of the store that the ledger uses: the link to the server that holds a slot."""
 
     def link(self, slot_key: str) -> RedisLink: ...
 
 
 class Scripts(Struct, frozen=True):
-    """Every script, by its file's name."""
+    """Every script, by the name of its file."""
 
     admit: Script
     settle: Script
@@ -51,7 +52,7 @@ class Scripts(Struct, frozen=True):
 
     @classmethod
     def load(cls) -> Scripts:
-        """Read them from the package."""
+        """Read the scripts from the package."""
         return cls(**{name: load_script(name) for name in cls.__struct_fields__})
 
 
@@ -63,5 +64,5 @@ def load_script(name: str) -> Script:
 
 
 def slot(account: str) -> str:
-    """The account's own key, whose braces pin all of its keys to one slot of a cluster."""
+    """The account's own key. Its braces put all keys of the account into one slot of a cluster."""
     return f"{{a:{account}}}"

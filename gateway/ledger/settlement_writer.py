@@ -1,7 +1,7 @@
-"""Turns holds into charges, each exactly once, through the journal when there is one.
+"""Turns holds into charges, each exactly once, through the journal if there is one.
 
-Every settlement is a repeatable entry: the script answers a repetition with what was stored. So when the store is away
-the entry waits in the journal and is sent again, by this process or by the next one.
+Every settlement is a repeatable entry: the script answers a repetition with the stored result. So if the store is
+unreachable, the entry stays in the journal and is sent again, by this process or by another one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.ledger")
 
-OLD, NOACCT = 4, 20  # codes of settle.lua that are not the end of an entry
+OLD, NOACCT = 4, 20  # codes of settle.lua that do not settle an entry
 FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
 
 
 class Waiting(Struct):
-    """An entry on its way; `segment` is where the journal has it. One that is sent again has a future."""
+    """An entry that is being sent; `segment` is its place in the journal. An entry that is sent again has a future."""
 
     entry: Entry
     future: asyncio.Future[None] | None = None
@@ -42,7 +42,7 @@ class Waiting(Struct):
 
 
 class SettlementWriter:
-    """Sends entries; `lookup(account, request_id, since)` finds a line that is older than its marker may be."""
+    """Sends entries. `lookup(account, request_id, since)` finds the booked amount of a request without a marker."""
 
     def __init__(
         self,
@@ -53,10 +53,11 @@ class SettlementWriter:
         journal: Journal | None = None,
     ) -> None:
         self.journal = journal
-        self.on_journaled: Callable[[], None] = _nothing  # the store is away: somebody should send the journal later
+        #: Called when the store is unreachable, so that the journal is sent later.
+        self.on_journaled: Callable[[], None] = _nothing
         self._lookup = lookup
         self._tasks: set[asyncio.Task[None]] = set()
-        self._booked = 0  # entries on their way without a future: one and its callback would cost 0.7 µs each
+        self._booked = 0  # entries being sent without a future: a future with its callback costs 0.7 µs
         self._all_ended = asyncio.Event()
         self._batches: Batches[Waiting] = Batches(
             links,
@@ -70,22 +71,22 @@ class SettlementWriter:
         self._start = command_start(script)
 
     def book(self, hold: Hold, record: CallRecord | None) -> None:
-        """Charge what the call came to, or without a record give back all but the request that was counted.
+        """Charge the cost of the call. Without a record, release the hold; the request stays counted in the limits.
 
-        An absurd cost is clamped to the hold and marked. A failure is logged.
+        An impossible cost is replaced by the hold's amount and marked as clamped. A failure is logged.
         """
         entry = _release(hold) if record is None else _charge(hold, record)
         self._booked += 1
         self._batches.put(entry.account, Waiting(entry))
 
     async def drain(self) -> None:
-        """Wait until every booked entry has come to its end."""
+        """Wait until every booked entry is stored, journaled or logged as lost."""
         while self._booked:
             self._all_ended.clear()
             await self._all_ended.wait()
 
     def send(self, entry: Entry) -> asyncio.Future[None]:
-        """Send an entry that a journal has; it ends when the store has it or refused it, else StoreUnavailable."""
+        """Send an entry of a journal. The future ends when the store took or refused it, or with StoreUnavailable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE))
         return future
@@ -136,7 +137,7 @@ class SettlementWriter:
         away = isinstance(error, StoreUnavailable)
         for item in batch.items:
             written = item.segment != NOWHERE and self.journal is not None
-            if written and not away:  # sending it again would fail again
+            if written and not away:  # a repetition would fail again
                 assert self.journal is not None
                 self.journal.refuse(item.entry, error.detail or error.message)
                 self._confirm(item)
@@ -164,11 +165,11 @@ class SettlementWriter:
             return
         if item.segment >= 0:
             self.journal.confirm(item.segment)
-        elif item.segment == NOWHERE:  # the disk refused it, so until now the board had the only trace
+        elif item.segment == NOWHERE:  # the journal failed: until now the call is only in the checkpoint file
             self.journal.checkpoint.clear(item.entry.request_id)
 
     def _search(self, item: Waiting) -> None:
-        """The marker may have expired: only the ledger knows whether this was booked."""
+        """Search the ledger for an entry whose marker may have expired."""
         task = asyncio.get_running_loop().create_task(self._book_old(item))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

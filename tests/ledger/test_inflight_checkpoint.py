@@ -146,7 +146,7 @@ def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch,
     for n in range(3):
         checkpoint.put(record(f"r{n}")).delivered(8)
         checkpoint.clear(f"r{n}")
-    assert caplog.text.count("the board cannot grow") == 1
+    assert caplog.text.count("the checkpoint file cannot grow") == 1
 
 
 def test_record_too_long_for_its_slot_leaves_the_call_known(tmp_path):

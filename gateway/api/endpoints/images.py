@@ -101,7 +101,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
 
 def _quote(request: ImageRequest, prompt: int, model: Model, body_size: int) -> Quote:
     price = model.price
-    size, quality = price.dearest_image(request.exact_size, request.exact_quality)
+    size, quality = price.most_expensive_image(request.exact_size, request.exact_quality)
     previews = (request.partial_images or 0) * request.count
     return Quote.of(
         model,
