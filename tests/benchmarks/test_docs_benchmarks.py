@@ -36,7 +36,7 @@ def options(command: str) -> set[str]:
 
 
 def test_each_option_of_the_bench_has_its_place_in_the_first_table() -> None:
-    table = PAGE.split("| option | does |", 1)[1].split("## ", 1)[0]
+    table = PAGE.split("| option | meaning |", 1)[1].split("## ", 1)[0]
     assert set(re.findall(r"--[a-z]+", " ".join(rows(table)))) == options("compare")
 
 
@@ -54,7 +54,7 @@ def test_each_command_is_shown_in_a_line_that_runs_it() -> None:
 
 def test_each_stage_of_a_request_has_a_row() -> None:
     names = told("from benchmarks.instructions.stages import MEANINGS\nprint(*MEANINGS, sep='\\n')")
-    assert re.findall(r"^\| `(.*?)` \|", section("One tree from the inside"), re.MULTILINE) == names
+    assert re.findall(r"^\| `(.*?)` \|", section("Measure one tree"), re.MULTILINE) == names
 
 
 def test_each_scenario_has_a_row_and_is_named_among_the_options() -> None:
