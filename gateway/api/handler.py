@@ -72,9 +72,9 @@ class BaseHandler(HTTPMessageDelegate):
         self.method, self.headers = start_line.method, headers
         self.exchange.set_close_callback(self.on_connection_close)
         self.exchange.refusal = self.on_transport_error
-        metadata = headers.reading
+        metadata = headers.application_data
         if not isinstance(metadata, RequestMetadata):
-            metadata = headers.reading = RequestMetadata.of(headers, self.services.auth)
+            metadata = headers.application_data = RequestMetadata.of(headers, self.services.auth)
         self.metadata = metadata
         if metadata.client_request_id:
             self.reply.headers["X-Client-Request-Id"] = metadata.client_request_id

@@ -32,9 +32,9 @@ class MultipartBody:
     __slots__ = (
         "_coding",
         "_content_type",
-        "_fault",
         "_file_field",
         "_form",
+        "_form_error",
         "_inflated",
         "_inflater",
         "_large_fields",
@@ -59,7 +59,7 @@ class MultipartBody:
         self._form: Form | None = None  # set when the form is complete
         self._upload: Upload | None = None  # the audio file, if there is one
         self._reader: FormReader | None = None  # set when the key was confirmed, or the whole body was read
-        self._fault: GatewayError | None = None  # the error of the form
+        self._form_error: GatewayError | None = None  # the error of the form
         self._inflater: zlib._Decompress | None = None
         self._inflated = 0
         self.size = 0
@@ -89,18 +89,18 @@ class MultipartBody:
         try:
             await self._finish()
         except GatewayError as error:
-            self._fault = error
+            self._form_error = error
 
     def take(self) -> UploadedForm:
         """The form; raises its first error."""
-        fault, self._fault = self._fault, None
+        error, self._form_error = self._form_error, None
         try:
-            if fault is not None:
-                raise fault
+            if error is not None:
+                raise error
             assert self._form is not None
             return UploadedForm(self._form, self._upload)
         finally:
-            del fault  # its traceback refers to this frame, and so to the upload
+            del error  # its traceback refers to this frame, and so to the upload
 
     def digest(self, path: str) -> str:
         """A digest that is equal for equal forms; it does not depend on the boundary."""
@@ -114,7 +114,9 @@ class MultipartBody:
             self._reader.close()
 
     def _open(self) -> FormReader:
-        self._reader = FormReader(self._content_type, self._spool, file=self._file_field, roomy=self._large_fields)
+        self._reader = FormReader(
+            self._content_type, self._spool, file=self._file_field, large_fields=self._large_fields
+        )
         if self._coding == "gzip":
             self._inflater = zlib.decompressobj(wbits=31)
         elif self._coding != "identity":

@@ -1,8 +1,8 @@
-"""The way to one host and port: its addresses, and the first of them that answers (RFC 8305, "happy eyeballs").
+"""Connects to one host and port: resolves its addresses and uses the first that answers (RFC 8305, "happy eyeballs").
 
-The next address is tried beside the present one after 250 ms, or as soon as that one fails; families take turns. It is
-here because uvloop has no such option, and loses track of a connected socket handed to it when the connection is lost
-at once. Sharp edge: attempts that lose the race are closed, but their servers have seen a connection.
+The next address is tried in parallel after 250 ms, or as soon as the current one fails; address families alternate.
+uvloop has no such option, and it does not close a connected socket that is passed to it if the connection is lost at
+once. Sharp edge: connections to the slower addresses are closed, but their servers have seen them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import chain, zip_longest
 from typing import Final, TypeVar
 
-NAMES_LAST: Final = 10.0  # seconds that a resolved name is used, so that a burst of connections resolves it once
+NAMES_LAST: Final = 10.0  # seconds that a resolved name is cached, so that a burst of connections resolves it once
 HEAD_START: Final = 0.25  # seconds
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -35,7 +35,7 @@ class Route:
         return f"{self._host}:{self._port}"
 
     async def open(self, make: Callable[[], P]) -> P:
-        """Connect, TLS included, and return the protocol that `make` made; OSError when no address answers."""
+        """Connect, with TLS if needed, and return the protocol that `make` made; OSError if no address answers."""
         hosts = await self._resolve()
         if len(hosts) == 1:
             return (await self._connect(hosts[0], make))[1]
@@ -63,9 +63,9 @@ class Route:
     async def _first(
         self, hosts: list[str], make: Callable[[], P], running: set[asyncio.Task[Made[P]]]
     ) -> P | BaseException:
-        """The first connection, or the last failure: returned, for its traceback would hold the attempts of this frame.
+        """The first connection, or the last failure, which is not raised here: its traceback would refer to this frame.
 
-        Attempts that still run are left in `running`.
+        `running` has the attempts that still run.
         """
         failure: BaseException = OSError("no address")
         for host in hosts:
@@ -84,12 +84,12 @@ class Route:
         return failure
 
     async def _resolve(self) -> list[str]:
-        """The host's addresses, looked up once for all who ask within `NAMES_LAST` seconds."""
+        """The host's addresses, resolved once for all callers within `NAMES_LAST` seconds."""
         loop = asyncio.get_running_loop()
         if self._hosts is None or (self._hosts.done() and loop.time() >= self._known_until):
             self._hosts = asyncio.ensure_future(self._look_up(loop))
             self._hosts.add_done_callback(self._looked_up)
-        # Shielded: whoever gives up first must not take the look-up from the others.
+        # Shielded: a caller that is cancelled must not cancel the look-up of the others.
         return await asyncio.shield(self._hosts)
 
     async def _look_up(self, loop: asyncio.AbstractEventLoop) -> list[str]:

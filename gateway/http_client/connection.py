@@ -1,13 +1,13 @@
-"""One connection of ours to an upstream: an asyncio protocol over llhttp that carries one exchange after the other.
+"""One connection to an upstream: an asyncio protocol with llhttp that carries one exchange after the other.
 
-llhttp calls back into C where it can: headers go straight into a dict (`setdefault`: the first of a name counts), body
-pieces into a list (`append`), and Python looks once per read of the socket. A chunk of an event stream costs 0.5 µs
-here, and 3.3 µs until its reader has the event. The read buffer belongs to the pool: it is emptied before anybody else
-reads.
+llhttp calls C functions where possible: headers go directly into a dict (`setdefault`: the first value of a name is
+kept), body pieces into a list (`append`), and Python code runs once per read of the socket. A chunk of an event stream
+costs 0.5 µs here, and 3.3 µs until its reader has the event. The read buffer belongs to the pool: it is emptied before
+another connection reads.
 
-A connection goes back to its pool when the body's end was read, the request was sent in full and both sides keep it
-alive. Sharp edge: any byte that arrives outside an exchange closes the connection, because answers to requests that
-were never sent are how responses get mixed up.
+A connection goes back to its pool when the body's end was read, the request was sent completely and both sides keep it
+alive. Sharp edge: any byte that arrives outside an exchange closes the connection. Otherwise it could be taken for the
+answer to the next request.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from gateway.http_client.response import Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-JOIN_BYTES: Final = 64 * 1024  # bodies up to this size leave in one write with their head; larger ones are not copied
+JOIN_BYTES: Final = 64 * 1024  # bodies up to this size are sent in one write with their head; larger ones are not
 WRITE_HIGH_WATER: Final = 256 * 1024
 
 
 class AnswerHeaders(Mapping[str, str]):
-    """Headers by name in any case, decoded one by one: of most answers a single one is asked for."""
+    """Headers by name in any case, decoded on access, because most answers need only one of them."""
 
     __slots__ = ("_raw",)
 
@@ -111,10 +111,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._incoming: Response | None = None
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        # What httptools calls; it keeps the bound methods, so both containers live as long as the parser does.
+        # Callbacks of httptools; it keeps the bound methods, so both containers live as long as the parser does.
         self.on_header = self._headers.setdefault
         self.on_body = self._pieces.append
-        # Not before `connection_made`: uvloop asks for a protocol first, and forgets it when nobody answers.
+        # Not before `connection_made`: uvloop makes a protocol first, and drops it if no address answers.
         self._parser: httptools.HttpResponseParser | None = None
         self._upload: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -127,11 +127,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Whether an idle connection can carry another exchange, as far as this side can know."""
+        """Whether an idle connection can carry another exchange, as far as this side knows."""
         return not self._closing and not self._transport.is_closing()
 
     def start(self, incoming: Response, head: bytes, body: bytes = b"", *, method: str = "POST") -> None:
-        """Send a request, whole or as far as its head; its answer goes to `incoming`."""
+        """Send a request, complete or only its head; its answer goes to `incoming`."""
         self._incoming = incoming
         incoming.carried_by(self)
         self._is_head_request = method == "HEAD"
@@ -146,13 +146,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(body)
 
     def upload(self, incoming: Response, source: AsyncIterator[bytes], *, length: int | None) -> None:
-        """Send the body of the request that was started, beside its answer: chunked, or `length` bytes."""
+        """Send the body of the started request while its answer may arrive: chunked, or `length` bytes."""
         upload = asyncio.get_running_loop().create_task(self._send_body(incoming, source, length))
         upload.add_done_callback(self._upload_ended)
         self._upload = upload
 
     def drop(self, why: str) -> None:
-        """Close at once, and tell the reader of an answer under way."""
+        """Close at once, and tell the reader of a running answer."""
         incoming = self._incoming
         self.abort()
         if incoming is not None:
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once: `close` would first flush a half-sent request, and over TLS wait for the peer's goodbye."""
+        """Close at once: `close` would first flush an incomplete request, and with TLS wait for the peer's close."""
         self._closing = True
         self._incoming = None
         self._stop_upload()
@@ -252,7 +252,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # llhttp's side ---------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._complete:  # stop here, or the body of what nobody asked for would be taken for the rest of this one
+        if self._complete:  # stop here, or the body of an unexpected answer would be added to this one
             raise ValueError("an answer nobody asked for")
 
     def on_headers_complete(self) -> None:
@@ -266,7 +266,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._headers.clear()
             return
         self._keep_alive = self._parser.should_keep_alive()  # forgotten once a message without a body is complete
-        if self._upload is not None and not self._upload.done():  # answered early: the rest is not wanted
+        if self._upload is not None and not self._upload.done():  # answered early: the rest is not needed
             self._stop_upload()
             self._keep_alive = False
         self._head_done = True
@@ -286,7 +286,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._head_bytes += nbytes
         if self._head_bytes <= MAX_HEAD_BYTES:
             return True
-        # The rest of this read may be body; of headers that repeat a name, the dict tells the first only.
+        # The rest of this read may be body. The dict has only the first value of a repeated header name.
         size = sum(len(name) + len(value) + 4 for name, value in self._headers.items())
         return self._head_done and max(before, size) <= MAX_HEAD_BYTES
 
@@ -344,7 +344,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         error = None if upload.cancelled() else upload.exception()
         incoming = self._incoming
         if isinstance(error, Exception) and incoming is not None and self._upload is upload:
-            # Whatever the source raises goes to whoever gave it to us; the upstream sees half a request.
+            # An error of the source is raised to the caller that passed it; the upstream gets an incomplete request.
             self.abort()
             incoming.fail(error)
 

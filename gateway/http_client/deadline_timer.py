@@ -1,13 +1,13 @@
-"""The one timer behind every answer under way: when is the next moment at which any of them could be late?
+"""One timer for the deadlines of all running answers; it fires at the earliest of them.
 
 ::
 
     deadlines.add(incoming)         # and discard(incoming) when it has ended
     deadlines.expect(when)          # whenever an incoming begins to wait for something due earlier than before
 
-Here an answer costs 0.2 µs, and each of its chunks a comparison; a timer set and cancelled costs 1.3 µs on either event
-loop, `asyncio.timeout` 4.2. A busy process looks about once per timeout, not once per call. Sharp edge: an expiry may
-come up to `GRAIN` seconds late.
+An answer costs 0.2 µs here, and each of its chunks a comparison; a timer that is set and cancelled costs 1.3 µs on
+either event loop, `asyncio.timeout` 4.2 µs. A busy process checks about once per timeout, not once per call. Sharp
+edge: an expiry may be detected up to `GRAIN` seconds late.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-GRAIN: Final = 0.05  # seconds at least between two looks: 10,000 streams cost 2 ms a look
+GRAIN: Final = 0.05  # shortest time between two checks, in seconds: 10,000 streams cost 2 ms per check
 NEVER: Final = float("inf")
 
 
 class Awaited(Protocol):
-    """What can be late."""
+    """An answer with a deadline."""
 
     def due(self) -> float:
-        """The loop time at which it is late as things stand."""
+        """The loop time of its current deadline."""
 
     def expire(self) -> None:
-        """It is late; it must not stay in `Deadlines`."""
+        """Called when it is late; it must then remove itself from `Deadlines`."""
 
 
 class Deadlines:
-    """Everything of one event loop that can be late."""
+    """All answers with a deadline of one event loop."""
 
     __slots__ = ("_awaited", "_loop", "_timer", "next")
 
@@ -38,25 +38,25 @@ class Deadlines:
         self._loop = loop
         self._awaited: set[Awaited] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self.next = NEVER  # loop time of the next look
+        self.next = NEVER  # loop time of the next check
 
     def add(self, awaited: Awaited) -> None:
-        """Watch it; whoever adds says by `expect` when it is due first."""
+        """Add an answer; the caller sets its first deadline with `expect`."""
         self._awaited.add(awaited)
 
     def discard(self, awaited: Awaited) -> None:
-        """Stop watching it. The timer stays: it finds nothing, or others."""
+        """Remove an answer. The timer stays set; its check ignores removed answers."""
         self._awaited.discard(awaited)
 
     def expect(self, when: float) -> None:
-        """Look at `when` at the latest."""
+        """Check at the loop time `when` at the latest."""
         if when < self.next:
             self.close()
             self.next = when
             self._timer = self._loop.call_at(when, self._look)
 
     def close(self) -> None:
-        """Forget the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

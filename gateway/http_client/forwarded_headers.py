@@ -1,8 +1,8 @@
-"""The few headers of a caller that travel on to upstreams: the W3C trace context to all, `OpenAI-Beta` to its dialect.
+"""The headers of a caller that are forwarded to upstreams: the W3C trace context to all, `OpenAI-Beta` to its dialect.
 
-The walk of a call says `bind(forwarded_headers(headers))` once; whatever its task and the tasks it starts send upstream
-then carries them. A provider whose dialect is OpenAI's own adds `dialect_headers()` to its request. Sharp edge: values
-come from callers, so only what has the exact form of a trace context, or is plain short text, goes anywhere.
+The pipeline of a call runs `bind(forwarded_headers(headers))` once. All upstream requests of its task, and of the tasks
+that it starts, then have these headers. A provider whose dialect is OpenAI's own adds `dialect_headers()` to its
+request. Sharp edge: values come from callers, so only a valid trace context or a short plain text is forwarded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BETA = re.compile(r"[A-Za-z0-9_.,=; -]{1,512}")
 
 
 class ForwardedHeaders(Struct, frozen=True):
-    """What travels on, by where it may go."""
+    """The forwarded headers, by the upstreams that may get them."""
 
     everywhere: Mapping[str, str]
     same_dialect: Mapping[str, str]
@@ -30,7 +30,7 @@ _carried: ContextVar[ForwardedHeaders] = ContextVar("caller_headers", default=_N
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> ForwardedHeaders:
-    """What of `headers` travels on; two look-ups for nothing."""
+    """The headers of `headers` to forward; two look-ups if there are none."""
     parent, beta = headers.get("Traceparent"), headers.get("Openai-Beta")
     if parent is None and beta is None:
         return _NONE
@@ -46,16 +46,16 @@ def forwarded_headers(headers: Mapping[str, str]) -> ForwardedHeaders:
 
 
 def bind(headers: ForwardedHeaders) -> None:
-    """Let the calls that this task makes carry those headers, and nothing else."""
+    """Forward exactly these headers with the upstream requests of this task."""
     if _carried.get() is not headers:  # a request that was sent ahead begins in the task of the one before it
         _carried.set(headers)
 
 
 def trace_headers() -> Mapping[str, str]:
-    """What every upstream is sent."""
+    """The headers for every upstream."""
     return _carried.get().everywhere
 
 
 def dialect_headers() -> Mapping[str, str]:
-    """What an upstream of OpenAI's own dialect may be sent."""
+    """The headers for an upstream of OpenAI's own dialect."""
     return _carried.get().same_dialect

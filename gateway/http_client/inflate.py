@@ -1,7 +1,7 @@
-"""Compressed answers, from servers that compress though they were asked not to; undone a step at a time.
+"""Decompresses answers of servers that compress although they were asked not to, one step at a time.
 
-`feed` takes what arrived; `step` returns at most `STEP` bytes of what it stands for, b"" when more must arrive.
-Sharp edge: a small piece may stand for a thousand times as much, so the caller counts what comes out, not what goes in.
+`feed` takes arrived bytes; `step` returns at most `STEP` decompressed bytes, or b"" if more must arrive.
+Sharp edge: a small piece may decompress to a thousand times its size, so the caller limits the decompressed bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Inflater:
-    """One body in a content coding: gzip or deflate; any other is refused when there is something to undo."""
+    """One body in a content coding: gzip or deflate. Any other coding is refused when its first bytes arrive."""
 
     __slots__ = ("_coding", "_inflate", "_waiting")
 
@@ -30,11 +30,11 @@ class Inflater:
 
     @property
     def complete(self) -> bool:
-        """The compressed data has reached its own end, or never began."""
+        """Whether the compressed data have reached their end or have not begun."""
         return self._inflate is None or self._inflate.eof
 
     def feed(self, piece: bytes) -> None:
-        """Add what arrived."""
+        """Add arrived bytes."""
         self._waiting += piece
 
     def step(self) -> bytes:
@@ -56,6 +56,6 @@ class Inflater:
         if self._coding in {"gzip", "x-gzip"}:
             return zlib.decompressobj(GZIP)
         if self._coding == "deflate":
-            # Half of all servers understand "deflate" as RFC 1951, without the header of RFC 1950 that is meant.
+            # Many servers send "deflate" as RFC 1951, without the header of RFC 1950 that the standard requires.
             return zlib.decompressobj(zlib.MAX_WBITS if first & 15 == 8 else -zlib.MAX_WBITS)
         raise UpstreamInvalidResponse(detail=f"content coding {self._coding[:40]!r}, which was not asked for")

@@ -1,11 +1,11 @@
-"""A multipart/form-data body for an upstream, whose files stream through without ever being whole in memory.
+"""A multipart/form-data body for an upstream; its files are streamed and are never completely in memory.
 
 ::
 
     form = Multipart().field("model", "whisper-1").file("file", chunks, filename="a.wav", content_type="audio/wav")
     await upstream.send("POST", url, body=form)
 
-Sharp edge: names and file names come from callers; what could end a header line is percent-encoded, as browsers do.
+Sharp edge: names and file names come from callers; characters that could end a header line are percent-encoded.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Multipart:
     def __init__(self) -> None:
         self._boundary = secrets.token_hex(16).encode()
         self._parts: list[tuple[bytes, bytes | AsyncIterator[bytes]]] = []
-        self._length: int | None = 0  # of all contents; None once one is unknown
+        self._length: int | None = 0  # of all contents; None if one is unknown
 
     @property
     def content_type(self) -> str:
-        """The header that goes with the body."""
+        """The Content-Type of the body."""
         return f"multipart/form-data; boundary={self._boundary.decode()}"
 
     @property
@@ -49,7 +49,7 @@ class Multipart:
         content_type: str = "application/octet-stream",
         size: int | None = None,
     ) -> Multipart:
-        """Add a file, whole or as the chunks in which it arrives; with `size` bytes many servers know what comes."""
+        """Add a file as bytes or as chunks; without `size`, in bytes, the body has no Content-Length."""
         head = (
             f'form-data; name="{_quoted(name)}"; filename="{_quoted(filename)}"\r\nContent-Type: {_line(content_type)}'
         )

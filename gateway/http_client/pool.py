@@ -1,8 +1,8 @@
-"""Connections to upstreams by origin: the newest idle one first, a new one where there is none, no cap on those in use.
+"""Connections to upstreams by origin: the newest idle one first, otherwise a new one; their number is not limited.
 
-An idle connection is dropped after `keepalive` seconds, and at once when the server closes it or talks unasked. Sharp
-edge: a connection that the server closed an instant ago looks alive until the FIN arrives, and a request on it fails.
-It is not sent again: whether the server read it first cannot be known (RFC 9110, 9.2.2), and a POST may cost money.
+An idle connection is closed after `keepalive` seconds, and at once if the server closes it or sends data without a
+request. Sharp edge: a connection that the server has just closed seems open until the FIN arrives, and a request on it
+fails. It is not sent again: it is unknown whether the server read it (RFC 9110, 9.2.2), and a POST may cost money.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.request import Address
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
-MAX_IDLE: Final = 1024  # connections kept per origin, over all of which a burst may go
+MAX_IDLE: Final = 1024  # idle connections kept per origin; a burst may use all of them
 
 
 class Origin:
-    """One scheme, host and port: its idle connections, and how to make more."""
+    """One scheme, host and port with its idle connections; makes new ones."""
 
     def __init__(self, pool: Pool, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.read_view = pool.read_view
@@ -32,7 +32,7 @@ class Origin:
         self._open: set[ClientConnection] = set()
 
     def take(self) -> ClientConnection | None:
-        """The connection that was used last, which is the likeliest to live; None when none is idle."""
+        """The connection that was used last, which is most likely still open; None if none is idle."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
@@ -40,15 +40,15 @@ class Origin:
         return None
 
     async def connect(self, within: float) -> ClientConnection:
-        """A new connection, TLS included, within so many seconds; raises UpstreamUnreachable or UpstreamTimeout."""
+        """A new connection, with TLS if needed, in `within` seconds; raises UpstreamUnreachable or UpstreamTimeout."""
         try:
             async with asyncio.timeout(within):
                 connection = await self._route.open(lambda: ClientConnection(self))
         except TimeoutError:
             raise UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s") from None
-        except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
-        if not connection.usable:  # it was lost before anybody could be told
+        if not connection.usable:  # it was lost before it had a reader
             raise UpstreamUnreachable(detail=f"{self._route}: closed at once")
         return connection
 
@@ -59,7 +59,7 @@ class Origin:
         self._idle.clear()
 
     def drop_idle_since(self, moment: float) -> float | None:
-        """Close what has been idle since before `moment`; return since when the next one is."""
+        """Close connections that are idle since before `moment`; return since when the next one is idle."""
         idle = self._idle
         while idle and idle[0].idle_since <= moment:
             idle.pop(0).abort()
@@ -68,11 +68,11 @@ class Origin:
     # The connections' side -------------------------------------------------------------------------------------------
 
     def opened(self, connection: ClientConnection) -> None:
-        """A connection was made."""
+        """Called when a connection was made."""
         self._open.add(connection)
 
     def put_back(self, connection: ClientConnection) -> None:
-        """A connection is free."""
+        """Called when a connection is free."""
         if len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
@@ -80,7 +80,7 @@ class Origin:
         self._pool.note_idle(connection)
 
     def lost(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Called when a connection was lost."""
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -106,7 +106,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
 
     def origin(self, address: Address) -> Origin:
-        """The one origin that an address belongs to."""
+        """The origin of an address."""
         key = (address.scheme, address.host, address.port)
         origin = self._origins.get(key)
         if origin is None:
@@ -115,7 +115,7 @@ class Pool:
         return origin
 
     def note_idle(self, connection: ClientConnection) -> None:
-        """Start the idle time of a connection; one timer serves them all."""
+        """Start the idle time of a connection; all share one timer."""
         connection.idle_since = self.loop.time()
         if self._timer is None:
             self._timer = self.loop.call_later(self._keepalive, self._drop_idle)

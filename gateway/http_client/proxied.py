@@ -1,9 +1,9 @@
 """Requests through an HTTP proxy: aiohttp makes the tunnel or sends the absolute form, and carries the exchange.
 
-It is imported only where a provider has a proxy, because it costs 9 MB and 90 ms. One task per exchange pumps what
-arrives into the same `Response` that our own connections feed: time limits, back-pressure and errors are those of every
-other answer. Sharp edge: aiohttp closes a connection only after it has sent what it buffered, repeats a GET, and leaves
-the source of a body open; what is here beyond a plain request keeps it from that.
+It is imported only if a provider has a proxy, because it costs 9 MB and 90 ms. One task per exchange passes arriving
+data to the same `Response` as direct connections do, so time limits, back-pressure and errors are the same. Sharp edge:
+aiohttp closes a connection only after it has sent its buffer, repeats a GET, and leaves the source of a body open. The
+additional code here prevents this.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ActiveCalls = dict[asyncio.Task[None], "ProxiedExchange"]  # exchanges from thei
 
 
 class ProxiedClient:
-    """Every connection of a process that goes through a proxy."""
+    """All connections of a process through proxies."""
 
     def __init__(self, *, keepalive: float, tls: ssl.SSLContext | None) -> None:
         # aiohttp sets TCP_NODELAY itself. limit=0: its default would cap all streams of the process at 100.
@@ -76,7 +76,7 @@ class ProxiedClient:
         connect: float,
         proxy: Proxy,
     ) -> None:
-        """Send a request; its answer goes to `incoming`. Of the head, address and length are used."""
+        """Send a request; its answer goes to `incoming`. Only address and length of the head are used."""
         address = head.address
         tunnel = address.scheme == "https"
         upload = None if body is None or isinstance(body, bytes) else Upload(incoming.watching(body), head.length)
@@ -87,13 +87,13 @@ class ProxiedClient:
         request = partial(
             self._session.request,
             method,
-            # Quoted already, and some providers have signed it so: aiohttp must not quote it anew.
+            # It is quoted already, and some providers have signed it so: aiohttp must not quote it again.
             URL(f"{address.scheme}://{address.authority}{address.target}", encoded=True),
             headers=sent if tunnel else sent | credentials,
             data=upload or _payload(body),
             proxy=proxy.url,
             proxy_headers=credentials if tunnel else None,
-            # aiohttp's other timers stay off: `Response` keeps the time.
+            # aiohttp's other timers stay off: `Response` enforces the time limits.
             timeout=aiohttp.ClientTimeout(total=None, connect=connect),
             allow_redirects=False,
         )
@@ -122,18 +122,18 @@ class ProxiedExchange:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, request: Callable[[], Awaitable[aiohttp.ClientResponse]], running: ActiveCalls) -> None:
-        """Make the request and carry its answer; be in `running` meanwhile."""
+        """Make the request and carry its answer; `running` contains the exchange meanwhile."""
         self._task = asyncio.get_running_loop().create_task(self._carry(request))
         self._task.add_done_callback(self._ended)
         self._task.add_done_callback(running.pop)
         running[self._task] = self
 
     def connected(self, connection: Connection) -> None:
-        """The request goes out on this connection."""
+        """Called with the connection of the request."""
         self._connection, self._transport = connection, connection.transport
 
     def drop(self, why: str) -> None:
-        """Close at once, and tell the reader of an answer under way."""
+        """Close at once, and tell the reader of a running answer."""
         self.abort()
         self._incoming.cut(why)
 
@@ -185,13 +185,13 @@ class ProxiedExchange:
             self._incoming.cut(describe(error))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None  # one that was cancelled holds, by its traceback, this object
+        self._task = None  # the traceback of a cancelled task refers to this object
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._incoming.fail(error)  # a bug of ours or of aiohttp's; the reader must not wait for its deadline
 
     def _close(self) -> None:
-        """Close the socket at once, unless it is free again: aiohttp would first flush a half-sent request."""
+        """Close the socket at once, unless it is free again: aiohttp would first flush an incomplete request."""
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return
@@ -200,7 +200,7 @@ class ProxiedExchange:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells an exchange its connection at once, and gives none on which the server has talked unasked."""
+    """Passes an exchange its connection at once, and rejects one on which the server sent data without a request."""
 
     def __init__(self, running: ActiveCalls, **options: Any) -> None:
         super().__init__(**options)
@@ -211,7 +211,7 @@ class _Connector(aiohttp.TCPConnector):
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
         while connection.protocol is not None and connection.protocol.should_close:
-            connection.close()  # what came would be taken for the answer to this request
+            connection.close()  # the data would be taken for the answer to this request
             connection = await super().connect(req, traces, timeout)
         task = asyncio.current_task()
         assert task is not None
@@ -220,7 +220,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a GET when a kept connection turns out to be closed."""
+    """Prevent aiohttp from repeating a GET if a kept connection is closed."""
     try:
         return await send(request)
     except aiohttp.ClientConnectorError:
@@ -230,7 +230,7 @@ async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandler
 
 
 def _payload(body: object) -> object:
-    """Bytes as aiohttp takes them: it warns of large ones, and copies them."""
+    """A body for aiohttp, which copies large bytes objects and gives a warning."""
     return io.BytesIO(body) if isinstance(body, bytes) and len(body) > JOIN_BYTES else body
 
 

@@ -1,7 +1,7 @@
 """aiohttp's errors as the gateway's own.
 
-aiohttp's messages name the proxy, the URL and parts of the answer, so none of them is passed on: `detail` has the kind
-of an error and the system's words for it.
+aiohttp's messages contain the proxy, the URL and parts of the answer, so they are not used: `detail` has the kind of an
+error and the system's text for it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PROXY_AUTHENTICATION_REQUIRED: Final = 407
 
 
 class ConnectionLost(aiohttp.ClientConnectionError):
-    """A connection that ended before the answer. aiohttp does not know it, and so does not send the request again."""
+    """A connection that ended before the answer. aiohttp does not know this class, so it repeats no request."""
 
 
 def before_answer(error: Exception) -> Exception:
-    """What to raise for a failure before the answer's headers."""
+    """The error to raise for a failure before the answer's headers."""
     if type(error) is aiohttp.ClientConnectionError and isinstance(error.__cause__, Exception):
         return error.__cause__  # the source of a streamed request body failed, not the upstream
     if isinstance(error, aiohttp.ClientHttpProxyError):
@@ -47,7 +47,7 @@ def refused() -> UpstreamAuthError:
 
 
 def describe(error: Exception) -> str:
-    """The kind of an error and the system's words for it, without an address."""
+    """The kind of an error and the system's text for it, without an address."""
     if isinstance(error, ConnectionLost):
         return str(error)
     if not isinstance(error, aiohttp.ClientConnectorError):

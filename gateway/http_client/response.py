@@ -1,9 +1,9 @@
-"""One answer on its way in: a carrier pushes what arrives, one reader takes it, and the clock is watched in between.
+"""One answer that arrives: a carrier pushes the data, one reader takes them, and the time limits are enforced.
 
-The carrier (a connection of ours, or aiohttp behind a proxy) calls `begin`, `push`, `end` or `fail`; the reader calls
-`wait` for the head, then `take` or `whole`. It is woken once per batch, and once per answer when it wants all of it: a
-JSON answer that comes in one packet is one future from request to body. Sharp edge: silence counts only while somebody
-waits for the upstream; a reader that is slow itself stops the carrier at `HIGH_WATER` instead.
+The carrier (a direct connection, or aiohttp behind a proxy) calls `begin`, `push`, `end` or `fail`; the reader calls
+`wait` for the head, then `take` or `whole`. It is woken once per batch, or once per answer if it reads the whole answer:
+a JSON answer in one packet needs one future from request to body. Sharp edge: the idle time runs only while the reader
+waits for the upstream. If the reader is slow, the carrier stops at `HIGH_WATER`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from gateway.http_client.timeouts import Timeouts
 
 HIGH_WATER: Final = 32 * 1024  # unread bytes at which the carrier is paused: one full read is enough
 LINGER: Final = 1.0  # seconds that the transport's trailer may take after the answer's own end marker
-LINGER_BYTES: Final = 64 * 1024  # and what it may consist of
+LINGER_BYTES: Final = 64 * 1024  # largest size of the trailer
 
 
-Lane = Callable[[bytes], bool]  # deals with a piece of the body at once, or says that it cannot
+Lane = Callable[[bytes], bool]  # handles a piece of the body at once and returns True, or returns False
 
 
 class Carrier(Protocol):
-    """What an answer arrives on."""
+    """The connection on which an answer arrives."""
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading until `resume`."""
 
     def resume(self) -> None:
         """Read again."""
 
     def abort(self) -> None:
-        """Close at once; nothing more is wanted."""
+        """Close at once; the rest of the answer is not needed."""
 
 
 class Response:
-    """The state of one answer, from the request on."""
+    """The state of one answer, from its request on."""
 
     __slots__ = (
         "_carrier",
@@ -72,15 +72,15 @@ class Response:
         self._carrier: Carrier | None = None
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces
-        self._limit = -1  # of an answer that is wanted whole; -1 while pieces are wanted
+        self._limit = -1  # of an answer that is read as a whole; -1 while pieces are read
         self._paused = False
         self._released = False
-        self._lane: Lane | None = None  # of the present wait
+        self._lane: Lane | None = None  # of the current wait
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._patience = timeouts.first_byte  # until the first byte of the body, then the idle timeout
         self._idle = timeouts.idle
-        self._since = started  # of the present wait for the upstream; 0 when nobody waits for it
+        self._since = started  # of the current wait for the upstream; 0 if there is none
         self._deadline = started + timeouts.total
         self._deadlines = deadlines
         deadlines.add(self)
@@ -91,7 +91,7 @@ class Response:
     # The carrier's side ----------------------------------------------------------------------------------------------
 
     def carried_by(self, carrier: Carrier) -> None:
-        """The request goes out on `carrier`."""
+        """Called with the carrier of the request."""
         self._carrier = carrier
 
     def begin(self, status: int, headers: Mapping[str, str], *, coding: str) -> None:
@@ -103,8 +103,8 @@ class Response:
     def push(self, piece: bytes) -> None:
         """A part of the body has arrived."""
         lane, waiter = self._lane, self._waiter
-        # A reader that was cancelled while it waited, as its client left or its key was revoked, gets nothing more:
-        # text would be counted that nobody is sent.
+        # A reader that was cancelled while it waited, because its client disconnected or its key was revoked, gets no
+        # more data: text would be counted that is not sent.
         if lane is not None and waiter is not None and not waiter.done():
             try:
                 if lane(piece):
@@ -141,24 +141,24 @@ class Response:
         self.wake()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will arrive, and the reader is to know why once it has read what did."""
+        """End the answer with an error, which the reader gets after the data that have arrived."""
         if not self.ended:
             self._failure = error
             self.end()
 
     def cut(self, why: str) -> None:
-        """The carrier broke."""
+        """Called when the carrier failed."""
         self.fail(UpstreamTruncated(detail=why) if self.status else UpstreamUnreachable(detail=why))
 
     def wake(self) -> None:
-        """Let the reader see what has arrived."""
+        """Wake the reader for the data that have arrived."""
         waiter = self._waiter
-        self._lane = None  # what comes from here on has to wait its turn
+        self._lane = None  # later data must not overtake these
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     async def watching(self, source: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-        """The pieces of a request body: a slow source is no silent upstream, a slow taker of its pieces is."""
+        """The pieces of a request body. The idle time runs while the upstream takes a piece, not for a slow source."""
         try:
             self._since = 0.0
             async for piece in source:
@@ -173,13 +173,13 @@ class Response:
     # The clock's side ------------------------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When this answer is late as things stand."""
+        """The loop time of the current deadline."""
         if self._since:
             return min(self._since + self._patience, self._deadline)
         return self._deadline
 
     def expire(self) -> None:
-        """Give the answer up: it is late."""
+        """End the answer, because its deadline has passed."""
         late = self._loop.time() >= self._deadline
         carrier = self._carrier
         self._pieces.clear()
@@ -195,13 +195,13 @@ class Response:
             self._raise(self._failure)
 
     async def take(self, lane: Lane | None = None) -> bytes:
-        """What has arrived since the last call, waiting for some; b"" at the end of the body.
+        """The data that arrived since the last call, or else the next data; b"" at the end of the body.
 
-        While it waits, pieces that `lane` takes go past it.
+        While it waits, pieces that `lane` handles are not returned.
         """
         pieces = self._pieces
         if not pieces and not self.ended:
-            if self._paused:  # not before the last batch is used up: a stalled reader has one in memory, not two
+            if self._paused:  # only now, so that a stalled reader has one batch in memory, not two
                 self._resume()
             self._waits_from_now()
             self._lane = lane
@@ -217,7 +217,7 @@ class Response:
         return b""
 
     async def whole(self, limit: int) -> bytes:
-        """All that has not been taken yet; UpstreamInvalidResponse when that is over `limit` bytes."""
+        """The rest of the body; UpstreamInvalidResponse if it is over `limit` bytes."""
         if not self.ended and self._size <= limit:
             self._limit = limit
             self._waits_from_now()
@@ -237,7 +237,7 @@ class Response:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release(self) -> None:
-        """The answer's own end marker was read: let the carrier be used again if its end follows soon."""
+        """Called when the answer's own end marker was read: reuse the carrier if the body's end follows soon."""
         if not self.ended:
             self._pieces.clear()
             self._released = True
@@ -248,7 +248,7 @@ class Response:
                 self._resume()
 
     def close(self) -> None:
-        """Stop the answer where it is: its socket is closed at once, unless all has arrived or was released."""
+        """Stop reading the answer. Its socket is closed at once, unless the answer is complete or was released."""
         carrier = self._carrier
         if not self.ended and (not self._released or self._limit < 0):
             self.fail(UpstreamTruncated(detail="the answer was closed"))
@@ -256,10 +256,10 @@ class Response:
                 carrier.abort()
 
     def _raise(self, failure: Exception) -> NoReturn:
-        """Raise why nothing more came, and keep another to raise from then on.
+        """Raise the stored failure, and store a new one for later reads.
 
-        One that stayed here would hold, by its traceback, all who hold this answer, the request's files among them,
-        until the garbage collector came round.
+        The traceback of a stored exception would refer to the owners of this answer, with the request's files, until
+        the garbage collector runs.
         """
         self._failure = UpstreamTruncated(detail="the answer was read on after it had failed")
         try:
@@ -268,7 +268,7 @@ class Response:
             del failure
 
     def _lane_failed(self, error: Exception) -> None:
-        """A provider's code, called from the socket: what it raises is raised where the provider reads."""
+        """Call the provider's lane from the socket's callback; its errors are raised where the provider reads."""
         carrier = self._carrier
         self.fail(error)
         if carrier is not None:
@@ -276,7 +276,7 @@ class Response:
 
     def _waits_from_now(self) -> None:
         self._since = now = self._loop.time()
-        if now + self._patience < self._deadlines.next:  # seldom: then the common timer must be set anew
+        if now + self._patience < self._deadlines.next:  # rare: the shared timer must be set again
             self._deadlines.expect(now + self._patience)
 
     async def wait(self) -> None:

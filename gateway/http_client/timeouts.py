@@ -1,4 +1,4 @@
-"""How long an upstream may take."""
+"""The time limits of an upstream call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Timeouts(Struct, frozen=True):
-    """How long an upstream may take, in seconds."""
+    """The time limits of an upstream call, in seconds."""
 
     connect: float = 5.0
     first_byte: float = 120.0

@@ -14,7 +14,7 @@ class Upload:
 
     def __init__(self, pieces: AsyncGenerator[bytes], length: int | None) -> None:
         self._pieces = pieces
-        self._left = length  # bytes that are still to come; None: any number
+        self._left = length  # bytes not yet read; None: any number
         self._reading = asyncio.Lock()
 
     def __aiter__(self) -> Upload:
@@ -36,6 +36,6 @@ class Upload:
         return piece
 
     async def close(self) -> None:
-        """Close the source once no read of it is under way."""
+        """Close the source as soon as no read of it is running."""
         async with self._reading:
             await self._pieces.aclose()

@@ -1,15 +1,15 @@
-"""The one way out: HTTP to providers' servers, as JSON, event streams, bytes or multipart.
+"""The HTTP client for providers' servers: JSON, event streams, bytes and multipart.
 
 ::
 
     async with await upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts) as answer:
         document = await answer.read()                     # or: while events := await answer.read_events()
 
-Requests leave on connections of our own (`pool`). A provider with a proxy is given `upstream.through(…)`,
-whose requests leave through aiohttp. Nothing here retries, not even on a kept-alive connection that the server closed
-meanwhile: whether it had read a POST by then cannot be known, and only the dispatcher may decide to pay twice. Leaving
-an answer before its end closes its socket at once. Sharp edge: error messages never name the upstream's address;
-`detail` may, but no address of a proxy.
+Requests use the connections of `pool`. A provider with a proxy gets `upstream.through(…)`, whose requests use aiohttp.
+This module never retries, not even on a kept-alive connection that the server closed meanwhile: it is unknown whether
+the server had read a POST, and only the dispatcher may decide to send it twice. If an answer is closed before its end,
+its socket is closed at once. Sharp edge: error messages never contain the upstream's address; `detail` may, but never
+the address of a proxy.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from gateway.sse import Event, EventParser
 if TYPE_CHECKING:
     from gateway.http_client.proxied import ProxiedClient
 
-MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer read whole
-WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods whose missing body is an empty one
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer that is read as a whole
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods that send an empty body if none is given
 
 Body = bytes | AsyncIterator[bytes] | Multipart | None
 
@@ -56,7 +56,7 @@ class Upstream:
         self._whole: Upstream | None = None  # whose connections a view uses
 
     def through(self, proxies: Proxies) -> Upstream:
-        """A view whose requests take these proxies; its connections belong to this one, which closes them."""
+        """A view whose requests use these proxies; its connections belong to this object, which closes them."""
         self._proxy_client()
         view = Upstream()
         view._proxies, view._whole = proxies, self._whole or self
@@ -71,9 +71,9 @@ class Upstream:
         body: Body = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
     ) -> Answer:
-        """Send one request and return its answer once the headers are there; raises Upstream errors only.
+        """Send one request and return its answer when its headers have arrived; raises Upstream errors only.
 
-        What a streamed body's own source raises goes through, and the upstream sees half a request.
+        An error of a streamed body's source is raised unchanged; the upstream then gets an incomplete request.
         """
         pool = self._pool or self._open()
         headers = headers or {}
@@ -82,7 +82,7 @@ class Upstream:
             if body.length is not None:
                 headers["Content-Length"] = str(body.length)
             body = body.chunks()
-            head = new_head(method, address_of(url), headers)  # its boundary is another one each time
+            head = new_head(method, address_of(url), headers)  # not cached, because its boundary is different each time
         else:
             head = self._heads.head(method, url, headers)
         trace = trace_headers()
@@ -93,7 +93,7 @@ class Upstream:
                 incoming, method, head, headers={**headers, **trace}, body=body, connect=timeouts.connect, proxy=proxy
             )
         else:
-            if trace:  # not in the remembered head: each call has another one
+            if trace:  # not in the cached head, because each call has another one
                 head = structs.replace(head, start=head.start + _lines(trace))
             origin = pool.origin(head.address)
             connection = origin.take()
@@ -111,7 +111,7 @@ class Upstream:
         return Answer(incoming)
 
     async def close(self) -> None:
-        """Close every connection, those in use and those of views included; a view has none of its own."""
+        """Close every connection, also those in use and those of views; a view has no connections itself."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -129,7 +129,7 @@ class Upstream:
     def _proxy_client(self) -> ProxiedClient:
         whole = self._whole or self
         if whole._proxied is None:
-            # Here, not at the top: only a process with a proxy pays for aiohttp.
+            # Imported here, so that only a process with a proxy loads aiohttp.
             from gateway.http_client.proxied import ProxiedClient
 
             whole._proxied = ProxiedClient(keepalive=whole._keepalive, tls=whole._tls)
@@ -137,7 +137,7 @@ class Upstream:
 
 
 class Answer:
-    """One upstream answer: status and headers now, the body as it comes. Use as a context manager, or close it."""
+    """One upstream answer: its status and headers, and its body as it arrives. A context manager; or close it."""
 
     __slots__ = ("_content", "_inflater", "_parser", "headers", "status")
 
@@ -149,7 +149,7 @@ class Answer:
         self._parser: EventParser | None = None
 
     async def read_chunk(self) -> bytes:
-        """The bytes that have arrived since the last call, waiting for some; b"" at the end of the body."""
+        """The bytes that arrived since the last call, or else the next bytes; b"" at the end of the body."""
         if self._inflater is None:
             return await self._content.take()
         return await self._read_inflated(self._inflater)
@@ -169,10 +169,10 @@ class Answer:
         return b"".join(chunks)
 
     async def read_events(self, past: Lane | None = None) -> list[Event]:
-        """The next events of a stream, all that have arrived and at least one; empty at the end of the body.
+        """The events of a stream that have arrived, or else the next ones; empty at the end of the body.
 
-        Bytes that begin with a new event and find this call waiting are first shown to `past`: what it takes is dealt
-        with, and does not end the wait.
+        While this call waits, arriving bytes that begin with a new event are first passed to `past`. If `past` returns
+        True, it has handled them, and the wait continues.
         """
         parser = self._parser
         if parser is None:
@@ -183,7 +183,7 @@ class Answer:
         return parser.flush()
 
     def _read_beside(self, past: Lane | None) -> Awaitable[bytes]:
-        """`read_chunk`; what is compressed goes past nobody."""
+        """`read_chunk` with a lane; compressed bytes are not passed to the lane."""
         return self._content.take(past) if self._inflater is None else self._read_inflated(self._inflater)
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -198,11 +198,11 @@ class Answer:
                 yield event
 
     def release(self) -> None:
-        """The answer's own end marker has come: keep the connection if its body ends within a second."""
+        """Call this after the answer's own end marker: keeps the connection if the body ends within a second."""
         self._content.release()
 
     def close(self) -> None:
-        """Close the socket at once unless the body has come to its end, in which case it is in the pool already."""
+        """Close the socket at once, unless the body has ended; then the connection is in the pool already."""
         self._content.close()
 
     async def __aenter__(self) -> Answer:
@@ -229,7 +229,7 @@ class Answer:
 
 
 def _message(method: str, head: RequestHead, body: bytes | None) -> tuple[bytes, bytes]:
-    """Head and body of a request whose body is here."""
+    """Head and body of a request whose body is complete."""
     if body is None and method not in WITH_BODY:
         return head.start + b"\r\n", b""
     body = body or b""

@@ -1,9 +1,9 @@
 """One client connection: an asyncio protocol that feeds requests to the application, one at a time and in order.
 
-The connection is always in one Phase; bytes for which the phase has no use yet wait in its RequestReader. Reading goes
-on while an answer is produced, because that is how a client that left is noticed at once: FIN, RST and half-close then
-all count as leaving. There is no timer and no task here: the server calls `sweep` about twice a second, and times are
-read from its coarse clock.
+The connection is always in one Phase. Bytes that the phase cannot use yet wait in its RequestReader. Reading continues
+while an answer is produced, so that a disconnect of the client is detected at once: FIN, RST and half-close all count
+as a disconnect. There is no timer and no task here: the server calls `sweep` about twice a second, and times are read
+from its coarse clock.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call what is public here."""
+    """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call the public methods."""
 
     __slots__ = (
         "_body",
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The server's one read buffer: it is emptied before anybody else reads, so connections share it."""
+        """The read buffer that all connections share: it is emptied before another connection reads."""
         held = self._reader.held
         return self.state.read_view if not held else self.state.read_view[: self._reader.room(len(held))]
 
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(BadRequest("The request body ended before it was complete"))
         elif phase is HEAD and self._reader.parser.started:
             self.refuse(BadRequest("The request ended before it was complete"))
-        return False  # close, after what was written is sent
+        return False  # close after the written data were sent
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.phase = CLOSED
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         return small and not self._continue_owed  # owed: the client may send the body or leave it out
 
     def response_finished(self, exchange: Exchange) -> None:
-        """Go on to the next request, or close, as the finished answer's headers said."""
+        """Continue with the next request, or close, as the headers of the finished answer said."""
         if exchange is not self._exchange:
             return
         if self._reader.parser.complete:
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.enter(SKIPPING)
 
     def cut(self, *, reset: bool) -> None:
-        """Close without an end of the body; `reset` when a FIN would look like one."""
+        """Close without an end of the body; `reset` if the client would take a FIN for the end."""
         self._end_request()
         if reset and self.socket is not None:
             reset_on_close(self.socket)
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_or_linger()
 
     def fail(self, exchange: Exchange) -> None:
-        """Answer 500: the application gave up without an answer."""
+        """Answer 500, because the application ended without an answer."""
         if exchange is self._exchange:
             self.refuse(InternalError())
 
@@ -196,11 +196,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of a request is here."""
+        """Whether no byte of a request has arrived."""
         return self._reader.phase is HEAD and not self._reader.parser.started and not self._reader.held
 
     def close_if_idle(self, since: float) -> None:
-        """Close when the connection has been idle from `since` on."""
+        """Close if the connection has been idle since `since`."""
         if self.idle and self._reader.since <= since:
             self._close()
 
@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._delegate = self._server.app.start_request(self, exchange)
             prepared = self._delegate.headers_received(head.start_line, head.headers)
-        except Exception as error:  # the edge of the application: nothing of it may stop the server
+        except Exception as error:  # the application's edge: its errors must not stop the server
             self.refuse(handler_error(error))
             return
         if prepared is None:
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._when_done(convert_yielded(prepared), exchange, self._want_body)
 
     def _want_body(self, exchange: Exchange) -> None:
-        """The application is prepared: let the body come, or refuse it before it does."""
+        """Called when the application is prepared: read the body, or refuse it before it arrives."""
         if self._exchange is not exchange or self._reader.phase is not PREPARING:
             return  # answered meanwhile
         if self._reader.parser.complete:
@@ -341,10 +341,10 @@ class Connection(asyncio.BufferedProtocol):
             future.add_done_callback(resume)
 
     def _next_request(self) -> None:
-        """The request is read and answered: wait for the next, or close."""
+        """Called when the request is read and answered: wait for the next one, or close."""
         exchange = self._exchange
         if self.writer.paused and not self._transport.is_closing():
-            self._reader.phase = FLUSHING  # a client that does not read its answers does not get more of them
+            self._reader.phase = FLUSHING  # a client that does not read its answers gets no more of them
             return
         self._exchange = self._delegate = None
         if self._eof or self.state.draining or exchange is None or exchange.no_keep_alive:
@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
     # Ends -----------------------------------------------------------------------------------------------------------
 
     def refuse(self, error: GatewayError) -> None:
-        """Answer in the application's place and close; only close when its answer is on the way."""
+        """Answer in place of the application and close; only close if its answer has begun."""
         exchange = self._exchange
         answered = exchange is not None and exchange.headers_written
         answer = None if answered else self._server.error_answer(error, exchange.refusal if exchange else None)
@@ -366,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         self._linger()
 
     def _end_request(self) -> None:
-        """Tell the application, if a request of it is under way, that its client is gone."""
+        """Tell the application that its client disconnected, if it has a request."""
         exchange, self._exchange = self._exchange, None
         delegate, self._delegate = self._delegate, None
         if exchange is not None:
@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
             self.writer.fail()
 
     def _close(self) -> None:
-        """Close after what was written is sent."""
+        """Close after the written data were sent."""
         self._reader.phase = CLOSED
         self._reader.drop_held()
         self._transport.close()
@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _linger(self) -> None:
-        """Send FIN, but read on for a while: closing over unread bytes sends RST, which can eat the answer."""
+        """Send FIN, but read for a while: a close with unread bytes sends RST, and the client may lose the answer."""
         if self._eof or self._transport.is_closing() or not self._transport.can_write_eof():
             self._close()
             return

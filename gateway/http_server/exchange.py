@@ -1,8 +1,8 @@
-"""One request and its answer, as Tornado's `httputil.HTTPConnection`: what handlers know as `request.connection`.
+"""One request and its answer, as Tornado's `httputil.HTTPConnection`: the `request.connection` of handlers.
 
-`write_headers`, `write` and `finish` mean what they mean in Tornado; beside them stand `abort`, `set_max_body_size`,
+`write_headers`, `write` and `finish` work as in Tornado. Additional methods are `abort`, `set_max_body_size`,
 `set_body_timeout` and `set_close_callback`. Sharp edge: only `finish` ends a body properly. A handler that fails after
-its headers went out must call `abort`, or Tornado's `send_error` would finish a half answer as if it were whole.
+its headers were sent must call `abort`; Tornado's `send_error` would finish an incomplete answer like a complete one.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Written by this server itself, whatever a handler sets.
+# Written by this server itself; values that a handler sets are ignored.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
 BODILESS: Final = frozenset({204, 304})
 REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 COPY_UP_TO: Final = (
-    65_536  # headers and a body up to this size leave in one write; a larger body is not copied for that
+    65_536  # headers and a body up to this size are sent in one write; a larger body is not copied for it
 )
 Refusal = Callable[[GatewayError], tuple[dict[str, str], bytes]]
 _line_break = re.compile(r"[\r\n\0]")
@@ -74,7 +74,7 @@ class Carrier(Protocol):
 
 
 class Exchange(HTTPConnection):
-    """The answer's side of one request; a stale one (finished, or its client gone) refuses to write."""
+    """The answer to one request; when it is finished or its client has disconnected, it refuses to write."""
 
     __slots__ = (
         "_chunked",
@@ -106,13 +106,13 @@ class Exchange(HTTPConnection):
         self._connection: Carrier | None = connection
         self._close_callback: Callable[[], object] | None = None
         self._chunked = False
-        self._remaining: int | None = None  # what Content-Length still promises
+        self._remaining: int | None = None  # body bytes that Content-Length still requires
         self._corked = b""  # a header block that waits for its first body bytes, or for the end of the tick
 
-    # What Tornado calls.
+    # Methods that Tornado calls.
 
     def set_close_callback(self, callback: Callable[[], object] | None) -> None:
-        """Have `callback` run when the client leaves before the answer is finished."""
+        """Run `callback` if the client disconnects before the answer is finished."""
         self._close_callback = callback
 
     def set_max_body_size(self, max_body_size: int) -> None:
@@ -120,7 +120,7 @@ class Exchange(HTTPConnection):
         self.max_body_bytes = max_body_size
 
     def set_body_timeout(self, timeout: float) -> None:
-        """Give this request's body `timeout` seconds in all, instead of the server's minimum rate."""
+        """Limit the time for this request's body to `timeout` seconds, instead of the server's minimum rate."""
         self.body_timeout = timeout
 
     def write_headers(
@@ -140,13 +140,13 @@ class Exchange(HTTPConnection):
         return self._begin(start_line.code, start_line.reason, dict(headers), list(headers.get_all()), chunk)
 
     def write_head(self, code: int, headers: Mapping[str, str], chunk: bytes | None = None) -> asyncio.Future[None]:
-        """`write_headers` for a plain mapping, without building HTTPHeaders; names stand as HTTP spells them."""
+        """`write_headers` for a plain mapping, without building HTTPHeaders; names are written as given."""
         if self._connection is None:
             return _closed()
         return self._begin(code, REASONS[code], headers, headers.items(), chunk)
 
     def answer(self, code: int, headers: Mapping[str, str], body: bytes) -> None:
-        """A whole answer: `write_head`, `write` and `finish` in one, with its own Content-Length."""
+        """A complete answer: `write_head`, `write` and `finish` in one call, with its own Content-Length."""
         connection, head = self._connection, self.head
         if connection is None:
             return
@@ -190,7 +190,7 @@ class Exchange(HTTPConnection):
         return self._send(connection, block, self._framed(chunk))
 
     def write(self, chunk: bytes) -> asyncio.Future[None]:
-        """Write body bytes; the future is done at once while little waits to be sent, else when that was sent."""
+        """Write body bytes. The future is done at once while few bytes are unsent, otherwise when those were sent."""
         connection = self._connection
         if connection is None:
             return _closed()
@@ -227,10 +227,10 @@ class Exchange(HTTPConnection):
 
     @property
     def stream(self) -> ExchangeStream:
-        """The few things that code written for Tornado's own server asks of the stream."""
+        """The part of Tornado's IOStream that code written for Tornado's own server uses."""
         return ExchangeStream(self._connection)
 
-    # What goes beyond Tornado.
+    # Methods that Tornado does not have.
 
     def abort(self) -> None:
         """Send what was written, then close without an end, so that the client sees a truncated body."""
@@ -243,7 +243,7 @@ class Exchange(HTTPConnection):
         connection.cut(reset=close_delimited)
 
     def client_left(self, delegate: HTTPMessageDelegate | None, *, delivered: bool) -> None:
-        """Go stale, and tell the application through whichever of its two callbacks is due. The connection calls this.
+        """Refuse all later writes, and call that of the application's two callbacks that is due. The connection calls this.
 
         `delegate` is the request's, None where it could not be made; `delivered`: it saw the whole request.
         """
@@ -261,7 +261,7 @@ class Exchange(HTTPConnection):
 
     def _require_headers(self, connection: Carrier) -> None:
         if not self.headers_written:
-            # Tornado comes here when write_headers refused its headers, and would leave the client waiting forever.
+            # Tornado calls this after write_headers refused its headers; without an end the client would wait forever.
             connection.fail(self)
             raise HTTPOutputError("The body comes after write_headers()")
 
@@ -316,11 +316,11 @@ class ExchangeStream:
         self._connection = connection
 
     def closed(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether the stream is closed for writing."""
         return self._connection is None
 
     def set_nodelay(self, value: bool) -> None:
-        """Nothing: Nagle's algorithm stays off, for it made the first token 43 ms late instead of 0.8 ms."""
+        """Do nothing: Nagle's algorithm stays off, because with it the first token was 43 ms late instead of 0.8 ms."""
 
     @property
     def socket(self) -> object:
@@ -329,7 +329,7 @@ class ExchangeStream:
 
 
 def _block(code: int, reason: str, lines: list[str]) -> bytes:
-    """Status line and headers without the last line break; refuses a break that somebody smuggled into a value."""
+    """Status line and headers without the last line break; a line break inside a value is a ValueError."""
     text = "".join([reason, *lines])  # looking for each character is 0.3 µs faster than counting the breaks
     if "\n" in text or "\r" in text or "\0" in text:
         bad = next((line for line in lines if _line_break.search(line)), reason)
@@ -340,5 +340,5 @@ def _block(code: int, reason: str, lines: list[str]) -> bytes:
 def _closed() -> asyncio.Future[None]:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.set_exception(StreamClosedError())
-    future.exception()  # mark it seen: a handler may well not await its last flush
+    future.exception()  # mark it as retrieved: a handler may not await its last flush
     return future

@@ -1,13 +1,13 @@
-"""Requests out of bytes: llhttp (through httptools) plus the checks it leaves to the server.
+"""Parses requests: llhttp (through httptools) plus the checks that it leaves to the server.
 
-`feed` takes a slice of a read buffer and returns how far it read. It never reads past the end of a head or of a body,
-so a pipelined request stays in the caller's hands as bytes until its turn: llhttp itself cannot be told to stop there.
-The trick is that every head and every chunked body ends with an empty line, and a body with Content-Length ends where
-it says. llhttp in its strict mode refuses bare LF, obs-fold, NUL, bad names, repeated or contradicting lengths; one
-test per case holds it to that, because request smuggling lives there.
+`feed` takes a slice of a read buffer and returns the position up to which it read. It never reads past the end of a
+head or of a body, so the bytes of a pipelined request stay with the caller until its turn. llhttp itself cannot stop
+there. So `feed` finds the end itself: a head and a chunked body end with an empty line, and a body with Content-Length
+after that number of bytes. llhttp in its strict mode refuses bare LF, obs-fold, NUL, bad names, repeated or
+contradicting lengths. There is one test per case, because such requests are used for request smuggling.
 
-llhttp calls back into C where it can: headers go straight into a dict, which keeps the first of a name. Whether a name
-came twice is told by counting line ends, and such a head is then read once more by `_Pairs`, which keeps them all.
+llhttp calls C functions where possible: headers go directly into a dict, which keeps the first value of a name. A
+repeated name is detected by the number of line ends; such a head is parsed again by `_Pairs`, which keeps all values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAMING: Final = (b"content-length", b"transfer-encoding")
 class RequestParser:
     """One connection's requests, one after the other.
 
-    `feed` until `head` is there, then until `complete`; take body bytes with `take_body`; `next_request` starts over.
+    `feed` until `head` is set, then until `complete`; take body bytes with `take_body`; `next_request` starts again.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class RequestParser:
         self._pieces: list[bytes] = []
         self._fields: dict[bytes, bytes] = {}  # the first of each name, trailers behind the headers
         self._url: list[bytes] = []
-        # What httptools calls; it keeps the bound methods, so the containers live as long as the parser does.
+        # Callbacks of httptools; it keeps the bound methods, so the containers live as long as the parser does.
         self.on_body = self._pieces.append
         self.on_header = self._fields.setdefault
         self.on_url = self._url.append
@@ -79,20 +79,20 @@ class RequestParser:
         self._seen_head = False
         self._keep_alive = False
         self._chunked = False
-        self._remaining = 0  # body bytes still to come, when their number is known
+        self._remaining = 0  # body bytes not yet received, if their number is known
         self._idle_bytes = (
             0  # bytes read since the request began or since its last body byte: heads, extensions, trailers
         )
         self._tail = b""  # up to three bytes that may begin an empty line
         self._raw: bytearray | None = None  # the head so far, if it comes in pieces
-        self._unparsed = False  # whether llhttp was spared this request, whose head was that of the one before it
-        self._request: tuple[bytes, str] | None = None  # method and version, where llhttp itself has forgotten them
+        self._unparsed = False  # whether llhttp did not parse this request, because its head equals the former one
+        self._request: tuple[bytes, str] | None = None  # method and version, if llhttp has dropped them
         self._url.clear()
         self._fields.clear()
         self._pieces.clear()
 
     def close(self) -> None:
-        """Drop the C parser, whose bound callbacks would otherwise be a reference cycle for the collector."""
+        """Drop the C parser, because its bound callbacks are a reference cycle."""
         self._llhttp = None
 
     @property
@@ -102,18 +102,18 @@ class RequestParser:
 
     @property
     def remaining(self) -> int | None:
-        """Body bytes still to come, None when the body is chunked and not complete."""
+        """Body bytes not yet received; None if the body is chunked and not complete."""
         return None if self._chunked and not self.complete else self._remaining
 
     def feed(self, data: bytearray, start: int, stop: int) -> int:
-        """Read from data[start:stop], at most to the end of the head or of the body; return where it stopped.
+        """Read from data[start:stop], at most to the end of the head or of the body; return the end position.
 
-        It may stop earlier, so that a body full of empty lines (36 ms for 64 KiB) does not hold everybody else up.
+        It may stop earlier, so that a body full of empty lines (36 ms for 64 KiB) does not delay other connections.
         """
         awaits_head = self.head is None
         if awaits_head:
             if not self._idle_bytes and (found := data.find(EMPTY_LINE, start, stop)) >= 0:
-                # Nearly always: a head in one piece, read without the loop below.
+                # The usual case: a head in one piece, read without the loop below.
                 end = found + 4
                 head = self._remembered.again(data, start, end)
                 if head is not None and end - start <= self._max_bytes:
@@ -123,8 +123,8 @@ class RequestParser:
                     return end
                 self._execute(data, start, end)
                 if self._seen_head and end - start <= self._max_bytes:
-                    # Header lines, the request line and the empty one end as many times as there are names, or else a
-                    # name came twice, or something unusual is about: then the head is read again, name by name.
+                    # The number of line ends is that of the names plus the request line and the empty line. Otherwise a
+                    # name was repeated or the head is unusual: then it is read again, name by name.
                     lines = len(self._fields) + 2
                     plain = data.count(b"\n", start, end) == lines and data.count(b"\r", start, end) == lines
                     raw = bytes(data[start:end])
@@ -190,15 +190,15 @@ class RequestParser:
             raise BadRequest("The request is not valid HTTP", detail=str(error)) from None
 
     def _bound(self, data: bytearray, start: int, end: int) -> None:
-        """Limit what a head, one chunk's framing or the trailers may take: llhttp keeps them in memory unbounded."""
+        """Limit the size of a head, of a chunk's framing and of the trailers; llhttp itself has no limit."""
         self._idle_bytes = 0 if self._pieces else self._idle_bytes + end - start
         if self._idle_bytes > self._max_bytes:
             raise BadRequest(f"The request headers are larger than {self._max_bytes} bytes")
         self._tail = bytes(data[end - 3 : end]) if end - start >= 3 else (self._tail + data[start:end])[-3:]
 
     def _ignore_upgrade(self) -> None:
-        # llhttp takes what follows an upgrade for another protocol; curl --http2 sends one, with a body. It is plain
-        # HTTP here: a fresh parser is brought to the point where the body begins, and the connection closes afterwards.
+        # llhttp treats the data after an upgrade as another protocol; curl --http2 sends an upgrade with a body. Here
+        # it is plain HTTP: a new parser is set to the begin of the body, and the connection closes afterwards.
         assert self._llhttp is not None
         fields, url = self._fields.copy(), self._url.copy()
         self._request = self._llhttp.get_method(), self._llhttp.get_http_version()
@@ -210,20 +210,20 @@ class RequestParser:
         self._fields.clear()
         self._fields.update(fields)
 
-    # What httptools calls back.
+    # Callbacks of httptools.
 
     def on_headers_complete(self) -> None:
         self._seen_head = True
         assert self._llhttp is not None
-        self._keep_alive = self._llhttp.should_keep_alive()  # forgotten once a message without a body is complete
+        self._keep_alive = self._llhttp.should_keep_alive()  # llhttp drops it when a message without a body is complete
 
     def on_message_complete(self) -> None:
         self.complete = True
 
-    # The head, checked once it is whole.
+    # The head, checked when it is complete.
 
     def _build_head(self, raw: bytes | None) -> RequestHead:
-        """Make `head` of what llhttp has told, or of `raw`, the head's own bytes, where that is not all."""
+        """Make `head` of llhttp's results, or of `raw`, the head's own bytes, if the results are incomplete."""
         llhttp = self._llhttp
         assert llhttp is not None
         method, version = self._request or (llhttp.get_method(), llhttp.get_http_version())
@@ -251,7 +251,7 @@ class RequestParser:
         self._raw = None
         self._tail = b""
         self._idle_bytes = 0
-        self._fields.clear()  # what is needed has another name now
+        self._fields.clear()  # the needed values are stored elsewhere now
         return head
 
 

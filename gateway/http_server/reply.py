@@ -1,7 +1,7 @@
-"""The answer to one request: its headers, its status, and the connection that it leaves by.
+"""The answer to one request: its headers, its status and its connection.
 
-`send` answers with a whole body, `begin` with a status and first bytes whose rest follows on `exchange`. Sharp edge: an
-answer that has begun cannot become an error any more; `send_error` then cuts the connection.
+`send` answers with a complete body, `begin` with a status and first bytes; the rest is written to `exchange`. Sharp
+edge: an answer that has begun cannot become an error any more; `send_error` then cuts the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fixed_headers(request_id: str) -> dict[str, str]:
 
 
 class Reply:
-    """One answer. Header names are written as they stand in `headers`."""
+    """One answer. Header names are written as in `headers`."""
 
     __slots__ = ("exchange", "headers", "legacy_quota_code", "started", "status")
 
@@ -34,11 +34,11 @@ class Reply:
         self.exchange = exchange
         self.started = time.monotonic()
         self.headers = fixed_headers(request_id)
-        self.status = 0  # once it was sent
+        self.status = 0  # 0 until it was sent
         self.legacy_quota_code = legacy_quota_code
 
     def send(self, body: bytes, *, status: int = 200, media_type: str = JSON) -> None:
-        """Answer with a whole body."""
+        """Answer with a complete body."""
         headers = self.headers
         headers["Content-Type"] = media_type
         self._stamp()
@@ -52,9 +52,9 @@ class Reply:
         return self.exchange.write_head(status, self.headers, first)
 
     def send_error(self, error: GatewayError) -> None:
-        """Answer with the error body; cut an answer that has begun, so that it does not look whole."""
+        """Answer with the error body; cut an answer that has begun, so that it does not look complete."""
         if self.legacy_quota_code and isinstance(error, QuotaExhausted):
-            error.code = "insufficient_quota"  # what clients written before the finer codes test for
+            error.code = "insufficient_quota"  # older clients test for this code
         if self.status:
             self.exchange.abort()
             return
@@ -72,5 +72,5 @@ class Reply:
         return int((time.monotonic() - self.started) * 1_000_000) / 1000  # round(…, 3) takes 0.5 µs
 
     def _stamp(self) -> None:
-        """Say how many milliseconds it took up to now."""
+        """Set the header with the milliseconds since the request."""
         self.headers["openai-processing-ms"] = str(round((time.monotonic() - self.started) * 1000))

@@ -7,8 +7,8 @@
     await server.drain(30.0)
 
 A bare RequestHandler answers about twice as many requests per second as under Tornado's own server
-(benchmarks/micro_http.py). Sharp edges: there is no TLS, HTTP/2 or WebSocket here, a proxy in front brings the first
-two; and a client's half-close while its answer is produced counts as leaving.
+(benchmarks/micro_http.py). Sharp edges: there is no TLS, HTTP/2 or WebSocket here; a proxy in front can add the first
+two. A client's half-close while its answer is produced counts as a disconnect.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gateway.http_server.exchange import Refusal
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server_state import ServerState
 
-WATCH_INTERVAL: Final = 0.1  # seconds between looks at connections that do not read, for a client that left
+WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
 
 def openai_error(error: GatewayError) -> tuple[dict[str, str], bytes]:
-    """Headers and body of an answer to a request that reached no handler, in OpenAI's shape."""
+    """Headers and body of an answer to a request that reached no handler, in OpenAI's format."""
     return {"Content-Type": "application/json", **error.headers()}, error.body()
 
 
@@ -75,16 +75,16 @@ class HTTPServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def busy(self) -> int:
-        """How many of them are not idle."""
+        """The number of open connections that are not idle."""
         return sum(not connection.idle for connection in self._connections)
 
     def close_listener(self) -> None:
-        """Accept no more; connections that are open live on, and those that the kernel queued are still taken."""
+        """Stop listening; open connections stay open, and those that the kernel queued are still accepted."""
         if self._listener is None:
             return
         while (queued := self._next_queued()) is not None:
@@ -98,13 +98,13 @@ class HTTPServer:
     def _next_queued(self) -> socket.socket | None:
         try:
             return self._sock.accept()[0]
-        except OSError:  # nothing queued, or the connection is gone again
+        except OSError:  # no queued connection, or it was closed again
             return None
 
     async def drain(self, timeout: float) -> None:
-        """Answer what is asked, close what falls idle, and after `timeout` seconds drop what is left.
+        """Answer running requests, close idle connections, and drop the others after `timeout` seconds.
 
-        Idle connections live for one more tick: a request may be on the way, and is answered with Connection: close.
+        Idle connections stay open for one more tick: a request may be on its way; it gets Connection: close.
         """
         self.state.draining = True
         self._idle_until = self._loop.time() + self.state.tick
@@ -117,10 +117,10 @@ class HTTPServer:
                 connection.abort()
             await self._empty.wait()
 
-    # What connections ask for.
+    # Methods that connections call.
 
     def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes:
-        """The whole answer to a refused request, in its handler's words if it has one; the connection closes after."""
+        """The answer to a refused request, made by its handler if it has one; the connection closes afterwards."""
         headers, body = (refusal or self._error_answer)(error)
         lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() != "connection"]
@@ -143,7 +143,7 @@ class HTTPServer:
         self.app.on_close(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Look regularly whether the client of a connection that does not read has left."""
+        """Check regularly whether the client of a connection that does not read has disconnected."""
         self._watched.add(connection)
         if not self._watching:
             self._watching = True
@@ -161,7 +161,7 @@ class HTTPServer:
             self._loop.call_later(WATCH_INTERVAL, self._watch)
 
     def _sweep(self) -> None:
-        """Enforce the time limits of all connections: one timer, where a timer per request cost 3 µs each."""
+        """Enforce the time limits of all connections with one timer; a timer per request costs 3 µs."""
         before = self.state.now
         self.state.read_clock(self._loop)
         for connection in list(self._connections):

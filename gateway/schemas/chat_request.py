@@ -225,7 +225,7 @@ _PLAIN = frozenset(FIELD_CLASS) - _SEARCHED  # a request of these alone, as near
 _body = BodyDecoder(
     ChatRequest,
     own=OWN,
-    roomy=frozenset({"messages", "tools", "functions", "response_format", "prediction"}),
+    large_fields=frozenset({"messages", "tools", "functions", "response_format", "prediction"}),
 )
 
 

@@ -75,7 +75,7 @@ class EmbeddingAnswer(Struct):
     usage: CompletionUsage | None = None
 
 
-_body = BodyDecoder(EmbeddingRequest, own=OWN, roomy=frozenset({"input"}))
+_body = BodyDecoder(EmbeddingRequest, own=OWN, large_fields=frozenset({"input"}))
 
 
 def decode_embedding_request(body: bytes) -> EmbeddingRequest:

@@ -4,11 +4,11 @@ A `BodyDecoder` is made once per endpoint. Its fast path is two msgspec passes: 
 top-level fields for forwarding. Only when one of them refuses is the body looked at again, by `schema_errors`, for the
 path, the code and a message that helps::
 
-    decoder = BodyDecoder(ChatRequest, roomy=frozenset({"messages"}))
+    decoder = BodyDecoder(ChatRequest, large_fields=frozenset({"messages"}))
     request, fields = decoder.decode(body)
 
 Sharp edges: msgspec does not check UTF-8 in what it skips, so that is done first; and tiny values cost up to 100 times
-their bytes as objects, so in a body over 1 MiB only `roomy` fields may be over 1 MiB.
+their bytes as objects, so in a body over 1 MiB only the `large_fields` may be over 1 MiB.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def json_kind(first: int) -> str:
 class BodyDecoder(Generic[T]):
     """Decodes bodies into the Struct type `kind`.
 
-    `own` names attributes that are the gateway's and not the wire's; `roomy` names fields that may be large.
+    `own` names attributes that are the gateway's and not the wire's; `large_fields` names fields that may be large.
     """
 
     def __init__(
-        self, kind: type[T], *, roomy: frozenset[str] = frozenset(), own: frozenset[str] = frozenset()
+        self, kind: type[T], *, large_fields: frozenset[str] = frozenset(), own: frozenset[str] = frozenset()
     ) -> None:
         self._kind = kind
-        self._roomy = roomy
+        self._large_fields = large_fields
         self._own = own
         self._typed = msgspec.json.Decoder(kind)
         self._table = msgspec.json.Decoder(dict[str, Raw])
@@ -83,7 +83,7 @@ class BodyDecoder(Generic[T]):
         for name in self._fields:
             size = len(memoryview(getattr(outline, name)))
             rest -= size
-            if size > LARGE and name not in self._roomy:
+            if size > LARGE and name not in self._large_fields:
                 raise InvalidValue(f"Invalid '{name}': it is too large ({size} bytes; at most {LARGE}).", param=name)
         if rest > LARGE:
             raise InvalidValue(f"The unknown fields of the request are too large ({rest} bytes; at most {LARGE}).")

@@ -1,4 +1,4 @@
-"""Where Redis is: a configured URL, or a server of our own in `data_dir`.
+"""The connection to Redis: a server at a configured URL, or the embedded one in `data_dir`.
 
 ::
 
@@ -7,7 +7,8 @@
     store = await Store.open(server.socket)     # or Store.open("redis://host:6379/0"), in each worker
     await store.link(slot_key).call("PING")
 
-What the operator can mend raises `StoreSetupError` with one line to show; a store out of reach is `StoreUnavailable`.
+A fault that the operator can correct is a `StoreSetupError` with one line of text; an unreachable store is
+`StoreUnavailable`.
 """
 
 from gateway.store.embedded.server import EmbeddedServer, StoreEvent

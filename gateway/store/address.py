@@ -1,6 +1,6 @@
-"""What a store URL can mean: one server, a master that sentinels know, or a cluster.
+"""The addresses of a store: one server, a master that sentinels name, or a cluster.
 
-`RedisAddress` (`redis_address`) is one server; here are the two that lead to servers. No repr shows a password.
+`RedisAddress` (`redis_address`) is one server; this module has the other two. No repr shows a password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SentinelAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes of a cluster to begin with; the others are learnt from them and have the same login."""
+    """The first nodes of a cluster; they name the others, which have the same login."""
 
     nodes: tuple[RedisAddress, ...]
 

@@ -1,7 +1,7 @@
-"""redis-py's clients for what may be slow, with every retry off: its default of ten once applied one INCRBY four times.
+"""redis-py's clients for slow commands, without retries: with the default of ten, one INCRBY was applied four times.
 
 They connect at their first command. Sharp edge: for a cluster it is a RedisCluster, which has the same commands but
-spreads those without a key over all masters.
+sends those without a key to all masters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONNECT_TIMEOUT = 2.0
 
 
 def cold_client(address: StoreAddress) -> redis.asyncio.Redis:
-    """A client for the address, of whatever shape."""
+    """A client for an address of any kind."""
     match address:
         case SentinelAddress():
             return _master_client(address)
@@ -33,7 +33,7 @@ def cold_client(address: StoreAddress) -> redis.asyncio.Redis:
 
 
 async def close_client(client: redis.asyncio.Redis) -> None:
-    """Close it, and the connections to sentinels that redis-py leaves to whoever made them."""
+    """Close it, and the connections to sentinels, which redis-py does not close itself."""
     await client.aclose()
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool):

@@ -1,12 +1,13 @@
-"""A cluster: one link per master, and a map from hash slots to links that is mended whenever it shows to be wrong.
+"""A cluster: one link per master, and a map from hash slots to links that is updated when it is wrong.
 
-The map is asked for anew after a redirection, a lost connection and a reconnect, and until every slot has a master
-that answers. A redirected command was not executed, so it moves on once by itself. A slot's new master takes over the
-identity of the one before, so that `on_reconnect` fires for it and the journal sends again what the old one may not
-have passed on.
+The map is read again after a redirection, a lost connection and a reconnect, and until every slot has a master that
+answers. A redirected command was not executed, so it is sent once more. The link of a slot's new master gets the
+identity of the former one. So `on_reconnect` is called for it, and the journal sends the settlements again that the
+former master may not have replicated.
 
-Sharp edge: a script is never run in a slot that is being moved key by key (ASK): its account lies in two places then,
-so it is refused as unavailable until the slot has arrived. Atomic slot migration (Valkey 9) has no such state.
+Sharp edge: a script is never run in a slot that is being moved key by key (ASK). The keys of an account are then on two
+servers, so the script is refused as unavailable until the move is complete. Atomic slot migration (Valkey 9) has no
+such state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
 
 SLOTS = 16384
-MIN_PAUSE = 0.05  # seconds between two looks at the map
+MIN_PAUSE = 0.05  # seconds between two reads of the map
 MAX_PAUSE = 0.5
 CLOSE_AFTER = 1.0  # seconds a link without slots is kept for the replies it still waits for
 
@@ -34,24 +35,24 @@ Node = tuple[str, int]
 
 
 def slot_of(key: str) -> int:
-    """The hash slot of a key: CRC16 of what stands in its first braces, or of all of it."""
+    """The hash slot of a key: CRC16 of the text in its first braces, or of the whole key."""
     start = key.find("{")
     if start >= 0:
         end = key.find("}", start + 1)
         if end > start + 1:
             key = key[start + 1 : end]
-    return crc_hqx(key.encode(), 0) % SLOTS  # this CRC is the very one that Redis uses
+    return crc_hqx(key.encode(), 0) % SLOTS  # the same CRC as in Redis
 
 
 class Cluster:
-    """The store is a cluster's masters."""
+    """The topology of a cluster."""
 
     def __init__(self, address: ClusterAddress, *, timeout: float) -> None:
         self.on_reconnect: OnReconnect | None = None
         self._where = address
         self._timeout = timeout
         self._by_node: dict[Node, RedisLink] = {}
-        self._nobody = RedisLink(address.nodes[0])  # never started: what no master serves fails at once
+        self._nobody = RedisLink(address.nodes[0])  # never started: commands for a slot without a master fail at once
         self._slots = [self._nobody] * SLOTS
         self._doubt = asyncio.Event()  # the map may be wrong
         self._task: asyncio.Task[None] | None = None
@@ -93,7 +94,7 @@ class Cluster:
     # The map ---------------------------------------------------------------------------------------------------------
 
     async def _stay_right(self) -> None:
-        """Ask for the map while it is in doubt."""
+        """Read the map while it may be wrong."""
         pause = MIN_PAUSE
         while True:
             await self._doubt.wait()
@@ -111,10 +112,10 @@ class Cluster:
                 self._doubt.set()
 
     async def _refresh(self) -> None:
-        """Take over the map of the first node that has one; StoreUnavailable when none answers."""
+        """Use the map of the first node that has one; StoreUnavailable if none answers."""
         reason = "no node was asked"
         connected = [link for link in self._by_node.values() if link.connected]
-        self._turn += 1  # another one each time: it may be the one that is cut off
+        self._turn += 1  # begin with another node each time, because one may be isolated
         for link in [connected[(self._turn + n) % len(connected)] for n in range(len(connected))]:
             try:
                 return self._take(await link.call("CLUSTER", "SLOTS"), link.address)
@@ -132,7 +133,7 @@ class Cluster:
         raise StoreUnavailable(detail=f"no node tells the cluster's slots: {reason}", fate=StoreFate.NEVER_SENT)
 
     def _take(self, ranges: list[Any], asked: RedisAddress) -> None:
-        """Route by what a node answered; hosts it does not know are its own."""
+        """Route by a node's answer; an empty host means the node's own."""
         slots = [self._nobody] * SLOTS
         for start, end, master, *_ in ranges:
             host = master[0].decode() if master[0] else ""
@@ -166,7 +167,7 @@ class Cluster:
         return link
 
     def _retire(self, node: Node, link: RedisLink) -> None:
-        """Close a link that has no slots any more, once its last replies have come."""
+        """Close a link without slots after its last replies have arrived."""
 
         async def later() -> None:
             await asyncio.sleep(CLOSE_AFTER)
@@ -179,7 +180,7 @@ class Cluster:
     # Who serves now --------------------------------------------------------------------------------------------------
 
     def _succeed(self, old: RedisLink, new: RedisLink) -> None:
-        """`new` serves slots that were `old`'s, and may know less than it did."""
+        """Called when `new` serves slots of `old`; it may lack writes that `old` had."""
         if new.connected:
             asyncio.get_running_loop().call_soon(self._reconnected, old.identity, new.identity)
         elif old.identity is not NOBODY:

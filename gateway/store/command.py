@@ -1,4 +1,4 @@
-"""What is sent to a server: commands in the Redis protocol, and scripts by their hash."""
+"""Commands in the Redis protocol, and scripts by their hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Argument = str | bytes | int | float
 
 
 class Script:
-    """A Lua script and the hash that the server knows it by."""
+    """A Lua script and its hash, by which the server finds it."""
 
     __slots__ = ("sha1", "source")
 

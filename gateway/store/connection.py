@@ -1,8 +1,8 @@
 """One pipelined connection to one Redis server: an asyncio.Protocol over the hiredis parser.
 
-Commands of one event-loop tick leave in one `transport.write`; replies come back in order and resolve their futures.
-One timer, armed only while something is in flight, watches the oldest command: when its reply is overdue the whole
-connection is given up, because every later reply waits behind it. A connection never reconnects; `RedisLink` does.
+Commands of one event-loop tick are sent in one `transport.write`; replies come back in order and resolve their futures.
+One timer, set only while a command waits for its reply, watches the oldest command. If its reply is overdue, the whole
+connection is closed, because every later reply comes after it. A connection never reconnects; `RedisLink` does.
 
 Sharp edge: an error nested inside an array reply (EXEC, say) arrives as an exception *instance* in the list.
 """
@@ -18,15 +18,15 @@ import hiredis
 
 from gateway.errors import GatewayError, InternalError, StoreFate, StoreUnavailable
 
-# The server answered, did nothing, and says that it is not itself: the caller's 503, not a bug of ours.
+# Replies of a server that cannot serve now and did nothing: a 503 for the caller, not a bug of the gateway.
 UNABLE = frozenset(
     [
         *("LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "TRYAGAIN"),
         *("MOVED", "ASK"),
     ]
 )
-HALF_MOVED = "non local key"  # a script met a slot that is being moved key by key; it may have written before
-GRACE = 0.02  # seconds more for an overdue reply: when our own loop was late, it may be about to be read
+HALF_MOVED = "non local key"  # a script used a slot that is being moved key by key; it may have written before
+GRACE = 0.02  # additional seconds for an overdue reply: if our own loop was late, the reply may be read next
 
 _NOTHING = object()
 
@@ -38,7 +38,7 @@ class ReplyTo(Protocol):
     """
 
     def done(self) -> bool:
-        """Whether the reply is not wanted any more."""
+        """Whether the reply is no longer needed."""
 
     def set_result(self, result: Any, /) -> None:
         """Take the reply."""
@@ -47,7 +47,7 @@ class ReplyTo(Protocol):
         """Take the error."""
 
 
-Queued = tuple[bytes, ReplyTo, float, bool]  # command, where its reply goes, loop time of the call, may it move on
+Queued = tuple[bytes, ReplyTo, float, bool]  # command, where its reply goes, loop time of the call, may it be redirected
 
 
 class RedisReplyError(InternalError):
@@ -67,7 +67,7 @@ def _reply_error(reply: str) -> GatewayError:
     return RedisReplyError(detail=reply)
 
 
-#: Told of a command that belongs to another server, its future and the reply; True when it has been sent there.
+#: Called with a command that belongs to another server, where its reply goes, and the reply; True if it was sent there.
 Redirect = Callable[[bytes, ReplyTo, str], bool]
 
 
@@ -81,7 +81,7 @@ class Tick:
 
 
 class RedisConnection(asyncio.Protocol):
-    """Sends packed commands and resolves their futures until it is lost, once and for good."""
+    """Sends packed commands and resolves their futures until the connection is lost."""
 
     def __init__(
         self,
@@ -99,12 +99,12 @@ class RedisConnection(asyncio.Protocol):
         self._on_push = on_push
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
-        self._outgoing: list[bytes] = []  # the tail of _waiting that was not written yet
-        self._waiting: deque[tuple[ReplyTo, Tick, bytes]] = deque()  # b"": it may not move on
+        self._outgoing: list[bytes] = []  # the last commands of _waiting, which were not written yet
+        self._waiting: deque[tuple[ReplyTo, Tick, bytes]] = deque()  # b"": it may not be redirected
         self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
         self._overdue: ReplyTo | None = None
-        self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is gone
+        self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is lost
 
     @property
     def in_flight(self) -> int:
@@ -128,27 +128,27 @@ class RedisConnection(asyncio.Protocol):
         self._waiting.append((future, self._tick, again))
 
     def send_no_reply(self, command: bytes) -> None:
-        """Write a command that has no reply of its own, as RESP3's SUBSCRIBE; only while nothing is in flight."""
+        """Write a command without a reply, such as RESP3's SUBSCRIBE; only while no command waits for a reply."""
         assert not self._waiting, "it would go out of turn"
         if self._transport is not None:
             self._transport.write(command)
 
     def adopt_queue(self, queue: Iterable[Queued]) -> None:
-        """Send what waited for this connection; the time already waited counts against the timeout."""
+        """Send the commands that waited for this connection; their waiting time counts against the timeout."""
         assert not self._waiting, "only a connection that has just said hello takes over a queue"
         for command, future, called_at, may_move in queue:
             if not future.done():
                 self._outgoing.append(command)
                 self._waiting.append((future, Tick(called_at), command if may_move else b""))
         if self._waiting:
-            self._tick = Tick(0.0)  # none of theirs: `flush` must not start their time afresh
+            self._tick = Tick(0.0)  # a new tick: `flush` must not restart the time of these commands
             self._loop.call_soon(self.flush)
             if self._deadline is not None:
                 self._deadline.cancel()
             self._deadline = self._loop.call_at(self._waiting[0][1].at + self._timeout, self._check)
 
     def abort(self, reason: str) -> None:
-        """Drop the connection now and fail everything in flight at once."""
+        """Close the connection now and fail all its commands at once."""
         if self._transport is not None:
             self._transport.abort()
         self._lose(reason)
@@ -197,14 +197,14 @@ class RedisConnection(asyncio.Protocol):
             self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
 
     def flush(self) -> None:
-        """Write what is queued now, rather than at the end of the tick."""
+        """Write the queued commands now instead of at the end of the tick."""
         outgoing, transport = self._outgoing, self._transport
         if not outgoing:  # written before its tick had ended
             return
         if self.lost.done() or transport is None or transport.is_closing():
-            return  # what stays in _outgoing fails as never sent
+            return  # the commands in _outgoing fail as never sent
         self._outgoing = []
-        self._tick.at = self._loop.time()  # a handler that computed for long since the call is not the server's fault
+        self._tick.at = self._loop.time()  # the time of a handler that computed since the call does not count
         transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _check(self) -> None:
@@ -230,7 +230,7 @@ class RedisConnection(asyncio.Protocol):
         waiting, unsent = list(self._waiting), len(self._outgoing)
         self._waiting.clear()
         self._outgoing.clear()
-        self._overdue = None  # its error leads back here where it was awaited by the greeting of this very connection
+        self._overdue = None  # the traceback of its error may refer to this connection, whose greeting awaited it
         for position, (future, _, _) in enumerate(waiting):
             if not future.done():
                 fate = StoreFate.UNKNOWN if position < len(waiting) - unsent else StoreFate.NEVER_SENT

@@ -1,12 +1,12 @@
-"""Makes sure that what a connection wrote outlives a crash of its server, for commands that promise it to a person.
+"""Waits until the writes of a connection survive a crash of its server, for administrative commands.
 
-`doubt_about(link, since=identity)` waits until the server has everything of this link in its file, and, where it has
-replicas, one of them has it too. A server without WAITAOF (before Redis 7.2) or without an append-only file is taken at
-its word.
+`doubt_about(link, since=identity)` waits until the server has all writes of this link in its file, and, if it has
+replicas, one of them has them, too. A server without WAITAOF (before Redis 7.2) or without an append-only file is not
+checked.
 
-Sharp edge: WAITAOF is to wait for the disk, but Valkey (seen with 9.1.2) and Redis 7.4 before redis/redis#13793 may
-answer when the data is written, up to a second before it is synced. So it outlives the server, and the machine only
-where the file is ours to sync (`ServerHome.sync`).
+Sharp edge: WAITAOF should wait for the disk, but Valkey (seen with 9.1.2) and Redis 7.4 before redis/redis#13793 may
+answer when the data are written, up to a second before they are synced. So they survive a crash of the server, and a
+crash of the machine only if the gateway can sync the file itself (`ServerHome.sync`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gateway.store.connection import RedisReplyError
 from gateway.store.greeting import ServerIdentity
 from gateway.store.link import RedisLink
 
-WITHIN = 5000  # ms for each of the two: a disk may take long, a person waits
+WITHIN = 5000  # ms for each of the two; a disk may be slow
 
 
 async def doubt_about(link: RedisLink, *, since: ServerIdentity | None, replicated: bool) -> str:
-    """What could not be made sure of, in words for the operator; empty when all is well."""
+    """The condition that was not met, as a text for the operator; empty if all were met."""
     try:
         doubt = await _doubt(link, replicated=replicated)
     except StoreUnavailable:
         since = None
-    # A new connection knows nothing of what the one before wrote, and says that all of nothing is safe.
+    # A new connection has no writes, so its reply says nothing about the writes of the former one.
     return doubt if link.identity is since else f"the connection to {link.address} was lost right afterwards"
 
 
@@ -44,7 +44,7 @@ async def _doubt(link: RedisLink, *, replicated: bool) -> str:
 
 
 async def _answer(link: RedisLink, *command: str | int) -> Any:
-    """None when the server knows no such thing, or may not be asked."""
+    """The reply; None if the server does not know the command or does not permit it."""
     try:
         return await link.call(*command)
     except RedisReplyError:

@@ -1,11 +1,11 @@
-"""What is wrong with the store's configuration, binary or folder, in one line for the operator.
+"""Faults of the store's configuration, binary or folder, as one line for the operator.
 
-Not part of the GatewayError tree: no caller ever meets it. A store that is set up well but out of reach is
-`gateway.errors.StoreUnavailable` instead.
+They are not part of the GatewayError tree, because callers never get them. An unreachable store is
+`gateway.errors.StoreUnavailable`.
 """
 
 
-class StoreSetupError(Exception):  # an error is what a caller meets; this is a fault of the set-up
+class StoreSetupError(Exception):  # an error is sent to a caller; this is a fault of the set-up
     """The operator has to act; the message is one line and holds no secret."""
 
 

@@ -1,4 +1,4 @@
-"""What is said first on a connection: who logs in, which database is meant, and which server answers."""
+"""The first commands on a connection: login, database, and the identity of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.store.redis_address import RedisAddress
 
 
 class ServerIdentity(Struct, frozen=True):
-    """Who answered at connect; another `run_id` is a restart, another `master_replid` a failover."""
+    """The server that answered at connect. Another `run_id` is a restart, another `master_replid` a failover."""
 
     run_id: str = ""
     master_replid: str = ""
@@ -26,7 +26,7 @@ NOBODY = ServerIdentity()
 
 
 async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:
-    """Log in, choose the database and ask who it is; refuse a server that is still loading its data."""
+    """Log in, select the database and read the server's identity; refuse a server that is still loading its data."""
 
     def call(*args: Argument) -> asyncio.Future[Any]:
         return connection.send(pack(args))
@@ -43,7 +43,7 @@ async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIde
         await call("SELECT", address.db)
     try:
         info = _info(await call("INFO"))
-    except RedisReplyError:  # forbidden by an ACL: then failovers stay unseen, which is no reason to refuse service
+    except RedisReplyError:  # forbidden by an ACL: failovers are then not detected, but the server is used
         return ServerIdentity()
     if info.get("loading") == "1":
         raise StoreUnavailable(detail="the server is loading its data", fate=StoreFate.NEVER_SENT)

@@ -1,17 +1,17 @@
-"""Redis calls of one event-loop tick share a round trip, over one connection that mends itself.
+"""Redis calls over one connection that reconnects; the calls of one event-loop tick share a round trip.
 
 ::
 
     link = RedisLink(RedisAddress(path="var/store/valkey.sock"))
     await link.connect()
-    balance = await link.call("HGET", "{a:acme}", "bal")        # bytes, int, None, list, dict: as RESP3 has it
+    balance = await link.call("HGET", "{a:acme}", "bal")        # bytes, int, None, list, dict: the types of RESP3
     receipt = await link.eval(Script(source), ["{a:acme}"], [request_id, amount])
 
-Sharp edge: this is the money's road, so nothing whose fate is unknown is ever sent twice. A command without a reply for
-`timeout` seconds, or whose connection breaks, fails with `StoreUnavailable`; unless its `fate` is unknown, another try
-is free of doubt. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; from then on
-they fail at once. One link is one server, or one role that moves between servers: with `locate` every attempt to
-connect asks anew where the master is, and takes nobody else.
+Sharp edge: these calls change balances, so a command whose fate is unknown is never sent twice. A command without a
+reply for `timeout` seconds, or whose connection is lost, fails with `StoreUnavailable`; unless its `fate` is unknown,
+it may be repeated. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; after that
+they fail at once. One link is for one server, or for one role that moves between servers: with `locate`, every attempt
+to connect first asks for the current master, and accepts no other server.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from gateway.store.redis_address import RedisAddress
 
 MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
 MAX_BACKOFF = 1.0
-SETTLED_AFTER = 1.0  # a connection that lived this long starts the backoff afresh
+SETTLED_AFTER = 1.0  # a connection that lasted this long resets the backoff
 
 
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 
 class RedisLink:
-    """The calls to one server: pipelined per tick, bounded, reconnecting, never repeating."""
+    """Calls to one server: pipelined per tick, limited in number, never repeated. Reconnects."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class RedisLink:
         self._max_in_flight = max_in_flight
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._attempt: asyncio.Future[None] | None = None  # what `connect` waits for
+        self._attempt: asyncio.Future[None] | None = None  # the attempt that `connect` awaits
         self._connection: RedisConnection | None = None
-        self._loaded: set[str] = set()  # scripts this connection's server holds
+        self._loaded: set[str] = set()  # scripts that this connection's server has
         self._queue: deque[Queued] = deque()  # calls that wait for a reconnect
-        self._queue_timer: asyncio.TimerHandle | None = None  # runs out `timeout` after a loss
+        self._queue_timer: asyncio.TimerHandle | None = None  # expires `timeout` after a loss
         self._reason = "not connected yet"
         self._tls: ssl.SSLContext | None = None
 
@@ -87,7 +87,7 @@ class RedisLink:
 
     @property
     def in_flight(self) -> int:
-        """Commands without a reply, those that wait for a reconnect included."""
+        """Commands without a reply, including those that wait for a reconnect."""
         return len(self._queue) + (self._connection.in_flight if self._connection else 0)
 
     @property
@@ -101,7 +101,7 @@ class RedisLink:
         return self.identity.master_replid
 
     async def connect(self) -> None:
-        """Connect, or raise StoreUnavailable; either way the link goes on trying until `close`."""
+        """Connect, or raise StoreUnavailable; in both cases the link keeps reconnecting until `close`."""
         if self.connected:
             return
         self.start()
@@ -117,12 +117,12 @@ class RedisLink:
             self._task = self._loop.create_task(self._stay_connected())
 
     def disconnect(self, reason: str) -> None:
-        """Drop the connection and look for the server again."""
+        """Close the connection and connect again."""
         if self._connection is not None:
             self._connection.abort(reason)
 
     async def close(self) -> None:
-        """Fail what is in flight and stop reconnecting."""
+        """Fail all pending commands and stop reconnecting."""
         self._reason = "the link is closed"
         task, self._task = self._task, None
         if task is not None:
@@ -136,7 +136,7 @@ class RedisLink:
         self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
-        """Send one command in this tick's write; errors come by the future, save TypeError for a wrong argument."""
+        """Send one command in this tick's write. The future gets all errors, except TypeError for a wrong argument."""
         future: asyncio.Future[Any] = (self._loop or asyncio.get_running_loop()).create_future()
         self.send(pack(args), future)
         return future
@@ -152,12 +152,12 @@ class RedisLink:
             connection.put(command, reply, command)
 
     def flush(self) -> None:
-        """Write what was called in this tick now; what waits for a connection goes on waiting."""
+        """Write the commands of this tick now; those that wait for a connection keep waiting."""
         if self._connection is not None:
             self._connection.flush()
 
     def forward(self, command: bytes, future: ReplyTo, *, asking: bool = False) -> None:
-        """Send a packed command that another server redirected here; `asking` for a slot that is still on its way."""
+        """Send a packed command that another server redirected here; `asking` for a slot that is being moved."""
         if asking:
             self.call("ASKING").add_done_callback(_forget)
         if self._connection is not None:
@@ -166,14 +166,14 @@ class RedisLink:
             self._wait_in_line(command, future, may_move=False)
 
     async def eval(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> Any:
-        """Run a script by its hash; the first use on a connection carries the source in the same write."""
+        """Run a script by its hash; the first use on a connection sends the source in the same write."""
         try:
             return await self._evalsha(script, keys, args)
         except RedisReplyError as error:
             if error.kind != "NOSCRIPT":
                 raise
-        # Somebody flushed the scripts, or a redirection ended at a server without them: nothing ran, so once more is
-        # safe; with the source in it, for it may be redirected too.
+        # The scripts were flushed, or a redirection ended at a server without them. The script did not run, so it may
+        # be sent again, with its source, because this call may be redirected, too.
         self._loaded.discard(script.sha1)
         return await self.call("EVAL", script.source, len(keys), *keys, *args)
 
@@ -224,14 +224,14 @@ class RedisLink:
                 self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
             else:
                 self._take_up(connection, identity)
-                await asyncio.wait([connection.lost])  # a plain await would cancel it with the task
+                await asyncio.wait([connection.lost])  # a plain await would cancel the future with the task
             lasted = loop.time() - started
             backoff = MIN_BACKOFF if lasted > SETTLED_AFTER else min(backoff * 2, MAX_BACKOFF)
-            # Counted from the attempt's start, so a peer that swallows the hello does not add its timeout to the wait.
+            # Counted from the attempt's start, so the timeout of an unanswered greeting is part of the pause.
             await asyncio.sleep(max(0.0, backoff * random.uniform(0.5, 1.0) - lasted))  # noqa: S311  # jitter
 
     def _take_up(self, connection: RedisConnection, identity: ServerIdentity) -> None:
-        """Give the new connection to the callers, those first who waited for it."""
+        """Use the new connection for all calls, first for those that waited for it."""
         if connection.lost.done():
             return
         reconnected = self.identity is not NOBODY
@@ -247,7 +247,7 @@ class RedisLink:
             asyncio.get_running_loop().call_soon(self.on_reconnect, before, identity)
 
     def _attempted(self, error: StoreUnavailable | None) -> None:
-        attempt, self._attempt = self._attempt, None  # kept, its error would hold this link by its traceback
+        attempt, self._attempt = self._attempt, None  # the traceback of a stored error would refer to this link
         if attempt is not None and not attempt.done():
             if error is None:
                 attempt.set_result(None)
@@ -310,7 +310,7 @@ class RedisLink:
 
 
 def _probe_idle(sock: socket.socket) -> None:
-    # A peer that vanished while nothing was in flight is noticed within 30 s, not by the next caller.
+    # A server that vanished while no command was pending is detected within 30 s, not by the next call.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):
@@ -319,7 +319,7 @@ def _probe_idle(sock: socket.socket) -> None:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, GatewayError):
-        return error.detail or error.message  # its fate is the greeting's, not that of the calls that waited
+        return error.detail or error.message  # its fate is that of the greeting, not that of the waiting calls
     if isinstance(error, TimeoutError):
         return "the connection attempt timed out"
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Where one Redis server listens and how to log in: what `RedisLink` and the cold-path client both connect by.
+"""The address and the login of one Redis server, for `RedisLink` and for the admin client.
 
-`gateway.store` makes these from the configured URL or from the embedded server's socket. A password never shows in a
-repr.
+`gateway.store` makes these from the configured URL or from the embedded server's socket. A repr never contains a
+password.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca: str = ""  # PEM file; empty = the system's authorities
     tls_cert: str = ""  # PEM file of a client certificate
     tls_key: str = ""
-    protocol: int = 3  # RESP version asked for by HELLO; in 2, maps such as HGETALL's come as flat lists
+    protocol: int = 3  # RESP version in HELLO; in version 2, maps such as HGETALL's are flat lists
 
     def __str__(self) -> str:
         """The address for logs: no user, no password."""

@@ -1,8 +1,8 @@
 """The master that a group of sentinels names: one link that follows it through failovers.
 
-Every attempt to connect asks all sentinels and believes the highest configuration epoch, for one that was cut off still
-names the master of before; a server that does not call itself master is not taken. A `+switch-master` heard from any of
-them makes the link leave a master that was replaced while it still answers.
+Every attempt to connect asks all sentinels and uses the answer with the highest configuration epoch, because an
+isolated sentinel still names the former master. A server that is not a master is not accepted. A `+switch-master` of
+any sentinel makes the link disconnect from a replaced master that still answers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gateway.store.address import SentinelAddress
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
 
-ANSWER_WITHIN = 0.3  # seconds; a sentinel that is silent for longer has no say, out of the link's 0.75 to connect
+ANSWER_WITHIN = 0.3  # seconds, of the link's 0.75 s to connect; a slower sentinel is ignored
 
 
 class SentinelMaster:
-    """The store is whatever server the sentinels call the master of a service."""
+    """The topology of a master with sentinels."""
 
     def __init__(self, address: SentinelAddress, *, timeout: float) -> None:
         self._where = address
@@ -31,7 +31,7 @@ class SentinelMaster:
             for one in address.sentinels
         ]
         for sentinel in self._sentinels:
-            sentinel.on_reconnect = self._look_soon  # it may have switched while nobody listened
+            sentinel.on_reconnect = self._look_soon  # the master may have changed while the connection was lost
         self._look: asyncio.Task[None] | None = None
 
     @property
@@ -76,7 +76,7 @@ class SentinelMaster:
         return msgspec.structs.replace(self._where.server, host=host, port=port)
 
     async def _ask(self, sentinel: RedisLink) -> tuple[int, str, int] | None:
-        """Epoch, host and port as this sentinel sees them; None when it does not answer or does not know."""
+        """Epoch, host and port from this sentinel; None if it does not answer or does not know them."""
         try:
             told = await sentinel.call("SENTINEL", "MASTER", self._where.service)
         except GatewayError:

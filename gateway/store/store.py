@@ -1,8 +1,7 @@
-"""One process's way to the store: links for the money's road, and a redis-py client for everything that may be slow.
+"""One process's connections to the store: links for calls, and a redis-py client for slow commands.
 
-`link(slot_key)` is asked for every call that touches an account: of a cluster it answers the link to that slot's
-master, with sentinels the one link that follows the master. Neither it nor `client` (administration, scans) ever
-retries.
+`link(slot_key)` returns the link for an account: in a cluster the link to that slot's master, with sentinels the one
+link that follows the master. Neither it nor `client` (administration, scans) ever retries.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ class Store:
         self.address = address
         self.client: redis.asyncio.Redis = cold_client(address)
         self._topology = _topology(address, timeout)
-        self._opened: dict[RedisLink, ServerIdentity] = {}  # whom `open` found at the end of each link
+        self._opened: dict[RedisLink, ServerIdentity] = {}  # the identity that `open` found for each link
 
     @classmethod
     async def open(cls, where: str | Path | StoreAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
         """Connect to a URL, a socket's path or an address.
 
-        StoreSetupError for a URL that makes no sense; StoreUnavailable when nobody answers, unless not `required`: then
-        the store is returned all the same and its links go on trying.
+        StoreSetupError for an invalid URL. StoreUnavailable if no server answers and `required` is true; otherwise the
+        store is returned and its links keep reconnecting.
         """
         store = cls(address_of(where), timeout=timeout)
         try:
@@ -57,7 +56,7 @@ class Store:
         return store
 
     def link(self, slot_key: str) -> RedisLink:
-        """The link to the server that holds this key's slot now; do not keep it."""
+        """The link to the server that has this key's slot now; do not store it."""
         return self._topology.link(slot_key)
 
     @property
@@ -71,7 +70,7 @@ class Store:
 
     @property
     def on_reconnect(self) -> OnReconnect | None:
-        """Called with (before, now) whenever another server, or another life of one, serves some of the keys."""
+        """Called with (before, now) when another server, or a restarted one, serves some of the keys."""
         return self._topology.on_reconnect
 
     @on_reconnect.setter
@@ -79,17 +78,17 @@ class Store:
         self._topology.on_reconnect = call
 
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
-        """A subscription at a server that serves now; what is published at any of them reaches it."""
+        """A subscription at a server that serves now; it gets the messages published at any of them."""
         return subscribed(self._topology.address, name)
 
     async def ping(self) -> float:
-        """One round trip to every server, in seconds; StoreUnavailable when there is none."""
+        """The time of one round trip to every server, in seconds; StoreUnavailable if one does not answer."""
         started = time.perf_counter()
         await asyncio.gather(*(link.call("PING") for link in self.links))
         return time.perf_counter() - started
 
     async def warnings(self) -> list[str]:
-        """What about the servers' configuration could lose money; empty when all is well."""
+        """Settings of the servers that could lose money, as texts for the operator."""
         replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
         found: dict[str, None] = {}
         for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
@@ -97,9 +96,9 @@ class Store:
         return list(found)
 
     async def doubts(self) -> list[str]:
-        """Wait until what was written since `open` outlives a crash; in words, what could not be made sure of.
+        """Wait until all writes since `open` survive a crash; return the conditions that were not met, as texts.
 
-        Meanwhile nothing else gets an answer over these links: this is for commands.
+        Meanwhile the links answer no other call: this is for administrative commands.
         """
         replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
         links = {*self._opened, *self.links}

@@ -1,8 +1,8 @@
 """A subscription to a channel, at one server of the store.
 
-A task that is cancelled while it waits here ends, although redis-py may swallow the cancellation: it sends through
-`asyncio.wait_for`, which on CPython 3.11 returns as if nothing had happened when the cancellation comes in the turn of
-the event loop in which the bytes were sent. So the task's own count of requests is looked at after every call.
+A task that is cancelled while it waits here ends, although redis-py may suppress the cancellation: it sends with
+`asyncio.wait_for`, which on CPython 3.11 returns normally if the cancellation comes in the event loop turn in which the
+bytes were sent. So the task's own count of cancellation requests is checked after every call.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from gateway.store.redis_address import RedisAddress
 
 
 class Subscription:
-    """What is published on one channel from now on."""
+    """The messages of one channel from now on."""
 
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
 
     async def message(self, *, within: float) -> dict[str, Any] | None:
-        """The next message as redis-py forms it, first the confirmation of type "subscribe".
+        """The next message in redis-py's form; the first one is the confirmation of type "subscribe".
 
-        None when there is none after `within` seconds. RedisError or OSError when the connection is lost; a new
-        subscription is needed then.
+        None if there is none within `within` seconds. RedisError or OSError if the connection is lost; a new
+        subscription is then needed.
         """
         with _cancellation_heeded():
             message: dict[str, Any] | None = await self._pubsub.get_message(timeout=within)
@@ -50,7 +50,7 @@ async def subscribed(address: RedisAddress, name: str) -> AsyncIterator[Subscrip
 
 @contextmanager
 def _cancellation_heeded() -> Iterator[None]:
-    """Raise CancelledError at the end when somebody has cancelled the task, whatever came of the call."""
+    """Raise CancelledError at the end if the task was cancelled, for any result of the call."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What the three shapes of a store have in common: one server, a master with sentinels, a cluster."""
+"""The interface of the three kinds of store: one server, a master with sentinels, a cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gateway.store.redis_address import RedisAddress
 
 
 class Topology(Protocol):
-    """Knows which link leads to a key, and keeps that true while servers come and go."""
+    """Maps keys to links, and updates the map when servers change."""
 
-    on_reconnect: OnReconnect | None  # called whenever another server, or another life of one, serves some keys
+    on_reconnect: OnReconnect | None  # called when another server, or a restarted one, serves some keys
 
     @property
     def links(self) -> list[RedisLink]:
@@ -19,20 +19,20 @@ class Topology(Protocol):
 
     @property
     def address(self) -> RedisAddress:
-        """One server that serves now, as far as is known."""
+        """A server that serves now, as far as is known."""
 
     def link(self, slot_key: str) -> RedisLink:
         """The link to the server that holds this key."""
 
     async def connect(self) -> None:
-        """Be ready for calls, or raise StoreUnavailable; either way it goes on trying until `close`."""
+        """Connect, or raise StoreUnavailable; in both cases it keeps reconnecting until `close`."""
 
     async def close(self) -> None:
         """End every connection."""
 
 
 class OneServer:
-    """The store is one server."""
+    """The topology of one server."""
 
     def __init__(self, address: RedisAddress, *, timeout: float) -> None:
         self._link = RedisLink(address, timeout=timeout)

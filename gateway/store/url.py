@@ -30,7 +30,7 @@ OPTIONS = {
     "ssl_keyfile": "tls_key",
     "ssl_cert_reqs": "tls_verify",
 }
-MANY_OPTIONS = OPTIONS | {"tls": "tls"}  # where the scheme does not say it
+MANY_OPTIONS = OPTIONS | {"tls": "tls"}  # for schemes that do not imply TLS
 SENTINEL_OPTIONS = MANY_OPTIONS | {
     "sentinel_username": "sentinel_username",
     "sentinel_password": "sentinel_password",
@@ -40,7 +40,7 @@ SCHEMES = "redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"
 
 
 def parse_address(url: str) -> StoreAddress:
-    """The address in `url`; StoreSetupError says what is wrong with it."""
+    """The address in `url`; StoreSetupError describes a fault in it."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -100,7 +100,7 @@ def _cluster(parts: SplitResult) -> ClusterAddress:
 
 
 def address_of(where: str | Path | StoreAddress) -> StoreAddress:
-    """An address from a URL, from a unix socket's path, or as it is."""
+    """An address from a URL or from a unix socket's path; an address is returned unchanged."""
     if isinstance(where, RedisAddress | SentinelAddress | ClusterAddress):
         return where
     if isinstance(where, Path) or "://" not in where:
@@ -148,7 +148,7 @@ def _options(parts: SplitResult, known: dict[str, str]) -> dict[str, Any]:
 def _port(parts: SplitResult, default: int = 6379) -> int:
     try:
         return parts.port or default
-    except ValueError:  # its text quotes the port, which is a piece of the password when a / in that was not encoded
+    except ValueError:  # its text has the port, which is a part of the password if a / in that was not encoded
         raise StoreSetupError(
             "store.url: the port is no number up to 65535; is / or # in a password percent-encoded?"
         ) from None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "multipart/form-data"
 MAX_PARTS = 64
 MAX_TEXT = 65_536  # bytes of one text field
-MAX_ROOMY = 1 << 20  # of one that may hold a sound as a data URL
+MAX_LARGE_TEXT = 1 << 20  # of one that may hold a sound as a data URL
 MAX_TEXTS = 5 << 20  # of all of them
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -51,13 +51,13 @@ class Form(Struct, frozen=True):
 
 
 class FormReader:
-    """Reads one form; `roomy` names fields that may be longer than others."""
+    """Reads one form; `large_fields` names fields that may be longer than others."""
 
-    def __init__(self, content_type: str, spool: Spool, *, file: str, roomy: Collection[str] = ()) -> None:
+    def __init__(self, content_type: str, spool: Spool, *, file: str, large_fields: Collection[str] = ()) -> None:
         boundary = _boundary(content_type)
         self._spool = spool
         self._file = file
-        self._roomy = roomy
+        self._large_fields = large_fields
         self._parser = _parser(boundary, self)
         self._texts: list[tuple[str, str]] = []
         self._left = MAX_TEXTS
@@ -134,7 +134,7 @@ class FormReader:
         if self._value is None:
             self._spool.write(piece)
             return
-        limit = MAX_ROOMY if self._name.partition("[")[0] in self._roomy else MAX_TEXT
+        limit = MAX_LARGE_TEXT if self._name.partition("[")[0] in self._large_fields else MAX_TEXT
         if self._size > limit:
             shown = header_name(self._name)
             raise OutOfRange(

@@ -138,12 +138,12 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
 
-    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_mould", "_newest_call", "_open")
+    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_newest_call", "_open", "_template")
 
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
         self._lane = lane
-        self._mould: FrameTemplate | None = None  # of the last chunk that could have gone past
+        self._template: FrameTemplate | None = None  # of the last chunk that could have gone past
         self._like = ChatChunk()  # that chunk
         self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
@@ -178,13 +178,13 @@ class ChunkReader:
 
     def goes_past(self, piece: bytes) -> bool:
         """Whether a piece of the stream says nothing but more text, and the lane took it."""
-        lane, mould = self._lane, self._mould
-        if lane is None or mould is None:
+        lane, template = self._lane, self._template
+        if lane is None or template is None:
             return False
         take = lane.take
         if take is None:
             return False
-        texts = mould.texts(piece)
+        texts = template.texts(piece)
         if texts is None or not take(self._like, texts):
             return False
         self._casts = MAX_CASTS
@@ -195,9 +195,9 @@ class ChunkReader:
         text = _text_of(chunk)
         if not text or chunk.usage is not UNSET:  # counts are for the shaper to see each time
             return
-        if self._mould is None or self._mould.texts(encode_data(data)) is None:
+        if self._template is None or self._template.texts(encode_data(data)) is None:
             self._casts -= 1
-            self._mould = FrameTemplate.of(data, text, _read_text)
+            self._template = FrameTemplate.of(data, text, _read_text)
         self._like = chunk
 
     def read_whole(self, body: bytes) -> ChatChunk:

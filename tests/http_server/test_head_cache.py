@@ -49,14 +49,15 @@ def test_a_reading_comes_along_with_another_length() -> None:
     read(parser, PLAIN % 3 + b"abc")
     first, _ = read(parser, PLAIN % 3 + b"abc")
     assert first is not None
-    first.headers.reading = "theirs"
+    first.headers.application_data = "theirs"
     second, body = read(parser, PLAIN % 1000 + b"b" * 1000)
     assert second is not None
-    assert (second.headers.reading, second.headers.get("Content-Length"), len(body)) == ("theirs", "1000", 1000)
+    assert second.headers.application_data == "theirs"
+    assert (second.headers.get("Content-Length"), len(body)) == ("1000", 1000)
     assert told(second) == told(read(new_parser(), PLAIN % 1000 + b"b" * 1000)[0])
     third, _ = read(parser, (PLAIN % 3).replace(b"sk-1", b"sk-2") + b"abc")
     assert third is not None
-    assert third.headers.reading is None
+    assert third.headers.application_data is None
     assert third.headers.get("Authorization") == "Bearer sk-2"
 
 

@@ -19,7 +19,7 @@ class Embed(msgspec.Struct, kw_only=True):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
 
 
-DECODER = BodyDecoder(Embed, roomy=frozenset({"input"}))
+DECODER = BodyDecoder(Embed, large_fields=frozenset({"input"}))
 
 
 def refused(body: bytes) -> tuple[str | None, str | None]:

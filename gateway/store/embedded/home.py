@@ -1,8 +1,8 @@
-"""The embedded server's folder, `data_dir/store`, and what is written beside its data.
+"""The embedded server's folder, `data_dir/store`, and the files beside its data.
 
 `owner.lock` is held by the gateway that owns the server, `server.lock` by the server itself, `users.lock` (shared) by
-commands attached to somebody else's server. `version` is the server that wrote the data, `socket` where it listens:
-beside the data, or in a short private folder when the path would pass the 108 bytes a unix socket may have.
+commands that use another process's server. `version` names the server that wrote the data, `socket` the path of its
+socket: beside the data, or in a short private folder if the path is longer than the 108 bytes of a unix socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.store.embedded.version import ServerVersion
 from gateway.store.fault import StoreSetupError
 
 LONGEST_SOCKET = 100  # bytes; Linux takes 107 and macOS 103
-LOG_LIMIT = 1 << 20  # bytes; a larger log is put aside at the next start
+LOG_LIMIT = 1 << 20  # bytes; a larger log is renamed at the next start
 
 
 class ServerHome:
@@ -37,7 +37,7 @@ class ServerHome:
         self._socket = self.root / "socket"
 
     def prepare(self) -> None:
-        """Make the folder, private to this user."""
+        """Create the folder, readable by this user only."""
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.root.mkdir(mode=0o700, exist_ok=True)
@@ -48,15 +48,15 @@ class ServerHome:
             raise StoreSetupError(f"store.data_dir {self.data_dir}: {error.strerror}") from None
 
     def written_by(self) -> ServerVersion | None:
-        """The server whose data lies here."""
+        """The server that wrote the data in the folder."""
         return ServerVersion.parse(self._version.read_text()) if self._version.exists() else None
 
     def write_version(self, version: ServerVersion) -> None:
-        """Remember who is about to write, before it can."""
+        """Write the server's version before the server starts to write."""
         _write(self._version, f"{version}\n")
 
     def choose_socket(self) -> Path:
-        """Pick the socket's path, write it down and clear what a dead server left there."""
+        """Choose the socket's path, store it, and remove the socket of a dead server."""
         path = self.root / "valkey.sock"
         if len(os.fsencode(path)) > LONGEST_SOCKET:
             path = self._short_folder() / "valkey.sock"
@@ -66,11 +66,11 @@ class ServerHome:
         return path
 
     def recorded_socket(self) -> Path | None:
-        """Where the last server listened."""
+        """The socket of the last server."""
         return Path(self._socket.read_text().strip()) if self._socket.exists() else None
 
     def sync(self) -> None:
-        """Have the disk take at once what the server has written; it does so by itself once a second."""
+        """Sync the server's append-only file at once; the server itself syncs it once a second."""
         for path in self.root.glob("appendonlydir/*.aof"):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -86,7 +86,8 @@ class ServerHome:
         try:
             pid = int(self.pid_file.read_text())
             os.kill(pid, 0)
-            cwd = Path(f"/proc/{pid}/cwd")  # where there is /proc, it shows a number that was given away anew
+            # If there is /proc, it shows whether another process has this process id now.
+            cwd = Path(f"/proc/{pid}/cwd")
             return pid if not cwd.exists() or cwd.samefile(self.root) else None
         except (OSError, ValueError):
             return None
@@ -104,7 +105,7 @@ class ServerHome:
         folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"gateway-{os.geteuid()}-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
-        # The parent may be a shared /tmp: somebody else's folder or link by this name would get our socket.
+        # The parent may be a shared /tmp: another user's folder or link with this name would get our socket.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise StoreSetupError(f"{folder} is not a private folder of this user; remove it")
         if len(os.fsencode(folder)) > LONGEST_SOCKET - 12:
@@ -115,7 +116,7 @@ class ServerHome:
 
 
 def ask(path: Path | None, command: str, timeout: float = 1.0) -> str:
-    """One inline command to the server at a socket; its first line, or nothing when nobody answers."""
+    """Send one inline command to the server at a socket; the first line of its reply, empty if there is none."""
     if path is None:
         return ""
     with socket.socket(socket.AF_UNIX) as peer:

@@ -9,10 +9,10 @@
     await server.stop()                             # or stop_blocking()
 
 `async with EmbeddedServer.attach_or_start("var") as socket:` is for commands: the running server's socket, or that of
-one started for the moment.
+a server that runs only inside the block.
 
-Sharp edge: on Linux the server is told to end when the *thread* that started it ends, so start it from a thread that
-lives as long as the gateway; that is the main one, also under `asyncio.run`.
+Sharp edge: on Linux the kernel ends the server when the *thread* that started it ends. So start it from a thread that
+runs as long as the gateway; that is the main thread, also under `asyncio.run`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from gateway.store.embedded.home import ServerHome, ask
 from gateway.store.embedded.version import ServerVersion
 from gateway.store.fault import StoreInUse, StoreSetupError
 
-POLL = 0.02  # seconds between looks at a server that is coming or going
-ANSWER_WITHIN = 15.0  # seconds a starting server may stay silent; saying LOADING starts them afresh
+POLL = 0.02  # seconds between checks of a server that starts or ends
+ANSWER_WITHIN = 15.0  # seconds until a starting server must answer; each LOADING reply restarts this time
 STOP_WITHIN = 10.0  # seconds to write the last of the log before SIGKILL
-NO_PID_AFTER = 2.0  # seconds after which a server that lives has long written its pid file
-ATTACH_WITHIN = 10.0  # seconds a command waits for a server that is starting or changing hands
-MAX_BACKOFF = 5.0  # seconds between restarts of a server that does not stay up
+NO_PID_AFTER = 2.0  # seconds after which a running server has written its pid file
+ATTACH_WITHIN = 10.0  # seconds a command waits for a server that is starting or changes its owner
+MAX_BACKOFF = 5.0  # seconds between restarts of a server that ends again and again
 
-# PR_SET_PDEATHSIG is set in the child between fork and exec: by this line rather than by a preexec_fn, which may
-# deadlock when other threads run. A parent that died before the call is noticed by its number.
+# PR_SET_PDEATHSIG is set in the child between fork and exec: by this program and not by a preexec_fn, which may
+# deadlock if other threads run. A parent that ended before the call is detected by its process id.
 LAUNCHER = """
 import os, sys
 try:
@@ -57,20 +57,20 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class StoreEvent(msgspec.Struct, frozen=True):
-    """What `watch` saw."""
+    """An event that `watch` reports."""
 
     kind: Literal["died", "restarted", "failed"]
     detail: str
 
 
 class EmbeddedServer:
-    """Owns the data folder and the one server process on it."""
+    """Owns the data folder and its server process."""
 
     def __init__(self, data_dir: str | Path, *, binary: str | Path | None = None, patience: float = 3.0) -> None:
         self.home = ServerHome(data_dir)
         self.version: ServerVersion | None = None
         self._candidates = None if binary is None else [Path(binary)]
-        self._patience = patience  # seconds to wait for another owner to let go
+        self._patience = patience  # seconds to wait until another owner releases the folder
         self._program: Path | None = None
         self._socket: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +78,7 @@ class EmbeddedServer:
 
     @property
     def socket(self) -> Path:
-        """The unix socket to open the store by."""
+        """The unix socket of the server."""
         assert self._socket is not None, "the server was not started"
         return self._socket
 
@@ -90,7 +90,7 @@ class EmbeddedServer:
     # Starting and stopping -------------------------------------------------------------------------------------------
 
     def start_blocking(self) -> None:
-        """Start and wait until the data is loaded; StoreSetupError says why it cannot."""
+        """Start and wait until the data are loaded; StoreSetupError if the server cannot start."""
         try:
             self._claim()
             self._spawn()
@@ -100,7 +100,7 @@ class EmbeddedServer:
             raise
 
     async def start(self) -> None:
-        """`start_blocking` without holding up the loop."""
+        """`start_blocking` without blocking the event loop."""
         try:
             await asyncio.to_thread(self._claim)
             self._spawn()  # here, not in the pool: see the sharp edge above
@@ -111,7 +111,7 @@ class EmbeddedServer:
             raise
 
     def stop_blocking(self) -> None:
-        """End the server with everything written, and let go of the folder."""
+        """End the server after all data are written, and release the folder."""
         self._stopping = True
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
@@ -128,12 +128,12 @@ class EmbeddedServer:
             self.home.owner.release()
 
     async def stop(self) -> None:
-        """`stop_blocking` without holding up the loop."""
+        """`stop_blocking` without blocking the event loop."""
         self._stopping = True
         await asyncio.to_thread(self.stop_blocking)
 
     async def watch(self, report: Callable[[StoreEvent], None]) -> None:
-        """Restart the server whenever it dies, until `stop`; every death and restart is reported."""
+        """Restart the server whenever it ends, until `stop`; every end and restart is reported."""
         backoff, started = POLL, time.monotonic()
         while not self._stopping:
             await asyncio.sleep(0.1)
@@ -161,7 +161,7 @@ class EmbeddedServer:
     @classmethod
     @asynccontextmanager
     async def attach_or_start(cls, data_dir: str | Path, *, binary: str | Path | None = None) -> AsyncIterator[Path]:
-        """The socket of the server on this folder: the running one's, or one that is started and ended here."""
+        """The socket of the server of this folder: the running one, or one that is started and ended here."""
         server = cls(data_dir, binary=binary, patience=0.0)
         running = await server._start_unless_running()
         try:
@@ -173,7 +173,7 @@ class EmbeddedServer:
             server.home.users.release()
 
     async def _start_unless_running(self) -> Path | None:
-        """The socket of another gateway's server, which we now use; None when this one was started."""
+        """The socket of another process's server, which is used now; None if this server was started."""
         home, deadline = self.home, time.monotonic() + ATTACH_WITHIN
         while True:
             try:
@@ -190,7 +190,7 @@ class EmbeddedServer:
             await asyncio.sleep(POLL)
 
     async def _wait_for_users(self) -> None:
-        """Let those finish who attached to our server while it ran, within bounds."""
+        """Wait for a limited time until the commands that use this server have finished."""
         deadline = time.monotonic() + ATTACH_WITHIN
         while not self.home.users.take() and time.monotonic() < deadline:  # noqa: ASYNC110  # locks have no event
             await asyncio.sleep(POLL)
@@ -198,7 +198,7 @@ class EmbeddedServer:
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Own the folder, choose the program, and end a server whose gateway was killed."""
+        """Lock the folder, choose the program, and end a server whose gateway was killed."""
         home = self.home
         self._stopping = False
         home.prepare()
@@ -213,16 +213,16 @@ class EmbeddedServer:
         self._end_orphan()
 
     def _end_orphan(self) -> None:
-        """A server outlives a killed gateway: on Linux for a moment, elsewhere until somebody ends it."""
+        """End a server that runs after its gateway was killed: on Linux for a moment, elsewhere without limit."""
         home = self.home
         if home.server.take():
             return
-        ask(home.recorded_socket(), "SHUTDOWN NOSAVE")  # the append-only file is synced nevertheless
+        ask(home.recorded_socket(), "SHUTDOWN NOSAVE")  # the append-only file is synced all the same
         started = time.monotonic()
         while not home.server.take():
             pid, waited = home.server_pid(), time.monotonic() - started
             if pid is None and waited > NO_PID_AFTER:
-                return  # what holds the lock is a dead server's rewrite child, which only writes a temporary file
+                return  # the lock is held by a dead server's rewrite child, which only writes a temporary file
             if waited > STOP_WITHIN + 5:
                 raise StoreSetupError(f"{home.data_dir}: a server from before (process {pid}) does not end")
             if waited > STOP_WITHIN and pid is not None:
@@ -251,7 +251,7 @@ class EmbeddedServer:
             umask=0o077,
             pass_fds=[home.server.fileno()],
         )
-        home.server.release()  # from now on the server alone holds it
+        home.server.release()  # from now on only the server holds it
 
     def _options(self, socket: Path) -> list[str]:
         home = self.home
@@ -266,7 +266,7 @@ class EmbeddedServer:
             "save": "",
             "appendonly": "yes",
             "appendfsync": "everysec",
-            "aof-load-truncated": "yes",  # a machine that lost power mid-write starts with all but the last line
+            "aof-load-truncated": "yes",  # after a power failure during a write, it starts without the last line
             "maxmemory-policy": "noeviction",
         }
         return [part for name, value in settings.items() for part in (f"--{name}", value)]

@@ -1,7 +1,7 @@
 """Versions of Redis and Valkey servers, and which server may open which data.
 
-The version that wrote a data folder is kept beside it, because a server that is too old for the data starts **empty**
-without an error. The two products share a format up to 7.2 and none after it.
+The version that wrote a data folder is stored beside it, because a server that is too old for the data starts **empty**
+without an error. The two products share a format up to 7.2 and have different ones after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ServerVersion(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> ServerVersion | None:
-        """From what `valkey-server --version` prints, or from our own version file."""
+        """Parse the output of `valkey-server --version`, or our own version file."""
         found = _VERSION.search(text)
         if found is None:
             return None
@@ -35,11 +35,11 @@ class ServerVersion(msgspec.Struct, frozen=True, order=True):
 
     @property
     def release(self) -> tuple[int, int]:
-        """What the data format may change with; patches keep it."""
+        """The parts with which the data format may change; it is the same for all patches."""
         return self.major, self.minor
 
     def can_read(self, written_by: ServerVersion) -> bool:
-        """Whether data written by that server opens in this one."""
+        """Whether this server can open data written by the other one."""
         if self.product != written_by.product and written_by.release > (7, 2):
             return False
         return self.release >= written_by.release
