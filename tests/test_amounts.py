@@ -39,7 +39,7 @@ def test_amount_is_read_exactly(text: str, nano: int) -> None:
         "٣", "１", "1\n2", "9000000.000000001", "-9000000.1", "9" * 100,
     ],
 )  # fmt: skip
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a decimal amount|is more than"):
         parse_amount(text)
 

@@ -82,7 +82,7 @@ def test_every_code_written_in_the_sources_is_on_the_page() -> None:
 NOT_RAISED_YET = {"SpendLimitExceeded"}  # monthly caps of accounts and groups are to come
 
 
-def test_every_error_without_heirs_is_used_by_the_sources() -> None:
+def test_every_error_without_subclasses_is_used_by_the_sources() -> None:
     named: set[str] = set()
     for path in [*(ROOT / "gateway").rglob("*.py"), *(ROOT / "providers").rglob("*.py")]:
         if ROOT / "gateway" / "errors" not in path.parents:

@@ -135,7 +135,7 @@ def test_folder_of_the_providers_is_no_package_of_that_name() -> None:
     assert not any(name.startswith("providers.") for name in sys.modules)
 
 
-def test_front_door_opens_without_the_house() -> None:
+def test_package_import_loads_no_engine_module() -> None:
     """`import gateway` is on the way of every command: it must not bring Tornado or aiohttp along."""
     code = "import sys, gateway; print(sorted({'aiohttp', 'tornado', 'redis', 'msgspec'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -23,7 +23,7 @@ from gateway.log import AccessLine, AccessLog, configure, redact
         ("password: hunter2", "hunter2"),
     ],
 )
-def test_whatever_looks_like_a_credential_is_hidden(text: str, secret: str) -> None:
+def test_texts_that_look_like_credentials_are_hidden(text: str, secret: str) -> None:
     assert secret not in redact(text)
     assert "***" in redact(text)
 

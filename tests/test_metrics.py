@@ -82,7 +82,7 @@ def test_both_exposition_forms_parse_and_name_every_metric() -> None:
     assert {family.name for family in openmetrics(opened.decode())} == {spec.name for spec in METRICS}
 
 
-def test_calls_in_flight_are_told_when_they_changed() -> None:
+def test_changed_number_of_calls_in_flight_is_reported() -> None:
     metrics = Metrics()
     metrics.begun("chat")
     metrics.begun("chat")
@@ -95,7 +95,7 @@ def test_calls_in_flight_are_told_when_they_changed() -> None:
     assert delta.gauges == [("gateway_in_flight", ("chat",), 0.0)]
 
 
-def test_calls_that_came_and_went_leave_a_gauge_of_none() -> None:
+def test_ended_calls_leave_a_gauge_of_zero() -> None:
     metrics = Metrics()
     metrics.begun("chat")
     metrics.ended("chat")

@@ -58,7 +58,7 @@ def test_event_names_are_read_and_do_not_stick() -> None:
     assert events == [Event(b"1", "error"), Event(b"2"), Event(b"3")]
 
 
-def test_what_we_write_reads_back() -> None:
+def test_encoded_events_are_parsed_back() -> None:
     assert data_of(COMMENT_KEEPALIVE, encode_data(b'{"a":1}'), DONE) == [b'{"a":1}', b"[DONE]"]
 
 
@@ -152,12 +152,12 @@ def mould() -> FrameTemplate:
         (b"", None),
     ],
 )
-def test_mould_cuts_out_strings_and_nothing_else(chunk: bytes, expected: list[str] | None) -> None:
+def test_template_extracts_texts_of_matching_events_only(chunk: bytes, expected: list[str] | None) -> None:
     assert mould().texts(chunk) == expected
 
 
 @given(st.lists(st.binary(max_size=12) | st.text(max_size=12).map(lambda text: json.dumps(text)[1:-1].encode())))
-def test_what_a_mould_reads_is_what_the_parser_and_the_decoder_read(inner: list[bytes]) -> None:
+def test_template_reads_the_same_texts_as_parser_and_decoder(inner: list[bytes]) -> None:
     chunk = shaped(*(b'"%b"' % text for text in inner))
     texts = mould().texts(chunk)
     if texts is not None:
@@ -174,7 +174,7 @@ def test_what_a_mould_reads_is_what_the_parser_and_the_decoder_read(inner: list[
         b'{"delta":{"content":"Hi"},"delta":{"content":"Hi"}}',  # said twice
     ],
 )
-def test_mould_is_not_made_where_its_string_is_not_certain(data: bytes) -> None:
+def test_no_template_is_made_if_the_position_of_the_text_is_ambiguous(data: bytes) -> None:
     assert content_of(data) == "Hi"
     assert FrameTemplate.of(data, "Hi", content_of) is None
 

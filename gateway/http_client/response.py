@@ -1,9 +1,9 @@
 """One answer that arrives: a carrier pushes the data, one reader takes them, and the time limits are enforced.
 
 The carrier (a direct connection, or aiohttp behind a proxy) calls `begin`, `push`, `end` or `fail`; the reader calls
-`wait` for the head, then `take` or `whole`. It is woken once per batch, or once per answer if it reads the whole answer:
-a JSON answer in one packet needs one future from request to body. Sharp edge: the idle time runs only while the reader
-waits for the upstream. If the reader is slow, the carrier stops at `HIGH_WATER`.
+`wait` for the head, then `take` or `whole`. It is woken once per batch, or once per answer if it reads the whole
+answer: a JSON answer in one packet needs one future from request to body. Sharp edge: the idle time runs only while the
+reader waits for the upstream. If the reader is slow, the carrier stops at `HIGH_WATER`.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Exchange(HTTPConnection):
         connection.cut(reset=close_delimited)
 
     def client_left(self, delegate: HTTPMessageDelegate | None, *, delivered: bool) -> None:
-        """Refuse all later writes, and call that of the application's two callbacks that is due. The connection calls this.
+        """Refuse all later writes, and call one of the application's two callbacks. The connection calls this.
 
         `delegate` is the request's, None where it could not be made; `delivered`: it saw the whole request.
         """

@@ -1,7 +1,7 @@
 """The rules of a chat request that no single field can tell: fields that need or contradict others, and the history.
 
-Each function takes the fields that its rule is about, and raises the first broken rule as a BadRequest error with the exact
-param. `decode_chat_request` calls them, each only when its field is there.
+Each function takes the fields that its rule is about, and raises the first broken rule as a BadRequest error with the
+exact param. `decode_chat_request` calls them, each only when its field is there.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class ReplyTo(Protocol):
         """Take the error."""
 
 
-Queued = tuple[bytes, ReplyTo, float, bool]  # command, where its reply goes, loop time of the call, may it be redirected
+#: Command, where its reply goes, loop time of the call, whether it may be redirected.
+Queued = tuple[bytes, ReplyTo, float, bool]
 
 
 class RedisReplyError(InternalError):

@@ -40,7 +40,7 @@ async def test_second_account_of_a_name_is_refused_even_at_once(world):
 
 
 @pytest.mark.parametrize("name", ["", "Acme", "-a", "a b", "a}b", "{a:x}", "a:b", "ä", "a\n", "x" * 64, "../x"])
-async def test_names_that_could_leave_their_place_are_refused(world, name):
+async def test_names_that_could_change_a_path_are_refused(world, name):
     async with world() as w:
         with pytest.raises(Refused):
             await w.accounts.create(name)

@@ -133,7 +133,7 @@ async def test_no_admission_that_starts_after_revocation_passes_under_load(world
         ({"expires": datetime(2020, 1, 1, tzinfo=UTC)}, "passed"),
     ],
 )
-async def test_impossible_wishes_are_refused_and_leave_nothing(world, wish, reason):
+async def test_impossible_key_settings_are_refused_and_leave_nothing(world, wish, reason):
     async with world() as w:
         await w.accounts.create("acme")
         before = await w.dump()

@@ -258,7 +258,7 @@ async def test_upload_in_chunks_of_one_byte_is_understood(
 
 
 @pytest.mark.parametrize("length", ["-1", "+5", "5, 6", "1e3", "0x10", "99999999999999999999999", "", " "])
-async def test_length_that_is_none_is_refused(
+async def test_invalid_length_is_refused(
     address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, length: str
 ) -> None:
     path, headers, body = request_of("transcription", bearer)
@@ -270,7 +270,7 @@ async def test_length_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("difference", [-100, 100])
-async def test_form_of_another_length_than_told_is_refused(
+async def test_form_with_a_wrong_length_is_refused(
     address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, difference: int
 ) -> None:
     path, headers, body = request_of("transcription", bearer)
@@ -283,7 +283,7 @@ async def test_form_of_another_length_than_told_is_refused(
     assert upstream.seen == []
 
 
-async def test_what_follows_a_compressed_form_is_refused_and_not_kept(
+async def test_bytes_after_a_compressed_form_are_refused_and_not_kept(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After
 ) -> None:
     """zlib keeps what follows: 26 MB of it took 3.5 s of the loop and as much memory."""
@@ -374,7 +374,7 @@ LIES: list[Any] = [
 
 
 @pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
-async def test_lies_are_a_bad_gateway_or_an_answer_and_never_a_fault_of_ours(
+async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
     path, headers, body = request_of(endpoint, bearer)
@@ -430,7 +430,7 @@ async def test_absurd_usage_costs_no_more_than_was_held_and_never_nothing(
 
 
 @pytest.mark.parametrize("format", ["opus", "wav", "aac", "mp3"])
-async def test_sound_that_claims_to_play_for_years_is_no_ruin(
+async def test_sound_with_an_impossible_length_does_not_empty_the_account(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, format: str
 ) -> None:
     many = b"\xff\xff\xff\xff"

@@ -38,7 +38,7 @@ async def test_one_callers_trace_is_not_anothers(client: Client, upstream: FakeU
 
 
 @pytest.mark.parametrize("value", ["nonsense", "00-xyz-b7ad6b7169203331-01", TRACE.upper(), f"{TRACE} x"])
-async def test_what_is_no_trace_context_goes_nowhere(client: Client, upstream: FakeUpstream, value: str) -> None:
+async def test_invalid_trace_context_is_not_forwarded(client: Client, upstream: FakeUpstream, value: str) -> None:
     await ask(client, {"traceparent": value, "tracestate": "vendor=abc"})
     assert not {"traceparent", "tracestate"} & upstream.seen[0].headers.keys()
 
@@ -48,13 +48,13 @@ async def test_openai_beta_reaches_an_upstream_of_its_dialect(client: Client, up
     assert upstream.seen[0].headers["openai-beta"] == "assistants=v2"
 
 
-async def test_nothing_else_of_the_callers_travels(client: Client, upstream: FakeUpstream) -> None:
+async def test_no_other_header_of_the_caller_is_forwarded(client: Client, upstream: FakeUpstream) -> None:
     await ask(client, {"OpenAI-Organization": "org-theirs", "X-Anything": "stowaway", "Cookie": "stowaway=1"})
     assert "stowaway" not in str(upstream.seen[0].headers)
     assert "org-theirs" not in str(upstream.seen[0].headers)
 
 
-async def test_what_a_caller_says_of_itself_is_in_the_access_line(
+async def test_sdk_headers_of_a_caller_are_in_the_access_line(
     client: Client, gateway: Gateway, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = {
@@ -71,7 +71,7 @@ async def test_what_a_caller_says_of_itself_is_in_the_access_line(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_one_request_carries_is_gone_with_the_next_on_its_connection(
+async def test_forwarded_headers_of_one_request_are_not_sent_with_the_next(
     client: Client, upstream: FakeUpstream, stream: bool
 ) -> None:
     """Sent in one piece, the second request begins where the first one ends: in the middle of its task."""

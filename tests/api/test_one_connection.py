@@ -49,7 +49,7 @@ async def test_each_request_is_its_own_keys(client: Client, accounts: Accounts, 
             assert (status, headers["openai-organization"]) == (200, account)
 
 
-async def test_a_key_dies_between_two_equal_requests(
+async def test_key_revoked_between_two_equal_requests_is_refused(
     client: Client, keys: Keys, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     async with one_line(client) as line:
@@ -70,7 +70,7 @@ async def test_bodies_of_any_length_arrive_whole(client: Client, api_key: NewKey
     assert [json.loads(seen.body)["messages"][0]["content"] for seen in upstream.seen] == texts
 
 
-async def test_what_a_caller_says_is_heard_each_time(
+async def test_headers_of_a_caller_are_read_for_each_request(
     client: Client, gateway: Gateway, api_key: NewKey, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = api_key.text
@@ -84,7 +84,7 @@ async def test_what_a_caller_says_is_heard_each_time(
     assert [line.get("project") for line in lines] == [None, None, None, None, "p", None]
 
 
-async def test_a_key_in_a_callers_own_words_is_not_logged(
+async def test_key_in_the_text_of_a_caller_is_not_logged(
     client: Client, gateway: Gateway, api_key: NewKey, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = api_key.text

@@ -42,7 +42,7 @@ def measured(file: Path) -> dict[str, Any]:
     return document
 
 
-def test_side_by_side_measures_everyone_and_its_document_is_judged_and_drawn(tmp_path: Path) -> None:
+def test_bench_measures_all_contenders_and_its_document_is_compared_and_drawn(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     printed = bench("json", "--contenders", "direct,gateway,stock", *HURRY, "--json", str(file))
     assert "saturated JSON, 64 connections" in printed
@@ -60,7 +60,7 @@ def test_side_by_side_measures_everyone_and_its_document_is_judged_and_drawn(tmp
     assert (tmp_path / "throughput.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_growth_measures_each_step_and_its_document_is_told_and_drawn(tmp_path: Path) -> None:
+def test_growth_measures_each_step_and_its_document_is_printed_and_drawn(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
     bench("growth", "workers", *HURRY, "--json", str(file))
     assert [(line["size"], line["faults"]) for line in measured(file)["lines"]] == [(1, []), (2, [])]

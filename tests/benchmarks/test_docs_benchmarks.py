@@ -41,7 +41,7 @@ def test_each_option_of_the_bench_has_its_place_in_the_first_table() -> None:
 
 
 @pytest.mark.parametrize("command", ["growth", "targets", "plot", "pairs", "instructions", "idle-cpu", "structure"])
-def test_options_of_the_other_commands_are_told(command: str) -> None:
+def test_options_of_the_other_commands_are_documented(command: str) -> None:
     missing = {option for option in options(command) if f"`{option}" not in PAGE and f" {option}" not in PAGE}
     assert not missing
 

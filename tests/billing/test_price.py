@@ -162,7 +162,7 @@ def test_usage_of_anything_beside_plain_text_is_not_plain(field: structs.FieldIn
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(PRICES, st.integers(0, 1_000_000), st.integers(0, 100_000), st.integers(0, 8))
-def test_what_is_held_covers_the_same_tokens_of_whatever_kind(
+def test_hold_covers_the_tokens_for_every_kind_they_may_have(
     document: dict[str, Any], prompt: int, output: int, kind: int
 ) -> None:
     price = price_of(**document)
@@ -226,7 +226,7 @@ def test_image_costs_by_size_and_quality_with_fallbacks() -> None:
         assert price.cost(Usage(images=ImageCount(3, size, quality))) == 3 * nano(amount)
 
 
-def test_image_that_no_row_names_costs_the_dearest_and_is_never_free() -> None:
+def test_image_without_a_price_entry_costs_the_highest_price() -> None:
     price = price_of(per_image={"1024x1024": {"hd": "0.08"}, "512x512": {"hd": "0.02"}})
     assert price.cost(Usage(images=ImageCount(1, "9x9", "odd"))) == nano("0.08")
 

@@ -106,7 +106,7 @@ def test_deepseeks_cache_hits_are_cached_tokens() -> None:
     assert (usage.in_text, usage.in_cached) == (40, 60)
 
 
-def test_total_of_the_upstream_is_not_believed() -> None:
+def test_total_of_the_upstream_is_not_used() -> None:
     usage = completion_usage({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 10**6})
     assert usage is not None
     assert usage.total_tokens == 7
@@ -130,12 +130,12 @@ def test_total_of_the_upstream_is_not_believed() -> None:
         {"prompt_tokens": 5, "prompt_tokens_details": {"cache_write_tokens_details": {"ttl_12h_tokens": -1}}},
     ],
 )
-def test_nonsense_is_no_usage(document: dict[str, Any]) -> None:
+def test_invalid_usage_is_ignored(document: dict[str, Any]) -> None:
     assert completion_usage(document) is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"7", b'"x"', b"{", b"[" * 100_000])
-def test_what_is_no_object_is_no_usage(raw: bytes) -> None:
+def test_usage_that_is_not_an_object_is_ignored(raw: bytes) -> None:
     assert completion_usage(raw) is None
 
 
@@ -151,13 +151,13 @@ def test_counts_that_come_as_floats_are_rounded() -> None:
     assert read(prompt_tokens=3.0, completion_tokens=4.4).tokens_out == 4
 
 
-def test_cost_that_openrouter_tells_is_kept_in_nano_dollars() -> None:
+def test_cost_reported_by_openrouter_is_stored_in_nano_dollars() -> None:
     assert read(prompt_tokens=15, completion_tokens=11, cost=0.0000217).provider_cost == 21_700
     assert read(prompt_tokens=15, completion_tokens=11, cost=0).provider_cost == 0
     assert read(prompt_tokens=15, completion_tokens=11).provider_cost is None
 
 
-def test_seconds_that_mistral_heard_are_kept() -> None:
+def test_seconds_counted_by_mistral_are_stored() -> None:
     assert read(prompt_tokens=375, completion_tokens=5, prompt_audio_seconds=30).audio_seconds_in == 30
     assert read(prompt_tokens=375, completion_tokens=5, prompt_audio_seconds=None).audio_seconds_in == 0
 
@@ -169,7 +169,7 @@ def test_nonsense_beside_the_counts_leaves_the_counts(value: Any) -> None:
     assert buckets(read_) == buckets(plugin) == {"in_text": 15, "out_text": 11}
 
 
-def test_what_only_the_record_tells_is_not_public() -> None:
+def test_usage_fields_of_the_record_are_not_shown_to_callers() -> None:
     told = CompletionUsage(15, 11, 26, provider_cost=0, audio_seconds=2.5)
     assert msgspec.json.encode(told.public()) == msgspec.json.encode(CompletionUsage(15, 11, 26))
     plain = CompletionUsage(15, 11, 26)

@@ -249,7 +249,7 @@ async def sip(client: Raw, leaving: asyncio.Event) -> None:
 
 
 @pytest.mark.gen_test(timeout=240)
-async def test_slow_readers_of_big_streams_cost_little_memory_and_disturb_nobody(
+async def test_slow_readers_of_large_streams_use_little_memory_and_delay_no_other(
     front: Front, upstream: FakeUpstream, share: float
 ) -> None:
     answer = upstream.answer

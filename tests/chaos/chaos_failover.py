@@ -66,14 +66,14 @@ async def test_twenty_failovers_of_a_cluster_lose_nothing_and_charge_nothing_twi
 
 
 @pytest.mark.gen_test(timeout=LONG)
-async def test_workers_restarted_within_failovers_leave_everything_to_their_heir(trio, tmp_path):
+async def test_journals_of_workers_restarted_during_failovers_are_taken_over(trio, tmp_path):
     async with open_world(trio.url):
         pass
     assert await drilled(trio, tmp_path, rounds=ROUNDS // 4, restarts=True) == {}
 
 
 @pytest.mark.gen_test(timeout=120)
-async def test_without_the_replay_the_drill_does_lose_money(trio, tmp_path):
+async def test_failover_test_finds_the_loss_if_the_journal_is_not_sent_again(trio, tmp_path):
     async with open_world(trio.url):
         pass
     off = await drilled(trio, tmp_path, rounds=1, replay=False)
@@ -82,7 +82,7 @@ async def test_without_the_replay_the_drill_does_lose_money(trio, tmp_path):
 
 
 @pytest.mark.gen_test(timeout=120)
-async def test_a_replaced_master_that_still_lives_is_left(trio):
+async def test_link_disconnects_from_a_replaced_master_that_still_runs(trio):
     async with open_world(trio.url) as w:
         old, seen = w.store.links[0].address.port, []
         w.store.on_reconnect = lambda before, now: seen.append((before.run_id, now.run_id))

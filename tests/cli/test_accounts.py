@@ -98,7 +98,7 @@ def test_operation_used_for_another_amount_is_refused(terminal: Terminal) -> Non
     assert terminal.json("accounts", "show", "acme")["balance"] == "5"
 
 
-def test_negative_credit_needs_a_word(terminal: Terminal) -> None:
+def test_negative_credit_needs_its_option(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme", "--balance", "5")
     assert "--allow-negative" in terminal.refused("accounts", "credit", "acme", "-1.5")
     assert terminal.json("accounts", "credit", "acme", "-1.5", "--allow-negative")["balance"] == "3.5"
@@ -129,7 +129,7 @@ def test_move_without_a_group_is_wrong_use(terminal: Terminal) -> None:
     assert "Missing argument 'GROUP'" in terminal.refused("accounts", "move", "acme", status=2)
 
 
-def test_allow_and_deny_undo_each_other(terminal: Terminal) -> None:
+def test_allow_and_deny_cancel_each_other(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     allowed = terminal.json("accounts", "allow", "acme", "other", "fake-chat")
     assert (allowed["allowed"], allowed["denied"]) == (["fake-chat", "other"], [])

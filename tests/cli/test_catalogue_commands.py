@@ -84,7 +84,7 @@ def test_models_shows_the_price_of_today_and_those_to_come(terminal: Terminal) -
     assert (later["input"], later["effective_from"], later["version"][12:]) == ("3", "2099-01-01", "@2099-01-01")
 
 
-def test_check_refuses_a_model_without_a_price_and_a_name_nobody_knows(terminal: Terminal) -> None:
+def test_check_refuses_a_model_without_a_price_and_an_unknown_price_name(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n'
         '[models.n]\nprovider = "p"\nprice = "openai/gpt-5-minni"\n'
@@ -203,7 +203,7 @@ def test_check_warns_of_an_environment_without_a_proxy(terminal: Terminal, monke
     assert (found["ok"], warning in found["warnings"]) == (True, True)
 
 
-def test_check_finds_a_pepper_that_is_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_finds_an_invalid_pepper(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORT_PEPPER", "short")
     terminal.config.write_text(terminal.config.read_text().replace("[store]", '[store]\npepper = "env:SHORT_PEPPER"'))
     assert "store.pepper: store.pepper (env:SHORT_PEPPER) is too short" in terminal.run("check").stderr

@@ -124,7 +124,7 @@ def test_budget_that_is_too_small_asks_for_a_key_with_more(acme: Terminal) -> No
     assert created.startswith("sk-")
 
 
-def test_limits_tell_what_is_used_and_how_long_to_wait(acme: Terminal, valkey: Path) -> None:
+def test_limits_report_their_use_and_the_time_to_wait(acme: Terminal, valkey: Path) -> None:
     key_id = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
     hold_one(valkey, key_id, tokens=2500)
@@ -139,7 +139,7 @@ def test_limits_tell_what_is_used_and_how_long_to_wait(acme: Terminal, valkey: P
     assert tokens["change"].startswith("wait ")
 
 
-def test_request_larger_than_the_token_limit_is_told_that_no_wait_helps(acme: Terminal) -> None:
+def test_request_larger_than_the_token_limit_gets_a_400(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--tpm", "100"), "fake-chat")
     assert told["refused_by"] == "size"
     assert "no wait helps" in told["rules"][4]["change"]

@@ -39,7 +39,7 @@ def found_out(socket: Path, *opened: tuple[CircuitKey, str]) -> None:
     asyncio.run(worker())
 
 
-def test_health_shows_each_target_and_until_when_it_is_left_alone(terminal: Terminal, valkey: Path) -> None:
+def test_health_shows_each_target_and_until_when_its_circuit_is_open(terminal: Terminal, valkey: Path) -> None:
     found_out(valkey, (CircuitKey("fake", 0, "a"), "failures"))
     rows = terminal.json("models", "--health")
     states = {(row["model"], row["upstream_model"]): (row["state"], row["cause"]) for row in rows}
@@ -52,7 +52,7 @@ def test_health_shows_each_target_and_until_when_it_is_left_alone(terminal: Term
     assert "failures" in terminal.ok("models", "--health")
 
 
-def test_a_refused_credential_shows_at_all_its_targets(terminal: Terminal, valkey: Path) -> None:
+def test_refused_credential_is_shown_for_all_its_targets(terminal: Terminal, valkey: Path) -> None:
     found_out(valkey, (CircuitKey("fake", 0), "credential"))
     assert {row["cause"] for row in terminal.json("models", "--health")} == {"credential"}
 
@@ -64,7 +64,7 @@ def test_a_quarantined_plugin_is_shown_with_its_reason(terminal: Terminal, valke
     assert "provider fake keeps failing" in report["reason"]
 
 
-def test_without_news_every_target_is_well_and_no_plugin_quarantined(terminal: Terminal) -> None:
+def test_without_circuit_events_all_circuits_are_closed(terminal: Terminal) -> None:
     assert {row["state"] for row in terminal.json("models", "--health")} == {"ok"}
     assert {report["state"] for report in terminal.json("plugins")} == {"active"}
 

@@ -116,7 +116,7 @@ def test_unknown_model_is_refused_and_makes_no_key(acme: Terminal) -> None:
     assert acme.json("keys", "list") == []
 
 
-def test_time_that_has_passed_is_refused(acme: Terminal) -> None:
+def test_time_in_the_past_is_refused(acme: Terminal) -> None:
     assert "passed already" in acme.refused("keys", "create", "acme", "--expires", "2020-01-01T00:00:00Z")
 
 

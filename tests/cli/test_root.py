@@ -30,7 +30,7 @@ from gateway.store import StoreSetupError
         (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
     ],
 )
-def test_expected_errors_are_told_in_one_line(error: Exception, line: str) -> None:
+def test_expected_errors_are_logged_in_one_line(error: Exception, line: str) -> None:
     assert explained(error) == line
 
 

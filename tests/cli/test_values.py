@@ -44,7 +44,7 @@ def test_rfc_3339_time_is_read_as_utc(text: str, moment: datetime) -> None:
     "text",
     ["", "soon", "30", "d", "-3d", "1.5d", "30 d", "2026-02-30", "2026-12-31T23:59:59", "20261231", "99999w", "٣d"],
 )
-def test_anything_else_is_no_moment(text: str) -> None:
+def test_other_texts_are_not_a_time(text: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a time"):
         FUTURE.convert(text, None, None)
 

@@ -85,7 +85,7 @@ def test_python_function_is_called_as_a_tool(llm: LLM, scripted: ScriptedUpstrea
     assert scripted.seen[1].json["messages"][-1]["content"] == "6 metres at Brest"
 
 
-def test_refusal_is_told_in_words(llm: LLM) -> None:
+def test_refusal_is_explained_in_a_message(llm: LLM) -> None:
     done = llm.run("-m", "gw-closed", "Hello")
     assert done.returncode != 0
     assert "Model not permitted" in done.stderr

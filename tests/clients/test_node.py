@@ -132,7 +132,7 @@ def test_openai_errors(
     assert seen["requestID"].startswith("req_")
 
 
-def test_openai_broken_stream_raises_after_what_was_said(play: Play, scripted: ScriptedUpstream) -> None:
+def test_openai_broken_stream_raises_after_the_delivered_text(play: Play, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(BROKEN_STREAM)
     seen = play("openai", "broken")
     assert (seen["class"], seen["said"], seen["code"]) == ("APIError", "Hello", "upstream_error")

@@ -151,7 +151,7 @@ def test_schema_reaches_the_upstream_as_it_was_written(client: OpenAI, scripted:
     assert wanted["json_schema"]["strict"] is True
 
 
-def test_refusal_is_told_apart_from_an_answer(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_refusal_is_distinguished_from_an_answer(client: OpenAI, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(Reply.json(completion({"content": None, "refusal": "I will not."})))
     message = client.chat.completions.parse(model="scripted", messages=HELLO, response_format=Tide).choices[0].message
     assert (message.refusal, message.parsed) == ("I will not.", None)

@@ -133,7 +133,7 @@ def test_prompt_over_the_window_is_a_bad_request_with_openais_code(client: OpenA
     assert len(tries) == 1
 
 
-def test_stream_that_breaks_raises_after_what_was_said(
+def test_stream_that_breaks_raises_after_the_delivered_text(
     client: OpenAI, tries: list[Any], scripted: ScriptedUpstream
 ) -> None:
     scripted.enqueue(BROKEN_STREAM)
@@ -190,7 +190,7 @@ def test_timeout_of_the_client_cancels_the_upstream(client: OpenAI, scripted: Sc
     assert len(scripted.seen) == 1
 
 
-def test_nobody_listening_is_a_connection_error() -> None:
+def test_refused_connection_is_a_connection_error() -> None:
     (port,) = free_ports(1)
     with (
         OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-x", max_retries=0) as client,

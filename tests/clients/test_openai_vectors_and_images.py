@@ -69,7 +69,7 @@ def test_images_come_as_base64_with_usage(client: OpenAI) -> None:
     assert answer.usage.total_tokens == 210
 
 
-def test_images_come_as_addresses_where_asked(client: OpenAI) -> None:
+def test_images_are_addresses_if_requested(client: OpenAI) -> None:
     answer = client.images.generate(model="pictures", prompt="a heron", response_format="url")
     assert answer.data is not None
     assert answer.data[0].url == "https://images.invalid/1.png"

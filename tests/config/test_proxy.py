@@ -105,7 +105,7 @@ def test_provider_has_no_proxy_unless_it_says_so() -> None:
     assert settings.providers["p"].proxy is None
 
 
-def test_proxy_is_no_option_of_the_plugin() -> None:
+def test_proxy_is_not_an_option_of_the_plugin() -> None:
     provider = settings_of("'http://proxy.example:3128'", more="base_url = 'x'\n").providers["p"]
     assert provider.options == {"base_url": "x"}
     assert provider.proxy is not None
@@ -141,7 +141,7 @@ def test_literal_credentials_are_taken_in_demo_mode_only() -> None:
 
 
 @pytest.mark.parametrize("key", ["proxy", "plugin"])
-def test_what_is_said_once_for_all_credentials_is_refused_in_one_of_them(key: str) -> None:
+def test_option_for_all_credentials_is_refused_in_a_single_one(key: str) -> None:
     fault = fault_of("'env'", more=f"credentials = [{{}}, {{ {key} = 'http://proxy.example' }}]")
     assert fault == (
         f"gateway.toml: providers.p.credentials[1].{key}: {key} is said once for all credentials of a provider"
@@ -170,7 +170,7 @@ def test_url_comes_from_a_variable_or_a_file(monkeypatch: pytest.MonkeyPatch, tm
         ("http://u:canary@h:1/canary", "env:CORPORATE_PROXY: a proxy's URL ends with its host or port"),
     ],
 )
-def test_reference_that_leads_to_no_url_is_named_without_its_text(
+def test_reference_without_a_url_is_named_without_its_text(
     value: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is not None:

@@ -55,19 +55,19 @@ def test_text_and_finish_in_one_chunk_become_two_frames() -> None:
     assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, "stop"]
 
 
-def test_a_repeated_role_is_said_once() -> None:
+def test_repeated_role_is_sent_once() -> None:
     frames = play(
         [part(Delta(role="assistant", content="a")), part(Delta(role="assistant", content="b"), finish="stop")]
     )
     assert sum("role" in frame["choices"][0]["delta"] for frame in frames) == 1
 
 
-def test_what_follows_a_finish_is_dropped() -> None:
+def test_chunks_after_a_finish_are_dropped() -> None:
     frames = play([ChatChunk.text("a"), ChatChunk.finish("stop"), ChatChunk.text("b"), ChatChunk.finish("length")])
     assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, "stop"]
 
 
-def test_a_skipped_choice_is_opened_but_never_made_up() -> None:
+def test_skipped_choice_without_a_finish_is_truncated() -> None:
     encoder = ChatStreamEncoder(SHAPE)
     encoder.feed(ChatChunk.text("b", index=1))
     encoder.feed(ChatChunk.finish("stop", index=1))
@@ -148,7 +148,7 @@ def test_legacy_function_call_is_the_first_of_several_and_counts_as_delivered() 
     assert encoder.content_started
 
 
-def test_usage_comes_last_and_zeroed_when_nobody_counted() -> None:
+def test_usage_comes_last_and_is_zero_without_a_count() -> None:
     shape = msgspec.structs.replace(SHAPE, include_usage=True)
     frames = play(
         [ChatChunk.with_usage(CompletionUsage(1, 1, 2)), ChatChunk.text("a"), ChatChunk.finish("stop")], shape
@@ -279,7 +279,7 @@ def test_fragments_of_text_leave_as_any_chunk_would() -> None:
     assert quick.used_tier == slow.used_tier
 
 
-def test_what_is_more_than_a_fragment_of_text_is_not_taken_for_one() -> None:
+def test_chunk_with_more_than_text_is_not_treated_as_a_text_fragment() -> None:
     encoder = ChatStreamEncoder(AnswerForm("chatcmpl-x", 1, "m"))
     encoder.feed(ChatChunk.text("first"))
     odd = ChatChunk.text("second")

@@ -39,13 +39,13 @@ def request(given: Any = "a", **fields: Any) -> Any:
         struct.pack("<f", float("nan")),
     ],
 )
-async def test_vector_that_is_none_is_refused(vector: Any) -> None:
+async def test_invalid_vector_is_refused(vector: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await validate(EmbeddingAnswer([vector]), request())
 
 
 @pytest.mark.parametrize("answer", [None, [[0.5]], EmbeddingAnswer(None), EmbeddingAnswer("a"), EmbeddingAnswer([])])  # type: ignore[arg-type]
-async def test_answer_that_is_none_is_refused(answer: Any) -> None:
+async def test_unusable_answer_is_refused(answer: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await validate(answer, request())
 
@@ -70,7 +70,7 @@ async def test_either_form_leaves_as_numbers_and_as_base64(vector: Any) -> None:
     assert struct.unpack("<2f", b64decode(packed["data"][0].pop("embedding"))) == (0.5, -0.25)
 
 
-async def test_everybody_else_has_turns_while_many_vectors_are_written() -> None:
+async def test_other_tasks_run_while_many_vectors_are_written() -> None:
     turns = 0
 
     async def others() -> None:

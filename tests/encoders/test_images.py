@@ -45,7 +45,7 @@ def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
         ImageEvent(PIXEL, cast("Any", "1")),
     ],
 )
-def test_event_that_is_none_is_refused(item: Any) -> None:
+def test_invalid_event_is_refused(item: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         ImageStreamEncoder(request()).feed(item)
 
@@ -65,7 +65,7 @@ def test_finished_images_are_not_kept_in_memory() -> None:
 
 
 @pytest.mark.parametrize("odd", [ImageUsage(-1, 5, 4), ImageUsage(10**18, 5), ImageUsage("1", 2), "usage", {}])  # type: ignore[arg-type]
-def test_usage_that_cannot_be_is_none(odd: Any) -> None:
+def test_impossible_usage_is_dropped(odd: Any) -> None:
     encoder = ImageStreamEncoder(request())
     encoder.feed(ImageEvent(PIXEL, usage=odd))
     assert encoder.usage is None
@@ -75,12 +75,12 @@ def test_usage_that_cannot_be_is_none(odd: Any) -> None:
     "answer",
     [None, {}, ImageAnswer([]), ImageAnswer(None), ImageAnswer([None]), ImageAnswer([GeneratedImage(7)])],  # type: ignore[arg-type,list-item]
 )
-def test_answer_that_is_none_is_refused(answer: Any) -> None:
+def test_unusable_answer_is_refused(answer: Any) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         validate(answer, request())
 
 
-def test_address_is_one_of_the_web() -> None:
+def test_address_must_be_http_or_https() -> None:
     asked = request(response_format="url")
     validate(ImageAnswer([GeneratedImage(url="https://images.invalid/1.png")]), asked)
     with pytest.raises(UpstreamInvalidResponse):

@@ -133,7 +133,7 @@ def test_impossible_usage_is_none(usage: TranscriptUsage) -> None:
         Transcript("x", duration="3"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_transcript_is_refused(wrong: Any) -> None:
+def test_invalid_transcript_is_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, msgspec.MsgspecError)):
         validated_transcript(wrong)
 

@@ -118,7 +118,7 @@ BAD_JSON = b'{"model": "m1"'
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("key", ["good", "unknown", "revoked", "closed", "spent"])
-async def test_earlier_checks_speak_first(
+async def test_earlier_checks_are_reported_first(
     client: Client, accounts: Accounts, keys: Keys, store: Store, upstream: FakeUpstream,
     *, body: bytes, media: str, path: str, method: str, expected: tuple[int, str], key: str,
 ) -> None:  # fmt: skip

@@ -249,7 +249,7 @@ async def test_only_bytes_are_sound(client: Client, monkeypatch: pytest.MonkeyPa
         assert response.status == 502
 
 
-async def test_transcript_whose_end_nobody_was_told_costs_nothing(
+async def test_transcript_without_its_final_event_costs_nothing(
     client: Client, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Anything, "what", [TranscriptEvent(done=Transcript("I heard")), "and then nonsense"])

@@ -145,7 +145,7 @@ async def test_the_same_failure_of_a_whole_answer_is_502(
 
 
 @pytest.mark.parametrize("name", sorted(SOUND))
-async def test_what_a_sound_answer_has_wrong_beside_it_does_no_harm(
+async def test_invalid_optional_parts_of_a_valid_answer_are_ignored(
     client: Client, accounts: Accounts, ledger: Ledger, name: str
 ) -> None:
     response, body = await client.chat(model=name)
@@ -286,7 +286,7 @@ def test_garbage_that_is_registered_is_reported_and_left_out(garbage: Any) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [None, 5, "text", object()])
-def test_entry_point_that_is_no_module_does_no_harm(module: Any) -> None:
+def test_entry_point_that_is_not_a_module_is_skipped(module: Any) -> None:
     plugins = load_plugins(PluginSettings())
     report = poison.load(plugins, "odd", lambda: module)
     assert report.state in {"active", "failed"}

@@ -186,7 +186,7 @@ async def test_switch_of_protocols_is_refused() -> None:
             await fetch(link, peer.url)
 
 
-async def test_what_came_before_broken_framing_is_delivered_first() -> None:
+async def test_data_before_broken_framing_are_delivered_first() -> None:
     async with Peer(each(CHUNKED + b"4\r\nabcd\r\nzz\r\n")) as peer, client() as link:
         answer = await link.send("POST", peer.url)
         assert await answer.read_chunk() == b"abcd"
@@ -506,7 +506,7 @@ async def test_early_answer_to_a_large_body_does_not_go_back_to_the_pool() -> No
         assert len(peer.lines) == 2
 
 
-async def test_slow_source_is_no_silent_upstream() -> None:
+async def test_slow_source_does_not_count_as_a_silent_upstream() -> None:
     async def behave(line: Line) -> None:
         await line.reader.readuntil(b"0\r\n\r\n")
         await line.send(OK)

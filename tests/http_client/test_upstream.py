@@ -156,7 +156,7 @@ async def test_plain_http_behind_an_https_address_is_unreachable() -> None:
             await link.send("GET", fake.url.replace("http:", "https:"))
 
 
-async def test_hang_up_before_the_first_byte_is_unreachable_and_executed_once() -> None:
+async def test_connection_closed_before_the_first_byte_is_unreachable_and_sent_once() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply.json({}), Reply.hang_up(), Reply.json({}))
         async with await link.send("POST", fake.url, body=b"{}") as answer:
@@ -476,7 +476,7 @@ async def test_pieces_taken_past_a_reader_do_not_wake_it() -> None:
     assert taken == [pieces[1], pieces[2], pieces[4]]
 
 
-async def test_only_what_begins_with_an_event_is_shown_past_a_reader() -> None:
+async def test_only_data_that_begin_with_an_event_are_passed_to_the_lane() -> None:
     shown = []
 
     def past(piece: bytes) -> bool:

@@ -156,7 +156,7 @@ async def test_back_pressure_holds_the_handler_and_bounds_memory(serve: Any, eve
     sock.close()
 
 
-async def test_a_stalled_reader_is_dropped_and_the_handler_told(serve: Any, eventually: Any) -> None:
+async def test_client_that_does_not_read_is_dropped_and_the_handler_is_notified(serve: Any, eventually: Any) -> None:
     outcome: list[object] = []
 
     class Floods(RequestHandler):

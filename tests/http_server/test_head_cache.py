@@ -44,7 +44,7 @@ def test_the_same_head_is_read_once() -> None:
     assert body == b"xyz"
 
 
-def test_a_reading_comes_along_with_another_length() -> None:
+def test_application_data_are_kept_with_another_content_length() -> None:
     parser = new_parser()
     read(parser, PLAIN % 3 + b"abc")
     first, _ = read(parser, PLAIN % 3 + b"abc")
@@ -61,7 +61,7 @@ def test_a_reading_comes_along_with_another_length() -> None:
     assert third.headers.get("Authorization") == "Bearer sk-2"
 
 
-def test_a_client_that_never_repeats_itself_is_no_longer_remembered() -> None:
+def test_head_of_a_client_that_never_repeats_it_is_no_longer_stored() -> None:
     parser = new_parser()
     for number in range(10):
         read(parser, (PLAIN % 3).replace(b"sk-1", b"sk-%d" % number) + b"abc")
@@ -87,7 +87,7 @@ def test_a_client_that_never_repeats_itself_is_no_longer_remembered() -> None:
         b"Content-Length:\t\x0b3",
     ],
 )
-def test_what_is_refused_the_first_time_is_refused_the_second(lengths: bytes) -> None:
+def test_invalid_head_is_refused_also_after_valid_ones(lengths: bytes) -> None:
     request = (PLAIN % 3).replace(b"Content-Length: 3", lengths) + b"abc"
     with pytest.raises(BadRequest):
         read(new_parser(), request)
@@ -134,7 +134,7 @@ request = st.tuples(start, st.lists(line, max_size=4), st.sampled_from([b"", b"a
 @pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.tuples(request, st.integers(1, 4)), min_size=1, max_size=4))
-def test_a_connection_with_a_memory_reads_as_one_without(
+def test_head_cache_does_not_change_what_a_connection_reads(
     requests: list[tuple[tuple[bytes, list[bytes], bytes], int]],
 ) -> None:
     remembering = new_parser()

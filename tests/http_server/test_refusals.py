@@ -94,7 +94,7 @@ async def test_malformed_requests_are_refused_with_the_error_body(serve: Any, ca
     assert (await served.ask(GET)).status == 200
 
 
-async def test_a_request_that_ends_early_is_told_so(serve: Any) -> None:
+async def test_incomplete_request_is_answered_with_an_error(serve: Any) -> None:
     served = await serve(Hello)
     for start in (
         b"GET / HT",

@@ -254,7 +254,7 @@ async def test_headers_are_built_as_tornado_builds_them(io_loop: IOLoop) -> None
     assert ours.copy()["X-A"] == "1,2,3"
 
 
-async def test_repeated_headers_are_all_heard_however_the_head_arrives(io_loop: IOLoop) -> None:
+async def test_repeated_headers_are_all_read_for_every_way_a_head_arrives(io_loop: IOLoop) -> None:
     head = b"GET / HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a: 2\r\nX-A: 3 \r\nX-B: b\r\n\r\n"
     for step in (len(head), 40, 7, 1):
         parser = RequestParser(HeaderNames(), max_header_bytes=1000, max_header_count=5)

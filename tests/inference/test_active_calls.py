@@ -132,7 +132,7 @@ async def test_checkpoint_and_extension_leave_each_other_alone(world):
         await w.proved()
 
 
-async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(world):
+async def test_unreachable_shard_does_not_prevent_reclaims_on_others(world):
     async with world() as w:
         for name in ("acme", "beta", "umbra"):
             await w.expire(await w.admit(await w.caller(name)))
@@ -148,7 +148,7 @@ async def test_a_shard_that_is_away_keeps_no_other_hold_from_being_reclaimed(wor
 
 
 @pytest.mark.slow
-async def test_a_shard_that_is_away_leaves_nothing_to_the_garbage_collector(world, no_collector):
+async def test_unreachable_shard_leaves_nothing_to_the_garbage_collector(world, no_collector):
     async with world() as w:
         key = await w.caller("beta")
         torn = Ledger(without(w.store, "beta"), {})
@@ -186,7 +186,7 @@ async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monke
         await w.proved()
 
 
-async def test_worker_sweeps_with_its_beats(world, monkeypatch):
+async def test_worker_sweeps_when_it_renews_leases(world, monkeypatch):
     monkeypatch.setattr(active_calls, "RENEW_EVERY", 0.02)
     async with world() as w:
         await w.expire(await w.admit(await w.caller()))

@@ -115,7 +115,7 @@ async def test_anything_but_plain_text_is_left_cut(
     assert len(upstream.seen) == 1
 
 
-async def test_it_happens_once_and_a_second_cut_is_told(client: Client, upstream: FakeUpstream) -> None:
+async def test_continuation_happens_once_and_a_second_cut_is_an_error(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}), rest("never"))
     _, text, _ = await client.stream(model="going")
     assert said(text) == "Once twice "
@@ -138,7 +138,7 @@ async def test_a_counted_part_is_no_count_of_the_whole(client: Client, upstream:
     assert -line.amount == usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
 
 
-async def test_a_failure_of_the_second_is_held_against_it_and_nothing_stays_in_flight(
+async def test_failure_of_a_hedge_counts_for_its_target_and_leaves_nothing_in_flight(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
     for _ in range(3):
@@ -149,7 +149,7 @@ async def test_a_failure_of_the_second_is_held_against_it_and_nothing_stays_in_f
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 
-async def test_when_nobody_goes_on_the_cut_itself_is_told(client: Client, upstream: FakeUpstream) -> None:
+async def test_error_of_a_cut_stream_is_sent_if_no_target_continues_it(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(cut({"content": "Once "}), *[Reply.error(400, "messages must alternate")] * 3)
     _, text, _ = await client.stream(model="going")
     assert "upstream_stream_truncated" in text

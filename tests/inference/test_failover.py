@@ -114,7 +114,7 @@ async def test_a_stream_fails_over_before_its_first_chunk_and_is_whole(
     assert text.count('"role":"assistant"') == 1
 
 
-async def test_all_three_failing_tells_the_last_failure_and_charges_nothing(
+async def test_three_failed_attempts_give_the_last_error_and_charge_nothing(
     client: Client, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:
     for name in NAMES:
@@ -160,7 +160,7 @@ ROWS: list[tuple[str, Reply, int, str, bool]] = [
 @pytest.mark.parametrize(
     ("reply", "status", "code", "moves_on"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
-async def test_each_row_of_the_error_table(
+async def test_upstream_answer_of_each_error_row_raises_its_error(
     client: Client, upstreams: dict[str, FakeUpstream], reply: Reply, status: int, code: str, moves_on: bool
 ) -> None:
     upstreams["a"].enqueue(reply)
@@ -187,7 +187,7 @@ async def test_a_prompt_too_long_is_served_by_a_fallback_with_a_larger_window(
     assert response.headers["x-gateway-provider"] == "b"
 
 
-async def test_a_refused_credential_is_replaced_by_the_next_and_then_left_alone(
+async def test_refused_credential_is_replaced_by_the_next_and_not_used_again(
     client: Client, upstreams: dict[str, FakeUpstream]
 ) -> None:
     upstreams["a"].enqueue(Reply.error(401, "bad key"))
@@ -231,7 +231,7 @@ async def test_a_refused_credential_is_tried_again_as_soon_as_its_file_has_chang
     assert response.status == 200
 
 
-async def test_a_silent_target_is_raced_and_the_loser_is_hung_up_on(
+async def test_hedge_closes_the_connection_of_the_slower_attempt(
     client: Client, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:
     upstreams["a"].enqueue(Reply.silence())
@@ -243,7 +243,7 @@ async def test_a_silent_target_is_raced_and_the_loser_is_hung_up_on(
     assert line.json_form()["attempts"] == 2
 
 
-async def test_what_one_worker_finds_out_another_knows(
+async def test_workers_share_the_state_of_circuits(
     client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], settings: Settings, store: Store
 ) -> None:
     async with another(gateway, settings, store) as other:

@@ -240,7 +240,7 @@ async def test_refusals_and_failures_leave_the_name_free(
     assert (len(await charges(ledger)), len(await charges(ledger, "poor"))) == (1, 1)
 
 
-async def test_answer_that_is_too_long_is_given_once_and_then_said_to_be_lost(
+async def test_answer_that_is_too_long_to_store_is_sent_once_and_then_a_409(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idempotency, "MAX_ANSWER", 300)
@@ -349,7 +349,7 @@ async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
     await proved(ledger)
 
 
-async def test_live_lease_keeps_the_name_however_old_the_claim(
+async def test_live_lease_keeps_an_idempotency_claim_of_any_age(
     client: Client, gateway: Gateway, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     hold, _ = await dead_call(gateway, api_key, used=0)

@@ -149,7 +149,7 @@ async def test_events_that_arrive_together_go_past_together(
     assert "".join(taken).endswith("def")
 
 
-async def test_stream_whose_chunks_look_anew_every_second_keeps_the_lane(
+async def test_lane_is_used_for_a_stream_whose_form_changes_every_second(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_CASTS) for text in "abc"]
@@ -160,7 +160,7 @@ async def test_stream_whose_chunks_look_anew_every_second_keeps_the_lane(
     assert "".join(taken).endswith("bc" * MAX_CASTS)
 
 
-async def test_last_look_that_was_tried_may_be_the_one_that_stays(
+async def test_chunk_form_found_at_the_last_try_is_used_for_the_lane(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_CASTS)]
@@ -202,7 +202,7 @@ async def test_text_that_comes_after_the_client_left_is_not_charged(
     assert charged[0].out_text <= 1
 
 
-async def test_stream_whose_every_chunk_looks_different_is_let_alone(
+async def test_lane_is_not_used_for_a_stream_whose_chunks_all_differ(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_CASTS)]

@@ -133,7 +133,7 @@ async def test_concurrency_of_the_key_is_freed_at_settlement(world):
         await w.admit(key)
 
 
-async def test_asks_of_one_tick_count_for_each_other_s_concurrency(world):
+async def test_admissions_of_one_tick_count_against_the_concurrency_limit(world):
     async with world(default=GroupLimits(concurrency=3)) as w:
         one, two = await w.caller(concurrency=1), await w.caller()
         asks = [w.admit(one), w.admit(one), w.admit(two), w.admit(two), w.admit(two)]
@@ -210,7 +210,7 @@ async def test_admission_that_gives_up_on_a_changing_group_voids_nothing(world):
         assert await w.dump() == before
 
 
-async def test_every_waiter_of_a_store_that_is_away_is_told_that_nothing_was_sent(world):
+async def test_waiters_of_an_unreachable_store_get_the_fate_never_sent(world):
     async with world() as w:
         key = await w.caller()
         ledger = Ledger(without(w.store, "acme"), {})
@@ -219,7 +219,7 @@ async def test_every_waiter_of_a_store_that_is_away_is_told_that_nothing_was_sen
         assert [answer.fate for answer in answers] == [errors.StoreFate.NEVER_SENT] * 2
 
 
-async def test_limits_replaced_at_a_reload_hold_for_the_next_ask(world):
+async def test_limits_replaced_at_a_reload_apply_to_the_next_admission(world):
     async with world() as w:
         key = await w.caller()
         await w.admit(key)
@@ -228,7 +228,7 @@ async def test_limits_replaced_at_a_reload_hold_for_the_next_ask(world):
         await refused(w, errors.RequestRateLimited, w.admit(key))
 
 
-async def test_repeated_ask_is_one_hold(world):
+async def test_repeated_admission_is_one_hold(world):
     async with world() as w:
         key = await w.caller(balance=1000, rpm=1)
         ask = w.ask(key, 1000)
@@ -273,7 +273,7 @@ async def test_hold_of_a_dead_worker_is_reclaimed_when_its_money_is_needed(world
         await w.proved()
 
 
-async def test_asks_beyond_one_batch_are_all_answered(world):
+async def test_admissions_beyond_one_batch_are_all_answered(world):
     async with world() as w:
         keys = [await w.caller(), await w.caller("umbra")]
         holds = await asyncio.gather(*(w.admit(keys[n % 2], 1) for n in range(300)))
@@ -296,7 +296,7 @@ async def test_largest_amounts_stay_exact(world):
 
 
 @pytest.mark.parametrize("wish", [{"hold": -1}, {"tokens": -1}])
-async def test_negative_wishes_never_reach_the_store(world, wish):
+async def test_negative_amounts_are_not_sent_to_the_store(world, wish):
     async with world() as w:
         await refused(w, errors.InternalError, w.admit(await w.caller(), **wish))
 

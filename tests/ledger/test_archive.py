@@ -128,7 +128,7 @@ async def test_lines_within_reach_of_a_replay_are_never_touched(world, tmp_path)
         await w.proved()
 
 
-async def test_script_itself_refuses_young_lines_and_a_carry_that_moved(world):
+async def test_script_refuses_young_lines_and_a_changed_archive_checkpoint(world):
     async with world() as w:
         await busy(w, 2)
         run = w.store.link("x").eval
@@ -184,7 +184,7 @@ async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_go
         assert [line.n for line in read_archive(archive)] == list(range(1, 11))
 
 
-async def test_store_that_forgot_the_compaction_gets_it_again(world, tmp_path):
+async def test_compaction_lost_by_the_store_is_repeated(world, tmp_path):
     async with world() as w:
         await busy(w)
         await aged(w)
@@ -227,7 +227,7 @@ async def test_tampering_with_an_archive_is_found(world, tmp_path, damage, rule)
 @pytest.mark.parametrize(
     ("field", "rule"), [("bal", "archive balance"), ("hash", "archive hash"), ("k:x", "archive keys")]
 )
-async def test_tampering_with_the_carry_is_found(world, tmp_path, field, rule):
+async def test_tampering_with_the_archive_checkpoint_is_found(world, tmp_path, field, rule):
     async with world() as w:
         await busy(w)
         await aged(w)

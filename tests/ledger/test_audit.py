@@ -78,7 +78,7 @@ async def test_lines_since_a_moment_leave_out_the_earlier_ones(world):
         assert 1 not in [line.n async for line in w.ledger.lines("acme", since=last.at)]
 
 
-async def test_a_shard_that_is_away_is_reported_and_the_others_audited(world):
+async def test_unreachable_shard_is_reported_and_the_others_are_audited(world):
     async with world() as w:
         for name in ("acme", "beta", "umbra"):
             await w.caller(name)

@@ -71,7 +71,7 @@ def test_call_that_delivered_nothing_is_known_by_its_account(tmp_path):
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1", "r3"], "umbra": ["r2"]})
 
 
-def test_ended_call_is_gone_and_what_still_writes_for_it_harms_no_other(tmp_path):
+def test_writes_for_an_ended_call_do_not_change_another_slot(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     old = checkpoint.put(record("old"))
     old.delivered(400)
@@ -100,7 +100,7 @@ def test_state_of_a_slot_is_written_last_and_taken_back_first():
     assert order == [(0, False, b"body")]
 
 
-def test_board_grows_and_its_slots_are_used_again(tmp_path):
+def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for generation in range(3):
         for n in range(2 * SLOTS):
@@ -140,7 +140,7 @@ def test_torn_slots_are_skipped_and_the_rest_is_read(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("written", [0, 100])
-def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch, caplog, written):
+def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch, caplog, written):
     monkeypatch.setattr(os, "pwrite", lambda *_: written)
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(3):
@@ -156,7 +156,7 @@ def test_record_too_long_for_its_slot_leaves_the_call_known(tmp_path):
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
-def test_board_of_another_boot_only_tells_which_calls_there_were(tmp_path, monkeypatch):
+def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path, monkeypatch):
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(board_module, "BOOT", boot)
     boot.write_text("one")
@@ -166,7 +166,7 @@ def test_board_of_another_boot_only_tells_which_calls_there_were(tmp_path, monke
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
-def test_board_is_removed_at_the_end_unless_calls_are_on_it(tmp_path):
+def test_checkpoint_file_is_removed_at_the_end_unless_it_has_calls(tmp_path):
     for request_id in ("", "r1"):
         checkpoint = InflightCheckpoint(tmp_path / "a.board")
         place = checkpoint.put(record("r1"))
@@ -221,7 +221,7 @@ def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path
 # In the ledger -------------------------------------------------------------------------------------------------------
 
 
-async def test_settlement_is_in_the_journal_before_its_call_leaves_the_board(world, tmp_path, monkeypatch):
+async def test_settlement_is_journaled_before_its_call_leaves_the_checkpoint_file(world, tmp_path, monkeypatch):
     async with world() as w:
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
@@ -244,7 +244,7 @@ async def test_settlement_is_in_the_journal_before_its_call_leaves_the_board(wor
         assert list(tmp_path.glob("*.board")) == []
 
 
-async def test_call_whose_settlement_is_in_no_journal_stays_on_the_board_until_the_store_has_it(
+async def test_call_without_a_journaled_settlement_stays_in_the_checkpoint_file_until_it_is_stored(
     world, tmp_path, monkeypatch
 ):
     async with world() as w:
@@ -272,7 +272,7 @@ async def test_call_whose_settlement_is_in_no_journal_stays_on_the_board_until_t
         journal.close()
 
 
-async def test_refused_call_is_not_on_the_board(world, tmp_path):
+async def test_refused_call_is_not_in_the_checkpoint_file(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
@@ -304,7 +304,7 @@ sys.stdin.read()
 """
 
 
-async def test_board_of_a_killed_worker_is_adopted_once_and_its_journal_first(world, tmp_path):
+async def test_checkpoint_file_of_a_killed_worker_is_taken_over_once_after_its_journal(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)
@@ -351,7 +351,7 @@ async def test_board_of_a_killed_worker_is_adopted_once_and_its_journal_first(wo
         journal.close()
 
 
-async def test_call_charged_at_its_checkpoint_before_the_board_was_found_pays_the_difference(world, tmp_path):
+async def test_call_charged_at_its_checkpoint_pays_the_difference_when_the_checkpoint_file_is_found(world, tmp_path):
     async with world() as w:
         dead, journal = Journal(tmp_path), Journal(tmp_path)
         ledger = Ledger(w.store, {}, journal=journal)

@@ -205,7 +205,7 @@ async def test_settlement_that_waited_for_the_reconnect_does_not_hide_what_the_d
         await worker.charged(7 + 8)
 
 
-async def test_worker_that_ends_while_the_store_is_away_leaves_what_was_confirmed_to_its_heir(tmp_path):
+async def test_confirmed_settlements_of_an_ended_worker_are_taken_over(tmp_path):
     async with Forgetful(tmp_path) as worker:
         hold = await worker.admit("only")
         await worker.remember()
@@ -231,7 +231,7 @@ def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
     worker.journal.checkpoint.put(record).delivered(4 * units)
 
 
-async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_path):
+async def test_store_that_loses_settlements_taken_over_gets_them_again(tmp_path):
     async with Forgetful(tmp_path) as worker:
         settled, running = await worker.admit("settled"), await worker.admit("running")
         board_of(worker, running, units=8)
@@ -249,7 +249,7 @@ async def test_store_that_forgets_what_was_adopted_gets_it_from_the_heir(tmp_pat
             await worker.charged(7 + 8)
 
 
-async def test_what_was_adopted_while_the_store_was_away_arrives_when_it_is_back(tmp_path):
+async def test_settlements_taken_over_without_a_store_arrive_when_it_answers(tmp_path):
     async with Forgetful(tmp_path) as worker:
         settled, running, silent = [await worker.admit(request_id) for request_id in ("settled", "running", "silent")]
         board_of(worker, running, units=8)
@@ -277,7 +277,7 @@ STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
-async def test_heir_killed_at_any_step_has_an_heir_of_its_own(tmp_path, monkeypatch, step):
+async def test_take_over_that_is_killed_at_any_step_is_completed_by_another_process(tmp_path, monkeypatch, step):
     """And the store forgets in the end, so everything has to be in some journal still."""
     async with Forgetful(tmp_path) as worker:
         settled, late, running, both = [
@@ -337,7 +337,7 @@ def kill_at(step: str, heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heir.recovery, "_pass", dies("send", lambda: None))
 
 
-async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_same(tmp_path, monkeypatch):
+async def test_take_over_with_a_full_disk_still_charges_running_calls(tmp_path, monkeypatch):
     async with Forgetful(tmp_path) as worker:
         settled, running = await worker.admit("settled"), await worker.admit("running")
         board_of(worker, running, units=8)
@@ -355,7 +355,7 @@ async def test_heir_without_room_on_its_disk_charges_what_was_running_all_the_sa
             assert list(heir.journal.folder.glob("*.board")) == []
 
 
-async def test_adopted_settlements_leave_the_heirs_journal_as_its_own_do(world, tmp_path):
+async def test_settlements_taken_over_are_removed_like_own_ones(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))
         await settle(ledger, hold, 5)
@@ -382,7 +382,7 @@ sys.stdin.read()
 """
 
 
-async def test_journal_of_a_killed_worker_is_adopted_once(world, tmp_path):
+async def test_journal_of_a_killed_worker_is_taken_over_once(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
         await w.caller(balance=10_000)
         now = str((await w.store.client.time())[0] * 10**6)
@@ -425,7 +425,7 @@ def test_torn_line_is_skipped_and_the_rest_is_read(tmp_path):
     assert [e.request_id for e in read_entries(path)] == ["one"]
 
 
-def test_disk_that_refuses_is_no_reason_to_refuse_service(tmp_path, monkeypatch):
+def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch):
     journal = Journal(tmp_path)
 
     def full(*_: object) -> int:

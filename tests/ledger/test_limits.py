@@ -179,7 +179,7 @@ async def test_changed_limit_keeps_the_time_to_wait_and_not_the_count(world, bef
         assert int(refused.value.rate_headers["x-ratelimit-limit-requests"]) == after
 
 
-async def test_limits_of_the_group_count_all_keys_and_the_tighter_one_is_told(world):
+async def test_group_limits_count_all_keys_and_the_tighter_limit_is_reported(world):
     async with world(default=GroupLimits(rpm=3)) as w:
         one, two = await w.caller(rpm=2), await w.caller()
         assert (await w.admit(one, 0)).rates.limit_requests == 2

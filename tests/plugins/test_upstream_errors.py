@@ -118,11 +118,11 @@ def test_caller_learns_what_was_wrong_and_where() -> None:
 
 
 @pytest.mark.parametrize("param", ["x\r\ny", 5, "a" * 500, "", ["a"]])
-def test_param_that_is_none_is_left_out(param: Any) -> None:
+def test_missing_param_is_omitted(param: Any) -> None:
     assert of(400, openai("bad", param=param)).param is None
 
 
-def test_operators_affairs_are_not_shown() -> None:
+def test_messages_about_the_operators_account_are_not_shown() -> None:
     for status in (401, 402, 403, 404, 429, 500, 503):
         error = of(status, openai("organization org-Secret0123456789 at api.vendor.internal"))
         assert "organization" not in error.body().decode()

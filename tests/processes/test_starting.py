@@ -60,7 +60,7 @@ async def test_bad_configuration_names_file_and_key(yard: Yard) -> None:
     assert f"{gateway.config}: server2: unknown key" in await refused(gateway)
 
 
-async def test_store_address_that_makes_no_sense_is_one_line(yard: Yard) -> None:
+async def test_invalid_store_address_is_one_line(yard: Yard) -> None:
     gateway = yard.make(store="http://127.0.0.1:1")
     assert (await refused(gateway)).startswith("gateway: ")
 

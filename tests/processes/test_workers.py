@@ -149,7 +149,7 @@ async def test_single_worker_is_replaced_while_requests_wait_and_nothing_leaks(s
     assert len(children(gateway.pid)) == 2
 
 
-async def test_worker_told_to_end_drains_beside_its_successor(serve: Serve) -> None:
+async def test_stopped_worker_drains_while_another_one_serves(serve: Serve) -> None:
     gateway = await serve(drain_timeout=60.0)
     old = gateway.workers[0]
     stream = await gateway.stream("endless").flowing()

@@ -244,7 +244,7 @@ async def test_counts_that_a_later_event_leaves_out_still_hold(left_out: dict[st
         {"output_tokens": 1.5},
     ],
 )
-async def test_impossible_usage_is_no_usage(usage: dict[str, Any]) -> None:
+async def test_impossible_usage_is_ignored(usage: dict[str, Any]) -> None:
     whole = document("text")
     whole["usage"].update(usage)
     answer = await answer_to(Reply.json(whole))
@@ -332,7 +332,7 @@ async def test_error_within_a_stream_is_raised_after_what_came_before() -> None:
         ("invalid_request_error", UpstreamRejected),
     ],
 )
-async def test_error_events_are_told_apart(kind: str, error: type[GatewayError]) -> None:
+async def test_error_events_are_distinguished(kind: str, error: type[GatewayError]) -> None:
     broken = event("error", error={"type": kind, "message": "Something"})
     with pytest.raises(error) as caught:
         await chunks_of(streamed(*frames("text")[:4], broken))

@@ -135,7 +135,7 @@ def test_inline_image_goes_as_base64_under_its_true_type(declared: str, data: st
     assert turn["content"][1] == {"type": "image", "source": {"type": "base64", "media_type": sent, "data": data}}
 
 
-def test_image_elsewhere_goes_as_its_address() -> None:
+def test_image_at_an_address_is_sent_as_its_address() -> None:
     (turn,) = messages(user([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]))
     assert turn["content"] == [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]
 
@@ -395,7 +395,7 @@ def test_budget_stays_within_the_models_limit() -> None:
 @pytest.mark.parametrize(
     ("effort", "sent"), [("minimal", "low"), ("low", "low"), ("medium", "medium"), ("xhigh", "xhigh"), ("max", "max")]
 )
-def test_adaptive_models_are_told_an_effort(effort: str, sent: str) -> None:
+def test_adaptive_models_get_an_effort_level(effort: str, sent: str) -> None:
     body = body_of(ADAPTIVE, reasoning_effort=effort)
     assert body["output_config"] == {"effort": sent}
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"} and body["max_tokens"] > 4096

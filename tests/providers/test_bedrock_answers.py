@@ -279,7 +279,7 @@ async def test_guardrails_words_are_the_answer() -> None:
         {"inputTokens": True},
     ],
 )
-async def test_impossible_usage_is_no_usage(usage: dict[str, Any]) -> None:
+async def test_impossible_usage_is_ignored(usage: dict[str, Any]) -> None:
     whole = document("text")
     whole["usage"].update(usage)
     answer = await answer_to(Reply.json(whole))
@@ -318,7 +318,7 @@ async def test_blocks_and_events_nobody_knows_are_passed_over() -> None:
     assert words(await answer_to(Reply.json(whole))) == ("Four. That is two and two. Truly.", "stop")
 
 
-async def test_error_that_rides_in_a_successful_answer_is_raised() -> None:
+async def test_error_object_inside_a_successful_answer_is_raised() -> None:
     with pytest.raises(UpstreamRateLimited):
         await answer_to(Reply.json({"error": {"message": "slow", "code": 429}}))
     for body in (Reply(body=b"{}"), Reply(body=b"\xff"), Reply(body=b"[" * 9000), Reply.json({"output": {}})):
@@ -429,7 +429,7 @@ def test_every_error_of_the_fixtures_is_expected() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", ERRORS)
-async def test_errors_are_told_apart_by_their_names(name: str, streaming: bool) -> None:
+async def test_errors_are_distinguished_by_their_names(name: str, streaming: bool) -> None:
     kind, status, code = EXPECTED[name]
     with pytest.raises(GatewayError) as caught:
         await (chunks_of(failure(name)) if streaming else answer_to(failure(name)))
@@ -481,7 +481,7 @@ def test_provider_conforms(options: dict[str, Any]) -> None:
     assert "cancelling_closes_the_upstream" in passed and "frames_may_be_split_anywhere" in passed
 
 
-async def test_leaving_a_stream_closes_its_socket() -> None:
+async def test_closing_a_stream_closes_its_socket() -> None:
     async with FakeUpstream(converse) as fake, provider(fake) as subject:
         fake.enqueue(msgspec.structs.replace(streamed(*frames("text")[:3]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(ask(), target()))

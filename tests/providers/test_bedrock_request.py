@@ -78,7 +78,7 @@ def file(media_type: str, data: str = PDF, **fields: Any) -> dict[str, Any]:
     return {"type": "file", "file": {"file_data": f"data:{media_type};base64,{data}", **fields}}
 
 
-def test_the_judge_does_refuse() -> None:
+def test_validator_refuses_invalid_values() -> None:
     """Otherwise nothing below would prove anything."""
     for body in (
         b'{"messages":[{"role":"user","content":[{"txt":"hi"}]}]}',
@@ -389,7 +389,7 @@ def test_no_effort_turns_thinking_off() -> None:
 
 
 @pytest.mark.parametrize("effort", ["none", "high"])
-def test_effort_goes_unsaid_to_models_that_do_not_think(effort: str) -> None:
+def test_effort_is_not_sent_to_models_without_reasoning(effort: str) -> None:
     assert sent(PLAIN, reasoning_effort=effort) == sent(PLAIN)
 
 
@@ -505,7 +505,7 @@ def test_operators_flags_come_first_and_the_rest_is_as_known() -> None:
         ("arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/a1b2c3", "none", True, False),
     ],
 )
-def test_what_names_give_away(name: str, thinking: str, sampling: bool, cache: bool) -> None:
+def test_flags_are_derived_from_model_names(name: str, thinking: str, sampling: bool, cache: bool) -> None:
     model: Model = model_of(name, {})
     assert (model.traits.thinking_mode, model.traits.sampling, model.cache_points) == (thinking, sampling, cache)
 
@@ -517,7 +517,7 @@ def test_flags_of_a_profile_are_the_operators() -> None:
     assert body["additionalModelRequestFields"]["thinking"]["budget_tokens"] == 1024
 
 
-def test_fields_that_converse_has_no_words_for_are_not_among_those_it_honours() -> None:
+def test_fields_unknown_to_converse_are_not_supported() -> None:
     honoured = BedrockProvider.chat_fields or frozenset()
     refused = {"n", "logprobs", "top_logprobs", "logit_bias", "modalities", "audio", "web_search_options", "moderation"}
     dropped = {"seed", "presence_penalty", "frequency_penalty", "user", "verbosity", "prediction", "store"}
@@ -557,9 +557,7 @@ turns = st.lists(
 
 
 @given(turns, st.sampled_from([BUDGET, ADAPTIVE, PLAIN]), st.sampled_from([None, "none", "low", "max"]))
-def test_whatever_is_sent_is_a_request_and_whatever_is_not_is_the_callers_fault(
-    messages: list[Any], model: str, effort: str | None
-) -> None:
+def test_every_body_is_a_valid_request_or_a_400(messages: list[Any], model: str, effort: str | None) -> None:
     fields = {"model": "m", "messages": messages, "reasoning_effort": effort}
     try:
         body = converse_body(decode_chat_request(msgspec.json.encode(fields)), model_of(model, {}))

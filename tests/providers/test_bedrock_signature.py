@@ -122,7 +122,7 @@ async def raw_request(model: str, **options: Any) -> tuple[str, dict[str, str], 
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_what_arrives_is_what_was_signed(model: str) -> None:
+async def test_body_arrives_as_it_was_signed(model: str) -> None:
     path, headers, body = await raw_request(model, **keys(token=True))
     assert path == f"/model/{quote(model, safe='')}/converse"
     assert headers["content-type"] == "application/json" and headers["x-amz-security-token"] == TOKEN

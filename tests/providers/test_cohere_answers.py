@@ -266,7 +266,7 @@ async def test_usage_is_rounded_and_impossible_usage_is_none(usage: Any, prompt:
     assert (answer.usage.prompt_tokens if answer.usage else None) == prompt
 
 
-async def test_events_nobody_knows_are_passed_over() -> None:
+async def test_unknown_events_are_skipped() -> None:
     start, *rest = frames("text")
     strange = [
         event("debug", prompt="x"),
@@ -300,7 +300,7 @@ async def test_frame_that_is_not_the_dialects_is_invalid(frame: bytes) -> None:
         await chunks_of(streamed(*frames("text")[:3], frame))
 
 
-async def test_error_that_rides_in_a_success_is_raised() -> None:
+async def test_error_inside_a_success_status_is_raised() -> None:
     broken = {"error": {"message": "slow", "code": 429}}
     for reply in (Reply.json(broken), streamed(frames("text")[0], event("error", **broken))):
         with pytest.raises(UpstreamRateLimited):
@@ -343,7 +343,7 @@ def test_every_error_of_the_fixtures_is_expected() -> None:
 
 @pytest.mark.parametrize("way", ["whole", "stream", "embed"])
 @pytest.mark.parametrize("name", ERRORS)
-async def test_errors_are_told_apart(name: str, way: str) -> None:
+async def test_errors_are_distinguished(name: str, way: str) -> None:
     kind, status, code = EXPECTED[name]
     with pytest.raises(GatewayError) as caught:
         if way == "embed":
@@ -371,7 +371,7 @@ async def test_vectors_of_all_batches_come_in_the_order_of_the_texts() -> None:
     assert answer.usage and answer.usage.prompt_tokens == 500 and answer.usage.completion_tokens == 0
 
 
-async def test_a_few_batches_are_under_way_at_once_and_one_failure_ends_them() -> None:
+async def test_some_batches_run_concurrently_and_one_failure_ends_them() -> None:
     async with FakeUpstream(cohere) as fake, provider(fake) as subject:
         fake.enqueue(*[Reply.silence()] * (AT_ONCE - 1), failure("limited"))
         with pytest.raises(UpstreamRateLimited):
@@ -425,7 +425,7 @@ async def test_key_and_own_headers_are_sent() -> None:
         assert fake.seen[1].json["model"] == "embed-v4.0"
 
 
-async def test_leaving_a_stream_closes_its_socket() -> None:
+async def test_closing_a_stream_closes_its_socket() -> None:
     async with FakeUpstream(cohere) as fake, provider(fake) as subject:
         fake.enqueue(msgspec.structs.replace(streamed(*frames("text")[:4]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(ask(), target()))

@@ -73,7 +73,7 @@ def call(id: str, name: str = "tide", arguments: str = '{"port": "Brest"}') -> d
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def test_the_judge_does_refuse() -> None:
+def test_validator_refuses_invalid_values() -> None:
     """Otherwise nothing below would prove anything."""
     good = {"model": "m", "messages": [USER]}
     assert faults(good) == []
@@ -216,7 +216,7 @@ def test_sampling_is_spelled_as_cohere_does_and_kept_in_its_ranges() -> None:
     ("k", "code"),
     [("5", "invalid_type"), (1.5, "invalid_type"), (-1, "integer_below_min_value"), (501, "integer_above_max_value")],
 )
-def test_k_that_cannot_be_one_is_refused(k: Any, code: str) -> None:
+def test_invalid_k_is_refused(k: Any, code: str) -> None:
     error = refusal(k=k)
     assert (error.param, error.code) == ("k", code)
     assert "k" not in sent(k=None)
@@ -256,7 +256,7 @@ def test_operators_flags_come_first() -> None:
     assert traits_of("embed-v4.0", {}) == ModelTraits()
 
 
-def test_fields_that_cohere_has_no_words_for_are_not_among_those_it_honours() -> None:
+def test_fields_unknown_to_cohere_are_not_supported() -> None:
     honoured = CohereProvider.chat_fields or frozenset()
     refused = {"n", "top_logprobs", "logit_bias", "modalities", "audio", "web_search_options", "moderation"}
     assert not {*refused, "input_audio", "file", "user", "store", "metadata", "service_tier"} & honoured
@@ -280,7 +280,7 @@ turns = st.lists(
 
 
 @given(turns)
-def test_whatever_is_sent_is_a_request_and_whatever_is_not_is_the_callers_fault(messages: list[Any]) -> None:
+def test_every_body_is_a_valid_request_or_a_400(messages: list[Any]) -> None:
     try:
         assert len(messages_sent(*messages)) == len(messages)
     except GatewayError as error:

@@ -42,11 +42,11 @@ def test_anything_else_is_refused_by_its_path(url: str) -> None:
         (b"BM", ""),
     ],
 )
-def test_images_are_told_by_their_first_bytes(head: bytes, kind: str) -> None:
+def test_image_types_are_detected_by_the_first_bytes(head: bytes, kind: str) -> None:
     assert image_type(base64.b64encode(head + bytes(40)).decode()) == kind
 
 
-def test_what_is_no_base64_shows_no_type() -> None:
+def test_invalid_base64_has_no_media_type() -> None:
     assert image_type("A") == "" and image_type("") == ""
 
 

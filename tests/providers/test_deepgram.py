@@ -256,7 +256,7 @@ async def test_utterances_become_segments() -> None:
     assert found.usage is not None and found.usage.seconds == 2.75
 
 
-async def test_speakers_are_told_apart_where_that_was_asked() -> None:
+async def test_speakers_are_distinguished_if_requested() -> None:
     found, seen = await heard(response_format="diarized_json")
     assert ("diarize", "true") in query_of(seen)
     written = msgspec.json.decode(write_transcript(found, listening(Upload(), response_format="diarized_json"))[1])
@@ -279,7 +279,7 @@ async def test_silence_is_an_empty_transcript() -> None:
     "document",
     [{}, [], None, {"request_id": "callback"}, {"results": {"channels": []}}, {"results": {"channels": [{}]}}],
 )
-async def test_document_that_is_no_transcript_is_invalid(document: Any) -> None:
+async def test_document_without_a_transcript_is_invalid(document: Any) -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json(document))
         with pytest.raises(UpstreamInvalidResponse):

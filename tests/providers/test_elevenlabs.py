@@ -126,7 +126,7 @@ async def test_speed_and_own_fields_are_sent() -> None:
         ({"speed": 1.1, "voice_settings": []}, "invalid_value", "voice_settings"),
     ],
 )
-async def test_what_it_cannot_say_is_refused_before_anything_is_sent(
+async def test_unsupported_request_is_refused_before_anything_is_sent(
     fields: dict[str, Any], code: str, param: str
 ) -> None:
     async with FakeUpstream(eleven) as fake, provider(fake) as subject:
@@ -256,7 +256,7 @@ async def test_speakers_take_turns() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, [], None, {"text": 5}, {"transcripts": [TRANSCRIPT]}])
-async def test_document_that_is_no_transcript_is_invalid(document: Any) -> None:
+async def test_document_without_a_transcript_is_invalid(document: Any) -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json(document))
         with pytest.raises(UpstreamInvalidResponse):

@@ -163,7 +163,7 @@ async def test_blocked_prompt_is_a_choice_with_a_refusal() -> None:
         b'{"candidates":[{"content":{"parts":[{"text":"half"}]}}]}',
     ],
 )
-async def test_answer_that_is_none_is_an_invalid_response(body: bytes) -> None:
+async def test_unusable_answer_is_an_invalid_response(body: bytes) -> None:
     reply = Reply(body=body, headers={"Content-Type": "application/json"})
     with pytest.raises(UpstreamInvalidResponse):
         await answer_to(reply)
@@ -237,7 +237,7 @@ async def test_usage_that_comes_after_the_finish_is_not_lost() -> None:
     assert found is not None and found.total_tokens == 4
 
 
-async def test_frame_that_counts_the_prompt_alone_says_nothing_of_the_bill() -> None:
+async def test_usage_frame_with_only_the_prompt_is_not_billed() -> None:
     frames = [document(candidate(part(text="Hi")), usage=usage(3)), *STREAM[-1:]]
     chunks = await chunks_of(*frames)
     assert chunks[0].usage is UNSET and last_usage(chunks) is not None
@@ -284,7 +284,7 @@ async def test_error_within_a_stream_is_raised_after_what_came_before(wrap: bool
     assert spelled(seen, "content") == "Two and "
 
 
-async def test_leaving_a_stream_closes_its_socket() -> None:
+async def test_closing_a_stream_closes_its_socket() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(msgspec.structs.replace(sse(*STREAM[:2]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(chat_request(stream=True), TARGET))

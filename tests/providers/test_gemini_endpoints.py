@@ -92,7 +92,7 @@ async def test_more_than_a_hundred_texts_are_several_batches() -> None:
     assert answer.vectors == [vector(text, 16) for text in texts]
 
 
-async def test_usage_counts_when_every_batch_told_it() -> None:
+async def test_usage_is_counted_if_every_batch_reports_it() -> None:
     counted = {"embeddings": [{"values": [1.0]}] * 100, "usageMetadata": {"promptTokenCount": 40}}
     silent = {"embeddings": [{"values": [1.0]}]}
     for last, total in ((silent | {"usageMetadata": {"promptTokenCount": 2}}, 42), (silent, None)):
@@ -241,7 +241,7 @@ async def images_of(answer: Any) -> Any:
         return await subject.generate_images(picture(), PAINTER)
 
 
-async def test_draft_among_the_thoughts_is_not_the_image() -> None:
+async def test_draft_image_in_the_reasoning_is_not_the_answer() -> None:
     draft = part(inlineData={"mimeType": "image/png", "data": "AAAA"}, thought=True)
     final = part(inlineData={"mimeType": "image/jpeg", "data": "/9j/"})
     answer = await images_of(document(candidate(draft, final, finish="STOP")))

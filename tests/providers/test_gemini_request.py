@@ -91,7 +91,7 @@ async def test_turns_that_say_nothing_are_left_out_and_their_neighbours_joined()
     assert body["contents"] == [{"role": "user", "parts": [{"text": "hi"}, {"text": "there?"}]}]
 
 
-async def test_earlier_refusal_is_sent_as_what_was_said() -> None:
+async def test_earlier_refusal_is_sent_as_assistant_text() -> None:
     refused = {"role": "assistant", "content": None, "refusal": "I will not."}
     assert (await sent(chat_request(USER, refused, USER)))["contents"][1]["parts"] == [{"text": "I will not."}]
 
@@ -304,7 +304,7 @@ async def test_missing_signature_is_bypassed_on_the_first_call_only_where_one_is
 
 
 @pytest.mark.parametrize("signature", ["", 7, None, "no base64!", ["x"]])
-async def test_signature_that_cannot_be_one_counts_as_missing(signature: Any) -> None:
+async def test_invalid_signature_counts_as_missing(signature: Any) -> None:
     assert await signatures(call("a", "f", **signed(signature)), target=TARGET) == [None]
 
 
@@ -440,7 +440,7 @@ async def test_limit_beyond_what_the_model_can_write_is_lowered() -> None:
 
 
 @pytest.mark.parametrize("model", ["gemini-2.0-flash", "gemini-2.5-flash-image", "gemini-2.5-flash-preview-tts", "x"])
-async def test_models_that_do_not_think_are_told_nothing_about_it(model: str) -> None:
+async def test_models_without_reasoning_get_no_reasoning_fields(model: str) -> None:
     assert await config(Target("gemini", model, ""), reasoning_effort="high") == {}
 
 
@@ -468,6 +468,6 @@ def test_operators_patterns_come_first() -> None:
         {"project": "p", "location": "eu/../x"},
     ],
 )
-def test_address_that_cannot_be_one_is_refused(options: dict[str, str]) -> None:
+def test_invalid_address_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"must be|needs"):
         GeminiProvider(GeminiProvider.Options(**options), None)  # type: ignore[arg-type]

@@ -355,7 +355,7 @@ def test_the_whole_body_is_of_types_the_sdk_knows() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [None, 8])
-async def test_vertex_is_spoken_to_alike(dimensions: int | None) -> None:
+async def test_vertex_gets_the_same_requests(dimensions: int | None) -> None:
     fields = {} if dimensions is None else {"dimensions": dimensions}
     request = decode_embedding_request(msgspec.json.encode({"model": "m", "input": ["one", "two"], **fields}))
     target = Target("vertex", "gemini-embedding-001", "m")

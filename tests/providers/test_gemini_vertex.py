@@ -51,7 +51,7 @@ def test_address_of_the_developer_api_is_the_default() -> None:
     assert url == "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:generateContent"
 
 
-def test_name_of_a_model_cannot_leave_its_place_in_the_url() -> None:
+def test_model_name_cannot_change_the_path_of_the_url() -> None:
     assert Address().method("x?key=1#y z", "v").endswith("/v1beta/models/x%3Fkey%3D1%23y%20z:v")
 
 
@@ -268,7 +268,7 @@ async def test_refused_service_account_is_an_auth_error_without_its_words(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"type":"service_account","private_key":"PRIVATE"}'])
-async def test_key_that_is_none_refuses_to_start_without_showing_it(tmp_path: Path, text: str) -> None:
+async def test_invalid_key_prevents_the_start_and_is_not_shown(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.json"
     path.write_text(text or " ")
     with pytest.raises(ValueError, match=r"credentials for Vertex|is empty") as caught:

@@ -222,7 +222,7 @@ async def test_usage_of_every_habit_is_found() -> None:
     assert deepseek.usage is not None and deepseek.usage.prompt_tokens_details.cached_tokens == 6
 
 
-async def test_xai_reasoning_beside_the_completion_is_counted_once() -> None:
+async def test_xai_reasoning_outside_the_completion_is_counted_once() -> None:
     details = {"completion_tokens_details": {"reasoning_tokens": 30}}
     beside = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 44, **details}
     inside = {"prompt_tokens": 10, "completion_tokens": 34, "total_tokens": 44, **details}
@@ -235,7 +235,7 @@ async def test_xai_reasoning_beside_the_completion_is_counted_once() -> None:
     "usage",
     [{"prompt_tokens": -5, "completion_tokens": 1}, {"prompt_tokens": 10**18}, {"prompt_tokens": "9"}, "many", 7],
 )
-async def test_impossible_usage_is_no_usage(usage: Any) -> None:
+async def test_impossible_usage_is_ignored(usage: Any) -> None:
     answer = await folded(HELLO, STOP, {"choices": [], "usage": usage})
     assert answer.usage is None and answer.choices[0].message.content == "Hello"
 
@@ -266,7 +266,7 @@ def call(arguments: Any, **extra: Any) -> dict[str, Any]:
     return {"function": {"arguments": arguments, **({"name": extra.pop("name")} if "name" in extra else {})}, **extra}
 
 
-async def test_tool_fragments_without_index_are_told_apart() -> None:
+async def test_tool_fragments_without_index_are_distinguished() -> None:
     answer = await folded(
         part({"tool_calls": [call('{"a":', id="call_1", name="f")]}),
         part({"tool_calls": [call("1}")]}),

@@ -91,7 +91,7 @@ async def test_events_are_read_up_to_their_own_end(provider: OpenAIProvider, fak
         (Reply(headers={"Content-Type": "text/html"}, body=b"<p>"), UpstreamInvalidResponse),
     ],
 )
-async def test_what_is_no_sound_is_a_typed_error(
+async def test_invalid_sound_is_a_typed_error(
     provider: OpenAIProvider, fake: FakeUpstream, reply: Reply, kind: type[GatewayError]
 ) -> None:
     fake.enqueue(reply)
@@ -100,7 +100,7 @@ async def test_what_is_no_sound_is_a_typed_error(
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": -1}, {"input_tokens": "many"}, "many", None])
-async def test_usage_that_is_none_is_left_out(provider: OpenAIProvider, fake: FakeUpstream, usage: Any) -> None:
+async def test_missing_usage_is_omitted(provider: OpenAIProvider, fake: FakeUpstream, usage: Any) -> None:
     fake.enqueue(stream({"type": "speech.audio.done", "usage": usage}))
     assert await spoken(provider) == [SpeechChunk()]
 

@@ -89,7 +89,7 @@ def test_usage_is_read_or_there_is_none(usage: Any, tokens: int | None) -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_list_of_vectors_is_an_invalid_response(body: bytes) -> None:
+def test_document_without_a_list_of_vectors_is_an_invalid_response(body: bytes) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         read_embeddings(body)
 
@@ -98,6 +98,6 @@ def test_what_is_no_list_of_vectors_is_an_invalid_response(body: bytes) -> None:
     ("error", "kind"),
     [({"message": "overloaded"}, UpstreamOverloaded), ("odd", UpstreamError), ({"code": 500}, UpstreamError)],
 )
-def test_error_that_rides_in_an_answer_is_raised(error: Any, kind: type[Exception]) -> None:
+def test_error_object_inside_an_answer_is_raised(error: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         read({"index": 0, "embedding": [1]}, error=error)

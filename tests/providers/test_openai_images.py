@@ -78,7 +78,7 @@ def test_addresses_can_be_had_where_the_response_format_is_sent(base_url: str, s
     assert subject.gives_urls is urls
 
 
-def test_document_is_read_with_what_it_says() -> None:
+def test_document_is_read_with_all_its_fields() -> None:
     document = {"data": [{"b64_json": PIXEL, "revised_prompt": "r"}], "usage": usage(5), "size": "1x1", "quality": 3}
     answer = read_images(msgspec.json.encode(document))
     assert (answer.data[0].b64_json, answer.data[0].revised_prompt) == (PIXEL, "r")
@@ -90,12 +90,12 @@ def test_document_is_read_with_what_it_says() -> None:
 @pytest.mark.parametrize(
     "told", [None, {}, "x", {"output_tokens": -1}, {"output_tokens": 10**18}, {"output_tokens": "5"}]
 )
-def test_usage_that_cannot_be_is_none(told: Any) -> None:
+def test_impossible_usage_is_dropped(told: Any) -> None:
     assert read_images(msgspec.json.encode({"data": [{"b64_json": PIXEL}], "usage": told})).usage is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"data":[]}', b'{"data":[1]}', b"\xff", b"[" * 100_000])
-def test_what_is_no_document_of_images_is_an_invalid_response(body: bytes) -> None:
+def test_document_without_images_is_an_invalid_response(body: bytes) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         read_images(body)
 

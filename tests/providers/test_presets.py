@@ -128,7 +128,7 @@ async def test_server_of_ones_own_needs_no_key(preset: str) -> None:
         assert "authorization" not in fake.seen[0].headers
 
 
-async def test_openrouter_is_told_who_asks_by_headers_of_the_configuration() -> None:
+async def test_configured_headers_are_sent_to_openrouter() -> None:
     headers = {"HTTP-Referer": "https://house.invalid", "X-Title": "House"}
     async with FakeUpstream() as fake, provider(fake, "openrouter", headers=headers) as subject:
         await subject.chat(ask(), TARGET)
@@ -150,14 +150,14 @@ LEVELS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("preset", LEVELS)
-async def test_effort_is_said_in_the_vendors_words(preset: str) -> None:
+async def test_effort_is_translated_to_the_vendors_values(preset: str) -> None:
     for effort, theirs in zip(EFFORTS, LEVELS[preset], strict=True):
         seen = await sent(preset, request(reasoning_effort=effort))
         assert seen.get("reasoning_effort") == theirs
     assert "reasoning_effort" not in await sent(preset, request())
 
 
-async def test_deepseek_is_told_not_to_think() -> None:
+async def test_deepseek_gets_thinking_disabled_for_effort_none() -> None:
     assert (await sent("deepseek", request(reasoning_effort="none")))["thinking"] == {"type": "disabled"}
     assert "thinking" not in await sent("deepseek", request(reasoning_effort="low"))
     own = await sent("deepseek", request(reasoning_effort="none", thinking={"type": "enabled"}))
@@ -214,7 +214,7 @@ async def test_groq_has_names_of_its_own_for_service_tiers(asked: str, theirs: s
 
 
 @pytest.mark.parametrize(("preset", "role"), [("mistral", "system"), ("groq", "system"), ("xai", "developer")])
-async def test_developer_is_system_where_the_role_is_unknown(preset: str, role: str) -> None:
+async def test_developer_role_becomes_system_for_servers_without_it(preset: str, role: str) -> None:
     seen = await sent(preset, request({"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}))
     assert seen["messages"] == [{"role": role, "content": "Be brief."}, {"role": "user", "content": "hi"}]
 
@@ -330,7 +330,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 @pytest.mark.parametrize(("preset", "fields", "param"), REFUSED)
-async def test_what_a_vendor_would_ignore_or_refuse_is_refused_here(
+async def test_values_that_a_vendor_would_ignore_or_refuse_are_refused_by_the_gateway(
     preset: str,
     fields: dict[str, Any],
     param: str,
@@ -355,7 +355,7 @@ async def test_what_a_vendor_would_ignore_or_refuse_is_refused_here(
         ("deepseek", {"top_k": 5, "safe_prompt": True, "min_p": 0.1, "user": "u", "store": True}, "seed"),
     ],
 )
-async def test_strict_vendor_is_spared_what_it_would_refuse(
+async def test_strict_vendor_does_not_get_fields_that_it_refuses(
     preset: str,
     theirs: dict[str, Any],
     dropped: str,

@@ -37,7 +37,7 @@ def test_dimensions_are_honoured(client: OpenAI) -> None:
     assert {len(entry.embedding) for entry in answer.data} == {128}
 
 
-def test_what_the_model_cannot_do_is_the_callers_mistake(client: OpenAI) -> None:
+def test_unsupported_request_of_a_model_is_the_callers_mistake(client: OpenAI) -> None:
     create = client.embeddings.create
     mistakes = {
         ("input", "unsupported_value"): lambda: create(model="local-embedding", input=[1, 2, 3]),

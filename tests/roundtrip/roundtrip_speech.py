@@ -78,7 +78,7 @@ def test_sound_arrives_as_events(client: OpenAI) -> None:
     assert client.audio.transcriptions.create(model="local-stt", file=("said.wav", sound)).text == HEARD
 
 
-def test_times_and_subtitles_are_told(client: OpenAI) -> None:
+def test_times_and_subtitles_are_returned(client: OpenAI) -> None:
     sound = ("said.wav", said(client, "wav"))
     transcript = client.audio.transcriptions.create(
         model="local-stt", file=sound, response_format="verbose_json", timestamp_granularities=["word", "segment"]
@@ -118,7 +118,7 @@ def test_characters_and_seconds_are_charged(client: OpenAI, served: RunningGatew
     assert not charged["estimated"]
 
 
-def test_what_the_engines_cannot_do_is_the_callers_mistake(client: OpenAI) -> None:
+def test_unsupported_request_of_an_engine_is_the_callers_mistake(client: OpenAI) -> None:
     sound = ("said.wav", said(client, "wav"))
     speech, transcriptions = client.audio.speech.create, client.audio.transcriptions.create
     mistakes = {

@@ -100,7 +100,7 @@ def test_each_failed_probe_doubles_the_time_up_to_five_minutes(chain: Chain) -> 
     assert spans[-1] == OPEN_AT_MOST
 
 
-def test_a_probe_that_says_nothing_makes_room_after_a_minute(chain: Chain) -> None:
+def test_probe_without_a_result_allows_another_one_after_a_minute(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     chain.target.enter(OPEN_FOR)
     assert not chain.target.ready(OPEN_FOR + 59)
@@ -132,7 +132,7 @@ def test_a_refused_credential_takes_all_its_models_out_for_a_minute_and_longer_e
     assert chain.target.ready(181.0)
 
 
-def test_a_credential_without_credit_is_left_alone_too(chain: Chain) -> None:
+def test_credential_without_credit_is_not_used_again(chain: Chain) -> None:
     chain.fail(1, error=UpstreamOverloaded(code="service_unavailable"))
     assert not chain.other.ready(1.0)
     assert chain.told == [("p#0", "credit")]
@@ -161,7 +161,7 @@ def test_a_plugin_that_keeps_breaking_is_quarantined_whole_and_comes_back_by_a_p
     assert chain.target.ready(31.0)
 
 
-def test_what_another_worker_found_out_holds_without_being_told_again(chain: Chain) -> None:
+def test_circuit_state_of_another_worker_applies_until_it_ends(chain: Chain) -> None:
     assert chain.target.apply("failures", 100.0, 20.0)
     assert not chain.target.ready(119.0)
     assert not chain.target.apply("failures", 100.0, 10.0), "shorter news change nothing"
@@ -196,7 +196,7 @@ def test_an_answer_to_an_older_call_does_not_cut_its_time_short(chain: Chain, er
     assert len(chain.told) == 1
 
 
-def test_a_quarantined_plugin_is_judged_anew_after_its_probe(chain: Chain) -> None:
+def test_failures_of_a_plugin_are_counted_from_zero_after_its_probe(chain: Chain) -> None:
     for _ in range(IN_A_ROW):
         chain.provider.fault(0.0)
     for _ in range(IN_A_ROW):
@@ -208,7 +208,7 @@ def test_a_quarantined_plugin_is_judged_anew_after_its_probe(chain: Chain) -> No
     assert chain.target.ready(32.0), "one new fault is not five"
 
 
-def test_a_probe_whose_caller_left_makes_room_at_once(chain: Chain) -> None:
+def test_probe_whose_caller_disconnected_allows_another_one_at_once(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     chain.target.enter(OPEN_FOR)
     assert not chain.target.ready(OPEN_FOR)
@@ -218,9 +218,7 @@ def test_a_probe_whose_caller_left_makes_room_at_once(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, -5.0, float("nan"), float("inf"), 1e300])
-def test_whatever_wait_is_asked_for_it_is_left_alone_for_a_time_and_no_longer_than_five_minutes(
-    chain: Chain, wait: float
-) -> None:
+def test_circuit_opens_for_any_requested_wait_and_for_at_most_five_minutes(chain: Chain, wait: float) -> None:
     chain.fail(1, error=UpstreamRateLimited(retry_after=wait))
     assert not chain.target.ready(0.5)
     assert chain.target.ready(OPEN_AT_MOST)

@@ -54,7 +54,7 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
     io_loop.run_sync(stop)
 
 
-async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[Worker]) -> None:
+async def test_circuit_events_are_published_once_and_not_repeated(store: Store, workers: list[Worker]) -> None:
     apply_remote: list[bytes] = []
     async with store.channel(CHANNEL) as channel:
         assert await channel.message(within=5.0)  # that it listens
@@ -72,7 +72,7 @@ async def test_news_are_told_once_and_never_echoed(store: Store, workers: list[W
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", b'{"worker":1}', b'{"worker":"x","provider":"p","cause":"newer"}'])
-async def test_news_that_nobody_understands_do_not_end_the_listening(
+async def test_unknown_circuit_events_do_not_end_the_subscription(
     store: Store, workers: list[Worker], garbage: bytes
 ) -> None:
     one, other = workers
@@ -88,20 +88,20 @@ async def test_news_that_nobody_understands_do_not_end_the_listening(
     assert other.target.cause == "failures", "a word that nobody knows is not good news"
 
 
-async def test_news_of_a_release_to_come_are_no_recovery(workers: list[Worker]) -> None:
+async def test_circuit_event_of_a_newer_release_does_not_close_a_circuit(workers: list[Worker]) -> None:
     worker = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
     worker.health.apply_remote(worker.target.key, "of another release", 30.0)
     assert worker.target.cause == "failures"
 
 
-def test_a_clock_that_is_ahead_does_not_lengthen_what_was_told() -> None:
+def test_clock_that_is_ahead_does_not_lengthen_a_shared_circuit_state() -> None:
     on_event = CircuitEvent("w", "p", seconds=5.0, at=1000.0, cause="limited")
     assert on_event.left(1001.0) == 4.0
     assert on_event.left(400.0) == 5.0
 
 
-async def test_what_was_told_is_forgotten_in_the_store_after_a_while(store: Store, workers: list[Worker]) -> None:
+async def test_shared_circuit_state_expires_in_the_store(store: Store, workers: list[Worker]) -> None:
     workers[0].target.open("failures", time.monotonic(), 30.0)
     await until(lambda: store.client.exists(HASH))
     assert 300 < await store.client.ttl(HASH) <= 3600

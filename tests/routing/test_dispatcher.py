@@ -162,7 +162,7 @@ async def test_a_model_may_forbid_retries() -> None:
     assert len(stage.places) == 1
 
 
-async def test_the_only_place_is_asked_again_after_a_pause() -> None:
+async def test_single_target_is_tried_again_after_a_pause() -> None:
     stage = Stage()
     only = stage.options()[:1]
     started = time.monotonic()
@@ -172,7 +172,7 @@ async def test_the_only_place_is_asked_again_after_a_pause() -> None:
     assert 'kind="retry"' in stage.exposition()
 
 
-async def test_the_only_place_is_asked_again_when_its_wait_is_short_and_not_when_it_is_long() -> None:
+async def test_single_target_is_tried_again_after_a_short_wait_only() -> None:
     stage = Stage()
     only = stage.options()[:1]
     assert await stage.call(script(a=[UpstreamRateLimited(retry_after=0.1), "well"]), only) == "well"
@@ -181,14 +181,14 @@ async def test_the_only_place_is_asked_again_when_its_wait_is_short_and_not_when
     assert len(stage.places) == 1
 
 
-async def test_a_place_that_timed_out_is_never_asked_twice() -> None:
+async def test_target_that_timed_out_is_not_tried_again() -> None:
     stage = Stage()
     with pytest.raises(UpstreamTimeout):
         await stage.call(script(a=UpstreamTimeout()), stage.options()[:1])
     assert len(stage.places) == 1
 
 
-async def test_the_callers_mistake_ends_the_walk() -> None:
+async def test_rejected_request_ends_the_attempts() -> None:
     stage = Stage()
     with pytest.raises(UpstreamRejected):
         await stage.call(script(a=UpstreamRejected()))
@@ -223,7 +223,7 @@ def stage_option(stage: Stage, name: str) -> list[Option]:
     return [Option(found) for found in candidates if found.target.provider == name]
 
 
-async def test_a_sick_target_is_left_out_until_nothing_is_left_and_the_refusal_says_until_when() -> None:
+async def test_open_target_is_skipped_and_the_refusal_gives_the_time_of_the_first_probe() -> None:
     stage = Stage()
     for _ in range(5):
         for option in stage.options():
@@ -241,7 +241,7 @@ async def test_a_sick_target_is_left_out_until_nothing_is_left_and_the_refusal_s
     assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="a"} 1.0' in stage.exposition()
 
 
-async def test_when_every_target_is_limited_the_caller_is_told_to_slow_down() -> None:
+async def test_limited_targets_only_give_a_429_slow_down() -> None:
     stage = Stage()
     with pytest.raises(UpstreamRateLimited):
         await stage.call(lambda at: UpstreamRateLimited(retry_after=9))
@@ -286,7 +286,7 @@ class Answers:
             self.closed.append(at)
 
 
-async def test_a_silent_target_gets_a_rival_and_the_loser_is_cancelled() -> None:
+async def test_silent_target_is_hedged_and_the_slower_attempt_is_cancelled() -> None:
     stage = Stage(hedge_after=0.05)
     answers = Answers(a=forever)
     async with asyncio.timeout(5):
@@ -301,7 +301,7 @@ async def test_a_silent_target_gets_a_rival_and_the_loser_is_cancelled() -> None
     assert 'gateway_hedges_lost_total{model="m",provider="a"} 1.0' in exposition
 
 
-async def test_the_first_may_still_win_and_then_stands_last() -> None:
+async def test_first_attempt_may_answer_first_in_a_hedge() -> None:
     stage = Stage(hedge_after=0.02)
     answers = Answers(a=lambda: until(lambda: len(stage.tried) == 2), b=forever)
     opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
@@ -318,7 +318,7 @@ async def test_a_quick_answer_is_never_hedged() -> None:
     await opened.close()
 
 
-async def test_a_race_that_both_lose_goes_on_with_what_is_left() -> None:
+async def test_hedge_with_two_failures_continues_with_the_other_targets() -> None:
     stage = Stage(hedge_after=0.02, fallbacks=["large"])
 
     async def late_failure(error: GatewayError) -> None:
@@ -361,7 +361,7 @@ class Stubborn(Answers):
 
 
 @pytest.mark.slow
-async def test_a_loser_that_swallows_its_cancellation_does_not_hold_up_the_winner() -> None:
+async def test_attempt_that_suppresses_its_cancellation_does_not_delay_the_answer() -> None:
     stage = Stage(hedge_after=0.02)
     answers = Stubborn()
     async with asyncio.timeout(5):
@@ -393,7 +393,7 @@ async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int
     await until(lambda: begun <= set(answers.closed))
 
 
-async def test_one_call_probes_a_place_even_if_many_were_resolved_at_once() -> None:
+async def test_one_call_probes_a_target_even_if_many_were_resolved_at_once() -> None:
     stage = Stage()
     a = [option for option in stage.options() if place(option.candidate)[0] == "a"]
     for option in a:
@@ -422,7 +422,7 @@ async def test_a_target_that_opened_meanwhile_is_not_a_fallback() -> None:
     assert [at[0] for at in stage.places] == ["a", "c"]
 
 
-async def test_a_caller_that_leaves_during_a_probe_leaves_room_for_the_next() -> None:
+async def test_disconnect_during_a_probe_allows_another_probe() -> None:
     stage = Stage()
     [option] = stage.options()[:1]
     circuit = option.candidate.circuit
@@ -450,14 +450,14 @@ async def test_all_attempts_share_the_time_of_one() -> None:
 
 
 @pytest.mark.parametrize("refusal", [ContextLengthExceeded("too long"), UpstreamRejected("unknown voice")], ids=repr)
-async def test_what_a_fallback_refuses_is_not_told_as_the_callers_mistake(refusal: GatewayError) -> None:
+async def test_rejection_by_a_fallback_is_not_reported_as_the_callers_mistake(refusal: GatewayError) -> None:
     stage = Stage(fallbacks=["large"], targets=[{"provider": "a"}])
     with pytest.raises(UpstreamTimeout):
         await stage.call(lambda at: refusal if at[0] == "c" else UpstreamTimeout())
 
 
 @pytest.mark.parametrize("wait", ["5", float("nan"), float("inf"), -1.0, [1]], ids=repr)
-async def test_a_plugin_may_ask_for_a_wait_that_is_none(wait: Any) -> None:
+async def test_invalid_retry_after_of_a_plugin_is_ignored(wait: Any) -> None:
     stage = Stage()
     error = UpstreamRateLimited(retry_after=wait)
     assert await stage.call(script(a=error)) == "answer of b0" or "b" in stage.places[-1]

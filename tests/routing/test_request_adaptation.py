@@ -78,7 +78,7 @@ def test_provider_that_honours_everything_gets_the_request_itself() -> None:
     ("request_", "param"),
     [(texts(dimensions=8), "dimensions"), (picture(n=2), "n"), (picture(quality="hd"), "quality"), (talk(n=2), "n")],
 )
-def test_semantic_field_that_nobody_honours_refuses(request_: Any, param: str) -> None:
+def test_semantic_field_that_no_target_supports_is_refused(request_: Any, param: str) -> None:
     with pytest.raises(UnsupportedParameter) as caught:
         adapted(request_, place("other"))
     assert caught.value.param == param

@@ -137,14 +137,14 @@ async def test_retryable_failures_move_on_and_are_counted(router: Router) -> Non
     assert 'gateway_upstream_errors_total{code="upstream_error",model="plain",provider="b"} 1.0' in scene.errors()
 
 
-async def test_the_callers_mistake_ends_the_walk(router: Router) -> None:
+async def test_rejected_request_ends_the_attempts(router: Router) -> None:
     scene = Scene(router, UpstreamRejected(), "never")
     with pytest.raises(UpstreamRejected):
         await scene.call()
     assert len(scene.tried) == 1
 
 
-async def test_attempts_are_bounded_and_the_last_failure_is_told(router: Router) -> None:
+async def test_attempts_are_limited_and_the_last_error_is_returned(router: Router) -> None:
     scene = Scene(router, *(UpstreamUnreachable(detail=str(number)) for number in range(9)))
     with pytest.raises(UpstreamUnreachable) as caught:
         await scene.call()
@@ -152,7 +152,7 @@ async def test_attempts_are_bounded_and_the_last_failure_is_told(router: Router)
     assert caught.value.detail == str(MAX_ATTEMPTS - 1)
 
 
-async def test_whatever_a_provider_raises_is_contained(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_exception_of_a_provider_is_contained(router: Router, caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(router, ZeroDivisionError("sk-canary-in-an-exception"), KeyError("x"))
     with pytest.raises(UpstreamError) as caught:
         await scene.call()
@@ -171,7 +171,7 @@ async def test_a_stream_that_yields_nothing_counts_as_truncated(router: Router) 
         await scene.dispatcher.open(scene.options, nothing, scene.tried)
 
 
-def test_a_place_that_a_fallback_shares_with_its_model_is_offered_once() -> None:
+def test_target_that_a_fallback_shares_with_its_model_is_listed_once() -> None:
     settings = parse(
         {
             "providers": {"a": {"plugin": "fake"}, "b": {"plugin": "fake"}},

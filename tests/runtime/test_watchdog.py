@@ -81,7 +81,7 @@ async def test_a_provider_that_holds_the_loop_is_named_with_file_and_line(blocke
     assert STALLED + 0.2 < stall.seconds < STALLED + 3
 
 
-async def test_a_stall_of_nobodys_provider_has_no_name() -> None:
+async def test_stall_outside_of_providers_has_no_provider_name() -> None:
     async with Kennel() as kennel:
         loop_is_held_for(STALLED + 0.3)
         await until(lambda: kennel.stalls)
@@ -89,7 +89,7 @@ async def test_a_stall_of_nobodys_provider_has_no_name() -> None:
     assert kennel.stalls[0].location.endswith("in loop_is_held_for")
 
 
-async def test_a_loop_that_runs_is_left_in_peace() -> None:
+async def test_event_loop_that_runs_is_not_reported() -> None:
     async with Kennel() as kennel:
         started = kennel.overload.last_check
         await until(lambda: kennel.overload.last_check > started + 2 * STALLED)
@@ -135,7 +135,7 @@ async def pressed(overload: OverloadMonitor, load: Callable[[], None]) -> None:
         overload.close()
 
 
-async def test_lag_that_lasts_is_pressure_and_goes_again() -> None:
+async def test_lasting_lag_is_overload_and_ends_again() -> None:
     overload = OverloadMonitor(max_lag=0.05, max_memory=0)
     await pressed(overload, lambda: loop_is_held_for(0.15))
     overload.start()
@@ -170,7 +170,7 @@ async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_i
     assert kennel.stalls[0].location.endswith("in hold")
 
 
-async def test_a_stall_that_one_provider_is_named_for_is_not_held_against_its_neighbours(gateway: Gateway) -> None:
+async def test_stall_of_one_provider_is_not_counted_for_others(gateway: Gateway) -> None:
     gateway.watchdog.packages = {"shared": ["one", "other"]}
     for _ in range(5):
         gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "other"))
@@ -214,7 +214,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_a_pause_of_the_whole_process_is_nobodys_fault() -> None:
+async def test_pause_of_the_whole_process_is_not_attributed_to_a_provider() -> None:
     """As of a machine that is moved, or a container that has used up its share of the processors."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PAUSED, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

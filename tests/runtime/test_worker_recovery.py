@@ -35,7 +35,7 @@ def serving(hold: Hold) -> CheckpointRecord:
     )
 
 
-async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_never(
+async def test_calls_of_dead_workers_are_charged_at_once_and_those_of_running_workers_are_not(
     world: OpenWorld, tmp_path: Path
 ) -> None:
     async with world(default=GroupLimits(concurrency=2)) as w:
@@ -68,7 +68,7 @@ async def test_calls_of_the_dead_are_charged_at_once_and_those_of_the_living_nev
             living.close()
 
 
-async def test_calls_of_the_dead_are_charged_at_their_checkpoint_when_their_leases_have_run_out(
+async def test_calls_of_dead_workers_are_charged_at_their_checkpoint_when_their_leases_expire(
     world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lapsed = 0.3
@@ -143,7 +143,7 @@ async def taken_over(worker: Forgetful, truth: int) -> bool:
     return (account.balance, account.held) == (10_000 - truth, 0)
 
 
-async def test_what_was_taken_over_is_let_go_of_a_minute_after_it_was_booked(
+async def test_segments_taken_over_are_removed_a_minute_after_they_were_booked(
     world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway.runtime.worker_recovery, "AGAIN", 0.05)

@@ -81,7 +81,7 @@ class Pair:
         return sum(sample.value for sample in samples if sample.name == "gateway_requests_total")
 
 
-async def test_report_that_is_asked_for_is_answered_when_all_was_told() -> None:
+async def test_requested_report_is_answered_after_all_counts_were_sent() -> None:
     pair = await Pair().open()
     pair.supervisor.send("report", b"7")
     await until(lambda: any(message.name == "reported" for message in pair.received))

@@ -327,7 +327,7 @@ def test_a_missing_top_level_field_is_named(body, param):
     b'{"a":' + b"[" * 100_000, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"messages":' + b'[{"a":' * 50_000,
     b'{"model":5,"messages":[',
 ], ids=lambda body: repr(body[:24]))  # fmt: skip
-def test_what_is_no_json_object_is_invalid_json(body):
+def test_body_that_is_not_a_json_object_is_invalid_json(body):
     error = refusal(body)
     assert (error.code, error.param) == ("invalid_json", None)
 

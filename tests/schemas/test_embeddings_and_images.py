@@ -51,7 +51,7 @@ def test_null_is_absence() -> None:
     assert (request.count, request.format, request.exact_size, request.exact_quality) == (1, "png", "", "")
 
 
-def test_what_any_upstream_does_by_itself_is_no_demand() -> None:
+def test_default_behaviour_of_every_upstream_is_not_a_demand() -> None:
     usual = {"n": 1, "size": "auto", "quality": "auto", "background": "auto", "output_format": "png"}
     assert pictures(**usual, output_compression=100).demands() == frozenset()
     assert pictures(n=2, size="1x1").demands() == {"n", "size"}
@@ -96,7 +96,7 @@ def test_large_input_is_welcome_and_another_large_field_is_not() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'"a"', b"{", b'{"input":"\xff"}', b'{"a":' * 5000])
-def test_what_is_no_json_object_is_invalid_json(body: bytes) -> None:
+def test_body_that_is_not_a_json_object_is_invalid_json(body: bytes) -> None:
     for decode in (decode_embedding_request, decode_image_request):
         with pytest.raises(BadRequest) as caught:
             decode(body)

@@ -54,14 +54,14 @@ def test_bad_json_behind_a_bad_value_is_bad_json():
     assert refused(b'{"model":5,"input":[[1]],"x":tru}') == ("invalid_json", None)
 
 
-def test_only_roomy_fields_may_be_large():
+def test_only_large_fields_may_be_large():
     request, _ = DECODER.decode(b'{"model":"m","input":[[%b]]}' % b",".join([b"1"] * 1_000_000))
     assert len(request.input[0]) == 1_000_000
     assert refused(b'{"model":"%b","input":[[1]]}' % (b"m" * 2_000_000)) == ("invalid_value", "model")
     assert refused(b'{"model":"m","input":[[1]],"x":"%b"}' % (b"m" * 2_000_000)) == ("invalid_value", None)
 
 
-def test_dense_values_get_msgspecs_own_words_and_the_same_path():
+def test_dense_values_get_msgspecs_message_and_the_same_path():
     many = b",".join([b"1"] * 600_000)
     assert refused(b'{"model":"m","input":[[%b],[2,"x"]]}' % many) == ("invalid_type", "input[1][1]")
     assert refused(b'{"model":"m","input":[[%b],[1],[1],[1]]}' % many) == ("array_above_max_length", "input")

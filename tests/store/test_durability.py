@@ -24,7 +24,7 @@ async def asked(store: Store) -> int:
     return stats.get("cmdstat_waitaof", {"calls": 0})["calls"]
 
 
-async def test_what_was_written_is_on_the_disk_before_anybody_is_told(redis_server):
+async def test_write_is_on_the_disk_before_the_command_returns(redis_server):
     store = await Store.open(redis_server)
     try:
         before = await asked(store)
@@ -106,7 +106,7 @@ def test_every_command_that_writes_waits_for_the_disk_and_no_other(terminal: Ter
         assert on_store(valkey, asked) - before == (command in WRITING), command
 
 
-def test_doubt_is_a_note_and_no_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_doubtful_durability_is_a_note_and_not_a_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
 
     async def doubts(_: Any) -> list[str]:

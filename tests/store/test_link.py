@@ -219,7 +219,7 @@ async def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_queued(
         assert await link.call("SET", b"k", 1.5) == b"OK"
 
 
-async def test_script_is_loaded_again_after_somebody_flushed_it(server):
+async def test_script_is_loaded_again_after_a_flush(server):
     script = Script("return {KEYS[1], ARGV[1]}")
     async with linked(straight(server)) as link:
         assert await link.eval(script, ["k"], [1]) == [b"k", b"1"]
@@ -325,7 +325,7 @@ async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
 
 
 @pytest.mark.slow
-async def test_a_black_hole_fails_calls_within_300_ms_and_is_left_within_2_s(server):
+async def test_server_that_never_answers_fails_calls_within_300_ms_and_is_left_within_2_s(server):
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
         for _ in range(6):
@@ -395,7 +395,7 @@ async def test_a_restarted_server_is_noticed_and_used_again(tmp_path):
         server.stop_blocking()
 
 
-async def test_a_demoted_master_refuses_and_is_left(server):
+async def test_link_disconnects_from_a_demoted_master(server):
     async with linked(straight(server)) as link:
         seen = []
         link.on_reconnect = lambda before, now: seen.append(now.role)
@@ -446,7 +446,7 @@ async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer
     assert not garbage()
 
 
-async def test_a_redirected_command_moves_on_once_and_shifts_no_reply():
+async def test_redirected_command_is_sent_again_once_and_shifts_no_reply():
     received, ended = [], asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

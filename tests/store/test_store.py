@@ -32,10 +32,11 @@ async def test_a_url_with_database_reaches_both(redis_server):
         await store.close()
 
 
-async def test_nobody_there_is_unavailable_at_once(tmp_path):
-    async with at_once(within=1.0):
-        with pytest.raises(StoreUnavailable) as caught:
-            await Store.open(tmp_path / "nothing.sock")
+async def test_store_without_a_server_is_unavailable_at_once(tmp_path):
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable) as caught:
+        await Store.open(tmp_path / "nothing.sock")
+    assert time.monotonic() - started < 1
     assert caught.value.fate is StoreFate.NEVER_SENT
 
 
@@ -53,7 +54,7 @@ async def test_a_worker_may_open_before_the_store_is_there(tmp_path):
         await server.stop()
 
 
-async def test_a_url_that_makes_no_sense_is_the_operators_fault():
+async def test_invalid_url_is_a_setup_error():
     with pytest.raises(StoreSetupError, match="known are redis://"):
         await Store.open("http://localhost")
 

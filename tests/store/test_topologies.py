@@ -80,7 +80,7 @@ async def test_a_cluster_keeps_its_keys_where_they_belong(cluster):
         assert "min-replicas-to-write" in warning
 
 
-async def test_a_redirected_command_moves_on_by_itself_and_the_map_is_mended(cluster):
+async def test_redirected_command_is_sent_again_and_the_map_is_updated(cluster):
     async with open_world(cluster.url) as w:
         slots, slot = cast("Any", w.store._topology)._slots, slot_of("{a:acme}")
         right = w.store.link("{a:acme}")
@@ -94,7 +94,7 @@ async def test_a_redirected_command_moves_on_by_itself_and_the_map_is_mended(clu
         assert w.store.link("{a:acme}") is right
 
 
-async def test_a_slot_on_its_way_serves_single_keys_and_refuses_scripts(cluster):
+async def test_slot_that_is_being_moved_serves_single_keys_and_refuses_scripts(cluster):
     async with open_world(cluster.url) as w:
         slot = slot_of("{a:acme}")
         source, target = w.store.link("{a:acme}"), next(x for x in w.store.links if x is not w.store.link("{a:acme}"))
@@ -132,7 +132,7 @@ async def test_the_master_is_found_through_its_sentinels(trio):
         await round_trip(w)
 
 
-async def test_a_dead_sentinel_is_not_missed(trio):
+async def test_dead_sentinel_does_not_prevent_a_connection(trio):
     trio.sentinels[0].end()
     try:
         store = await Store.open(trio.url)
@@ -150,7 +150,7 @@ async def test_nothing_settled_is_missing_after_a_failover_by_sentinels(trio, tm
 
 
 @pytest.mark.parametrize("kind", ["trio", "cluster"])
-async def test_what_no_replica_has_is_in_doubt(kind, request, monkeypatch):
+async def test_write_without_a_replica_is_reported_as_doubtful(kind, request, monkeypatch):
     topology = request.getfixturevalue(kind)
     monkeypatch.setattr("gateway.store.durability.WITHIN", 300)
     async with open_world(topology.url) as w:

@@ -30,7 +30,7 @@ from gateway.store.url import address_of
         ("unix://me:secret@/run/a%20b?db=1", RedisAddress(path="/run/a b", username="me", password="secret", db=1)),
     ],
 )
-def test_a_url_becomes_the_address_it_says(url, address):
+def test_url_is_parsed_into_an_address(url, address):
     assert parse_address(url) == address
 
 

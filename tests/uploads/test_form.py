@@ -53,7 +53,7 @@ def test_parts_come_in_any_order() -> None:
     assert sound == SOUND
 
 
-def test_what_follows_the_end_is_no_part_of_it() -> None:
+def test_events_after_the_end_are_not_part_of_the_answer() -> None:
     assert read(encode(PLAIN) + b"epilogue")[0].texts == read(encode(PLAIN))[0].texts
 
 

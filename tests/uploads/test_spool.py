@@ -41,7 +41,7 @@ async def read(spool: Spool) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE, IN_MEMORY, IN_MEMORY + 1, 5 * IN_MEMORY + 77])
-async def test_what_was_written_is_read_again_and_again(tmp_path: Path, size: int) -> None:
+async def test_spooled_file_can_be_read_several_times(tmp_path: Path, size: int) -> None:
     spool, data = await filled(tmp_path, size)
     assert spool.size == size
     assert await read(spool) == await read(spool) == data

@@ -29,7 +29,7 @@ async def explained(gateway: Gateway, quote: Quote, key: ApiKey) -> Explanation:
 @pytest.mark.parametrize("model", ["m1", "capped"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("limit", [None, 40])
-async def test_explanation_reckons_as_the_chat_endpoint_does(
+async def test_explanation_uses_the_estimate_of_the_chat_endpoint(
     client: Client,
     gateway: Gateway,
     upstream: FakeUpstream,

@@ -122,7 +122,7 @@ async def test_missing_usage_is_estimated_and_marked(client: Client, upstream: F
         "nonsense",
     ],
 )
-async def test_absurd_usage_neither_credits_nor_ruins(
+async def test_impossible_usage_neither_credits_nor_empties_an_account(
     client: Client, upstream: FakeUpstream, ledger: Ledger, usage: Any
 ) -> None:
     upstream.enqueue(Reply.json(completion(usage=usage)))

@@ -263,7 +263,7 @@ async def test_same_idempotency_key_runs_once_and_is_answered_with_the_same_byte
         Reply.json({"object": "list"}),
     ],
 )
-async def test_what_is_no_vector_is_an_invalid_response_and_costs_nothing(
+async def test_invalid_vector_is_an_invalid_response_and_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts, broken: Reply
 ) -> None:
     upstream.answer = lambda _: broken
@@ -408,7 +408,7 @@ class Plain(Provider, Embeddings):
         ({"input": "a", "dimensions": 8}, "unsupported_parameter", "dimensions"),
     ],
 )
-async def test_what_a_dialect_cannot_do_is_refused_before_anything_is_held(
+async def test_unsupported_feature_of_a_dialect_is_refused_before_anything_is_held(
     client: Client, gateway: Gateway, accounts: Accounts, fields: dict[str, Any], code: str, param: str
 ) -> None:
     [candidate] = gateway.router.resolve(gateway.catalog.models["made-up"], Embeddings)

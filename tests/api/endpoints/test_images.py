@@ -177,7 +177,7 @@ async def test_request_without_a_model_goes_to_the_default_one(client: Client, u
         Reply(body=b"<html>"),
     ],
 )
-async def test_what_is_no_image_is_an_invalid_response_and_costs_nothing(
+async def test_invalid_image_is_an_invalid_response_and_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts, broken: Reply
 ) -> None:
     upstream.answer = lambda _: broken
@@ -271,7 +271,7 @@ async def test_fewer_images_cost_less_and_more_cost_no_more(
         ({}, 8 * CENT),
     ],
 )
-async def test_hold_is_the_dearest_that_the_request_leaves_open(
+async def test_hold_is_the_highest_price_that_the_request_allows(
     client: Client, gateway: Gateway, fields: dict[str, Any], held: int
 ) -> None:
     holds = record_holds(gateway)

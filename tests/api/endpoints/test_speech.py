@@ -268,7 +268,7 @@ async def test_failure_before_the_first_byte_is_followed_by_the_next_target_unse
     assert (line.amount, line.meta["attempts"]) == (-len(TEXT) * CHARACTER, 2)
 
 
-async def test_answer_without_sound_is_none_and_costs_nothing(
+async def test_answer_without_sound_is_an_error_and_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     done = {"type": "speech.audio.done", "usage": {"input_tokens": 3, "output_tokens": 3}}

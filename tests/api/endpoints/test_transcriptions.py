@@ -199,7 +199,7 @@ async def test_body_without_a_length_is_read_to_its_end(client: Client) -> None:
     assert (await send(client, dribble()))[0].status == 200
 
 
-async def test_expecting_client_is_told_to_go_on_only_with_a_good_key(client: Client) -> None:
+async def test_expect_continue_is_answered_only_for_a_valid_key(client: Client) -> None:
     body = encode(("model", "t1"), file=wav(5.0))
     async with client.request(
         "POST", PATH, data=body, expect100=True,
@@ -450,7 +450,7 @@ async def test_form_that_is_cut_anywhere_is_refused_and_leaves_nothing(
     await untouched(accounts, upstream, tmp_path)
 
 
-async def test_fault_in_a_large_form_is_told_before_its_end(client: Client, tmp_path: Path) -> None:
+async def test_fault_in_a_large_form_is_reported_before_its_end(client: Client, tmp_path: Path) -> None:
     async def endless() -> AsyncIterator[bytes]:
         yield encode(("model", "t1"), ("prompt", b"x" * (MAX_TEXT + 1)), file=None)[: -len("--edge--\r\n")]
         await forever()
@@ -460,7 +460,7 @@ async def test_fault_in_a_large_form_is_told_before_its_end(client: Client, tmp_
     assert (response.status, json.loads(text)["error"]["param"]) == (400, "prompt")
 
 
-async def test_full_disk_is_told_as_such(
+async def test_full_disk_is_reported_as_full(
     client: Client, accounts: Accounts, upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").touch()  # no folder can be made here
@@ -499,7 +499,7 @@ async def test_every_attempt_sends_the_whole_file(
 
 
 @pytest.mark.parametrize("document", [{}, {"text": 5}, {"error": {"message": "no"}}, [], "text"])
-async def test_what_is_no_transcript_costs_nothing(
+async def test_invalid_transcript_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts, document: Any
 ) -> None:
     upstream.answer = lambda _: Reply.json(document)
@@ -565,7 +565,7 @@ async def test_seconds_are_held_by_the_header_and_charged_by_the_upstream(
     assert "x-gateway-estimated" not in response.headers
 
 
-async def test_sound_that_nobody_measured_is_charged_by_its_header(client: Client, ledger: Ledger) -> None:
+async def test_sound_without_a_count_is_charged_by_its_header(client: Client, ledger: Ledger) -> None:
     response, document = await ask(client, model="none", file=wav(4.0))
     assert document["usage"] == {"type": "duration", "seconds": 4.0}
     assert response.headers["x-gateway-estimated"] == "true"
@@ -581,7 +581,7 @@ async def test_sound_without_a_header_is_charged_by_its_bytes(client: Client, le
 
 
 @pytest.mark.parametrize("seconds", [-1, 1e9, "many", None])
-async def test_absurd_seconds_never_credit_and_never_ruin(
+async def test_impossible_seconds_neither_credit_nor_empty_an_account(
     client: Client, upstream: FakeUpstream, ledger: Ledger, gateway: Gateway, seconds: Any
 ) -> None:
     holds = record_holds(gateway)
@@ -607,7 +607,7 @@ async def test_tokens_are_charged_by_the_upstreams_count(
     assert (counts["in_text"], counts["in_audio"], counts["out_text"]) == (10, 30, 7)
 
 
-async def test_tokens_that_nobody_counted_are_estimated(client: Client, ledger: Ledger, gateway: Gateway) -> None:
+async def test_tokens_without_a_count_are_estimated(client: Client, ledger: Ledger, gateway: Gateway) -> None:
     holds = record_holds(gateway)
     response, _ = await ask(client, model="tokens")
     line = await line_of(ledger, response)

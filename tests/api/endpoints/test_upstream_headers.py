@@ -125,7 +125,7 @@ async def test_seconds_of_sound_that_the_upstream_counted_are_charged_and_not_sh
 
 
 @pytest.mark.parametrize("told", [{}, {"prompt_audio_seconds": 900_000}])
-async def test_seconds_that_nobody_counted_or_that_cannot_be_are_estimated(
+async def test_missing_or_impossible_seconds_are_estimated(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream, told: dict[str, Any]
 ) -> None:
     upstream.enqueue(whole(**told))
