@@ -18,7 +18,7 @@ from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.line_meta import reclaim_meta
-from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, bulk, command_start, own_error
+from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
 
@@ -52,6 +52,7 @@ class Admission:
         links: Links,
         script: Script,
         *,
+        tick: Tick,
         groups: Mapping[str, GroupLimits],
         orphaned: Callable[[Hold], None],
         checkpoint: InflightCheckpoint,
@@ -63,6 +64,7 @@ class Admission:
         self._batches: Batches[Waiting] = Batches(
             links,
             script,
+            tick=tick,
             arguments=self._arguments,
             command=self._command,
             answered=self._answered,

@@ -39,6 +39,7 @@ from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
+from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import SettlementWriter
 
@@ -77,14 +78,15 @@ class Ledger:
         self._links = links
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
-        self._writer = SettlementWriter(links, self._scripts.settle, lookup=self._booked, journal=journal)
+        tick = Tick()
+        self._writer = SettlementWriter(links, self._scripts.settle, tick=tick, lookup=self._booked, journal=journal)
         #: Sends the journal's entries again; None without a journal. Pass its `reconnected` to `Store.on_reconnect`.
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
         #: Stores running calls for the process that takes over the journal; stores nothing without a journal.
         self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
         void = partial(self._writer.book, record=None)
         self._admission = Admission(
-            links, self._scripts.admit, groups=groups, orphaned=void, checkpoint=self.checkpoint
+            links, self._scripts.admit, tick=tick, groups=groups, orphaned=void, checkpoint=self.checkpoint
         )
 
     @property

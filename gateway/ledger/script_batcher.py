@@ -18,6 +18,7 @@ from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script, pack
 from gateway.store.connection import RedisReplyError
+from gateway.store.link import RedisLink
 
 log = logging.getLogger("gateway.ledger")
 
@@ -70,6 +71,30 @@ class Batch(Generic[Item]):
         asyncio.get_running_loop().call_soon(self.sender.failed, self, exception)
 
 
+class Tick:
+    """The end of an event loop tick: the batches of admissions and of settlements leave in one write for each server.
+
+    A request alone in its tick takes two steps of the event loop less than with a step for each batch and each write.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Batches[Any]] = []
+
+    def add(self, batches: Batches[Any]) -> None:
+        """Send the items of `batches` at the end of this tick."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._end)
+        self._waiting.append(batches)
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        links: set[RedisLink] = set()
+        for batches in waiting:
+            batches.send_all(links)
+        for link in links:
+            link.flush()
+
+
 class Batches(Generic[Item]):
     """Collects items until the tick ends or there are `ENOUGH`, then sends the items of each account to the script.
 
@@ -83,6 +108,7 @@ class Batches(Generic[Item]):
         links: Links,
         script: Script,
         *,
+        tick: Tick,
         arguments: Callable[[Batch[Item]], list[Argument]],
         command: Callable[[Batch[Item]], bytes],
         answered: Callable[[Batch[Item], list[Any]], None],
@@ -91,6 +117,7 @@ class Batches(Generic[Item]):
     ) -> None:
         self._links = links
         self._script = script
+        self._tick = tick
         self._arguments = arguments
         self._command = command
         self._answered = answered
@@ -104,7 +131,7 @@ class Batches(Generic[Item]):
         """Send `item` at the end of this tick at the latest."""
         waiting = self._waiting
         if not waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._tick.add(self)
         items = waiting.get(account)
         if items is None:
             waiting[account] = [item]
@@ -112,22 +139,29 @@ class Batches(Generic[Item]):
             items.append(item)
         self._count += 1
         if self._count == ENOUGH:
-            accounts = list(waiting)
-            self._flush()
-            for name in accounts:
-                self._links.link(slot(name)).flush()
+            links: set[RedisLink] = set()
+            self.send_all(links)
+            for link in links:
+                link.flush()
 
-    def _flush(self) -> None:
+    def send_all(self, links: set[RedisLink]) -> None:
+        """Send what waits, and add the links that must be flushed to `links`."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         if not waiting:  # `put` has sent them before the end of the tick
             return
         if self._before is not None:
             self._before(waiting)
         for account, items in waiting.items():
-            self.send(Batch(account, items, self))
+            self._send(Batch(account, items, self), links)
 
     def send(self, batch: Batch[Item]) -> None:
         """Send a batch now."""
+        links: set[RedisLink] = set()
+        self._send(batch, links)
+        for link in links:
+            link.flush()
+
+    def _send(self, batch: Batch[Item], links: set[RedisLink]) -> None:
         batch.tries += 1
         key = slot(batch.account)
         try:
@@ -135,7 +169,9 @@ class Batches(Generic[Item]):
         except (TypeError, ValueError) as error:  # an argument cannot be encoded: the callers still need a result
             self._failed(batch, GatewayError(detail=repr(error)))
             return
-        self._links.link(key).send(command, batch)
+        link = self._links.link(key)
+        link.put(command, batch)
+        links.add(link)
 
     def _packed(self, batch: Batch[Item], key: str) -> bytes:
         try:

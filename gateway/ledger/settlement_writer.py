@@ -19,7 +19,7 @@ from gateway.ledger.entry import Entry
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
 from gateway.ledger.line_meta import settled_meta
-from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, bulk, command_start, own_error
+from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
 
@@ -49,6 +49,7 @@ class SettlementWriter:
         links: Links,
         script: Script,
         *,
+        tick: Tick,
         lookup: Callable[[str, str, int], Any],
         journal: Journal | None = None,
     ) -> None:
@@ -62,6 +63,7 @@ class SettlementWriter:
         self._batches: Batches[Waiting] = Batches(
             links,
             script,
+            tick=tick,
             arguments=_arguments,
             command=self._command,
             answered=self._answered,

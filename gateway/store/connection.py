@@ -112,21 +112,23 @@ class RedisConnection(asyncio.Protocol):
         """Commands without a reply."""
         return len(self._waiting)
 
-    def send(self, command: bytes) -> asyncio.Future[Any]:
-        """Queue one packed command for the write at the end of this tick."""
-        future = self._loop.create_future()
-        self.put(command, future, command)
-        return future
+    def send(self, command: bytes, reply: ReplyTo, *, again: bytes) -> None:
+        """Queue one packed command for the write at the end of this tick; `again` as in `put`."""
+        if not self._outgoing:
+            self._loop.call_soon(self.flush)
+        self.put(command, reply, again=again)
 
-    def put(self, command: bytes, future: ReplyTo, again: bytes) -> None:
-        """Queue one packed command; `again` is the command where it may be redirected, else b""."""
+    def put(self, command: bytes, reply: ReplyTo, *, again: bytes) -> None:
+        """Queue one packed command for the next `flush`, which the caller must call in this tick.
+
+        `again` is the command where it may be redirected, else b"".
+        """
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
-            self._loop.call_soon(self.flush)
             if self._deadline is None:
                 self._deadline = self._loop.call_at(self._tick.at + self._timeout, self._check)
         self._outgoing.append(command)
-        self._waiting.append((future, self._tick, again))
+        self._waiting.append((reply, self._tick, again))
 
     def send_no_reply(self, command: bytes) -> None:
         """Write a command without a reply, such as RESP3's SUBSCRIBE; only while no command waits for a reply."""

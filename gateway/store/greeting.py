@@ -29,7 +29,9 @@ async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIde
     """Log in, select the database and read the server's identity; refuse a server that is still loading its data."""
 
     def call(*args: Argument) -> asyncio.Future[Any]:
-        return connection.send(pack(args))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        connection.send(pack(args), future, again=b"")
+        return future
 
     login = (address.username or "default", address.password)
     try:

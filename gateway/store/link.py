@@ -137,19 +137,29 @@ class RedisLink:
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
         """Send one command in this tick's write. The future gets all errors, except TypeError for a wrong argument."""
+        command = pack(args)
         future: asyncio.Future[Any] = (self._loop or asyncio.get_running_loop()).create_future()
-        self.send(pack(args), future)
+        connection = self._usable(command, future)
+        if connection is not None:
+            connection.send(command, future, again=command)
         return future
 
-    def send(self, command: bytes, reply: ReplyTo) -> None:
-        """`call` for a packed command, whose reply goes to an object of the caller's."""
+    def put(self, command: bytes, reply: ReplyTo) -> None:
+        """Queue a packed command, whose reply goes to `reply`; the caller calls `flush` in this tick."""
+        connection = self._usable(command, reply)
+        if connection is not None:
+            connection.put(command, reply, again=command)
+
+    def _usable(self, command: bytes, reply: ReplyTo) -> RedisConnection | None:
+        """The connection; None when there is none that can take the command, which then waits or has failed."""
         connection = self._connection
         if connection is None:
             self._wait_in_line(command, reply)
-        elif connection.in_flight >= self._max_in_flight:
+            return None
+        if connection.in_flight >= self._max_in_flight:
             self._failed("too many commands in flight", reply)
-        else:
-            connection.put(command, reply, command)
+            return None
+        return connection
 
     def flush(self) -> None:
         """Write the commands of this tick now; those that wait for a connection keep waiting."""
@@ -161,7 +171,7 @@ class RedisLink:
         if asking:
             self.call("ASKING").add_done_callback(_forget)
         if self._connection is not None:
-            self._connection.put(command, future, b"")
+            self._connection.send(command, future, again=b"")
         else:
             self._wait_in_line(command, future, may_move=False)
 

@@ -23,9 +23,12 @@ class Moving:
         assert slot_key == self._key
         return self
 
-    def send(self, command: bytes, reply: ReplyTo) -> None:
+    def put(self, command: bytes, reply: ReplyTo) -> None:
         self._move(command.split(b"\r\n")[4].decode())
-        self._link.send(command, reply)
+        self._link.put(command, reply)
+
+    def flush(self) -> None:
+        self._link.flush()
 
     def call(self, *args: Any) -> asyncio.Future[Any]:
         if args[0] == "EVALSHA":

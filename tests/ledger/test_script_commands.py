@@ -15,7 +15,7 @@ from gateway.ledger.admission import Admission
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
-from gateway.ledger.script_batcher import Batch
+from gateway.ledger.script_batcher import Batch, Tick
 from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 from gateway.store.command import Script, pack
 from gateway.store.connection import ReplyTo
@@ -34,8 +34,11 @@ class Sent:
     def link(self, slot_key: str) -> Any:
         return self
 
-    def send(self, command: bytes, reply: ReplyTo) -> None:
+    def put(self, command: bytes, reply: ReplyTo) -> None:
         self.commands.append(command)
+
+    def flush(self) -> None:
+        """Everything was sent."""
 
 
 def packed(account: str, arguments: Any) -> bytes:
@@ -53,7 +56,9 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
 ) -> None:
     sent = Sent()
     groups = {"default": limits}
-    admission = Admission(sent, SCRIPT, groups=groups, orphaned=lambda _: None, checkpoint=InflightCheckpoint(None))
+    admission = Admission(
+        sent, SCRIPT, tick=Tick(), groups=groups, orphaned=lambda _: None, checkpoint=InflightCheckpoint(None)
+    )
     quotes = [
         quote_of(hold, tokens, model=model, groups=frozenset({"default"} if enabled else ()), version=model)
         for _, _, model, hold, tokens in calls
@@ -85,7 +90,7 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
 )
 def test_settlement_command_is_the_packed_list_of_its_arguments(account: str, entries: list[Entry]) -> None:
     sent = Sent()
-    writer = SettlementWriter(sent, SCRIPT, lookup=lambda *_: None)
+    writer = SettlementWriter(sent, SCRIPT, tick=Tick(), lookup=lambda *_: None)
     writer._batches.send(Batch(account, [Waiting(entry) for entry in entries], writer._batches))
     arguments = [
         argument
