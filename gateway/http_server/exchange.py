@@ -40,9 +40,8 @@ log = logging.getLogger(__name__)
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
 BODILESS: Final = frozenset({204, 304})
 REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
-COPY_UP_TO: Final = (
-    65_536  # headers and a body up to this size are sent in one write; a larger body is not copied for it
-)
+#: Bytes; headers and a body up to this size are sent in one write, for which a larger body is not copied.
+COPY_UP_TO: Final = 65_536
 Refusal = Callable[[GatewayError], tuple[dict[str, str], bytes]]
 _line_break = re.compile(r"[\r\n\0]")
 

@@ -80,9 +80,8 @@ class RequestParser:
         self._keep_alive = False
         self._chunked = False
         self._remaining = 0  # body bytes not yet received, if their number is known
-        self._idle_bytes = (
-            0  # bytes read since the request began or since its last body byte: heads, extensions, trailers
-        )
+        # Bytes read since the request began or since its last body byte: heads, extensions, trailers.
+        self._idle_bytes = 0
         self._tail = b""  # up to three bytes that may begin an empty line
         self._raw: bytearray | None = None  # the head so far, if it comes in pieces
         self._unparsed = False  # whether llhttp did not parse this request, because its head equals the former one

@@ -109,9 +109,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
         prompt, factor = call.quote.prompt, call.model.token_factor
-        estimate = partial(
-            _estimated_public, prompt, factor
-        )  # not a method of the call: the call refers to the encoder, which would be a cycle
+        # Not a method of the call: the call refers to the encoder, so that would be a cycle.
+        estimate = partial(_estimated_public, prompt, factor)
         encoder = ChatStreamEncoder(_form(call, services), estimate=estimate)
         if call.model.continue_cut:
             opened.rest = Continuation(
