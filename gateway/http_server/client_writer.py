@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class ClientWriter:
     """Writes to one transport; futures it returns are done when little enough waits to be sent."""
 
-    __slots__ = ("_done", "_sent", "_sent_at", "_transport", "_waiters", "paused", "written")
+    __slots__ = ("_sent", "_sent_at", "_transport", "_waiters", "done", "paused", "written")
 
     def __init__(self, transport: asyncio.Transport, state: ServerState) -> None:
         self.paused = False  # whether the transport asked to wait
         self.written = 0  # bytes
         self._transport = transport
-        self._done = state.done
+        self.done = state.done
         self._waiters: list[asyncio.Future[None]] = []
         self._sent = 0  # bytes that had left at the last check; -1 when all had
         self._sent_at = 0.0
@@ -34,12 +34,19 @@ class ClientWriter:
         """Write; the future is done when little enough waits to be sent."""
         self.written += len(data)
         self._transport.write(data)
-        return self.flushed() if self.paused else self._done
+        return self.flushed() if self.paused else self.done
+
+    def send_chunk(self, data: bytes) -> asyncio.Future[None] | None:
+        """Write a chunk of a chunked body; await the returned future, if any, before writing more."""
+        chunk = b"%x\r\n%b\r\n" % (len(data), data)
+        self.written += len(chunk)
+        self._transport.write(chunk)
+        return self.flushed() if self.paused else None
 
     def flushed(self) -> asyncio.Future[None]:
         """A future that is done when little enough waits to be sent: nearly always one that is done already."""
         if not self.paused:
-            return self._done
+            return self.done
         # One per caller: a caller that is cancelled cancels its future, and must not cancel another's.
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)

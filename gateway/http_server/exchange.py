@@ -194,7 +194,7 @@ class Exchange(HTTPConnection):
         if connection is None:
             return _closed()
         if self._chunked and chunk and not self._corked:  # a stream that has begun
-            return connection.writer.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            return connection.writer.send_chunk(chunk) or connection.writer.done
         self._require_headers(connection)
         if not chunk or self.head.start_line.method == "HEAD":
             return connection.writer.flushed()
@@ -203,6 +203,14 @@ class Exchange(HTTPConnection):
             block, self._corked = self._corked, b""
             return self._send(connection, block, data)
         return connection.writer.send(data)
+
+    def chunk_writer(self) -> Callable[[bytes], asyncio.Future[None] | None] | None:
+        """`ClientWriter.send_chunk` of the connection; None unless a chunked body has begun.
+
+        Sharp edge: it does not check whether the client disconnected later.
+        """
+        connection = self._connection
+        return connection.writer.send_chunk if connection is not None and self._chunked and not self._corked else None
 
     def finish(self) -> None:
         """End the answer: the only way to a body that looks complete."""

@@ -9,6 +9,7 @@ terminator on purpose, because a regular end means a complete answer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.http_server.reply import Reply
@@ -60,14 +61,14 @@ class EventSink:
 
     # Slots, here and in all objects that a chunk uses: with 1,000 open streams these objects are not in the CPU caches,
     # and a dict would be one more of them.
-    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "_sent", "committed")
+    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "committed", "sent")
 
     def __init__(self, reply: Reply, keep_alive: KeepAlive, *, claim: Claim | None = None) -> None:
         self._reply = reply
         self._claim = claim  # stores what was sent, for a retry with the same Idempotency-Key
         self._exchange = reply.exchange
         self._keep_alive = keep_alive
-        self._sent = False  # since the last tick; cheaper than reading the clock at each chunk
+        self.sent = False  # since the last tick; cheaper than reading the clock at each chunk
         self._quiet_since = asyncio.get_running_loop().time()  # exact to a tick
         self._headers = SSE_HEADERS
         self.committed = False
@@ -77,11 +78,18 @@ class EventSink:
         """Write `frames`; await the returned future, if any, before sending more."""
         if self._claim is not None:
             self._claim.keep(frames)
-        self._sent = True
+        self.sent = True
         if not self.committed:
             return self._commit(frames)
         future = self._exchange.write(frames)
         return None if future.done() else future
+
+    def chunk_writer(self) -> Callable[[bytes], asyncio.Future[None] | None] | None:
+        """A function that writes frames as `send` does, with less work; None where `send` has more to do.
+
+        Its caller sets `sent` and does not call it once the client has disconnected.
+        """
+        return self._exchange.chunk_writer() if self._claim is None and self.committed else None
 
     def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
         self.committed = True
@@ -112,8 +120,8 @@ class EventSink:
 
     def tick(self, now: float, keep_alive: KeepAlive) -> None:
         """Called once a second; commits or comments after too much silence."""
-        if self._sent:
-            self._sent, self._quiet_since = False, now
+        if self.sent:
+            self.sent, self._quiet_since = False, now
         # Half a tick less, because ticks are never exactly a second apart.
         limit = keep_alive.comment_after - TICK / 2 if self.committed else keep_alive.commit_after
         if now - self._quiet_since >= limit:

@@ -8,6 +8,7 @@ connection, so it must not wait and must be short.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.inference.call import Call
@@ -32,7 +33,7 @@ def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object
 class TextRelay:
     """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
-    __slots__ = ("_below", "_call", "_chunks", "_encoder", "_extension", "_lane", "_sink", "_slot", "slow")
+    __slots__ = ("_below", "_call", "_chunks", "_encoder", "_extension", "_lane", "_sink", "_slot", "_write", "slow")
 
     def __init__(
         self,
@@ -51,13 +52,14 @@ class TextRelay:
         self._slot = slot
         self._extension = extension
         self._below = extension.until
+        self._write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
         self._chunks = 0  # added to the call when the lane closes: a chunk then uses one object less
         self.slow: asyncio.Future[None] | None = None
         lane.take = self._take
 
     def close(self) -> None:
         """Close the lane, which also breaks the reference cycle between the stream and its call."""
-        self._lane.take = None
+        self._lane.take = self._write = None
         self._call.chunks += self._chunks
         self._chunks = 0
 
@@ -71,5 +73,11 @@ class TextRelay:
             return False
         self._chunks += len(texts)
         self._slot.delivered(encoder.delivered.text_quarter_tokens)
-        self.slow = self._sink.send(frames)
+        write = self._write
+        if write is None or self._call.client_gone:
+            self.slow = self._sink.send(frames)
+            self._write = self._sink.chunk_writer()
+        else:
+            self._sink.sent = True
+            self.slow = write(frames)
         return True
