@@ -145,6 +145,8 @@ class Admission:
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         doubtful = not isinstance(error, StoreUnavailable) or error.fate is StoreFate.UNKNOWN
         for request_id, key, quote, future in batch.items:
+            if future.done() and not future.cancelled():  # answered before a later part of the reply could not be used
+                continue
             if not future.done():
                 future.set_exception(own_error(error))
             if doubtful:  # the script may have run and held money

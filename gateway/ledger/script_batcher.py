@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from gateway.errors import GatewayError, InternalError, StoreUnavailable
+from gateway.errors import GatewayError, InternalError, StoreFate, StoreUnavailable
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script, pack
 from gateway.store.connection import RedisReplyError
@@ -34,7 +34,7 @@ ENOUGH = 16
 
 
 class Sender(Protocol[Item]):
-    """What a batch passes its reply to."""
+    """What a batch passes its reply to; neither method raises."""
 
     def replied(self, batch: Batch[Item], reply: list[Any]) -> None: ...
     def failed(self, batch: Batch[Item], error: Exception) -> None: ...
@@ -60,11 +60,7 @@ class Batch(Generic[Item]):
 
     def set_result(self, result: Any) -> None:
         """Pass the reply on; called while the connection reads."""
-        try:
-            self.sender.replied(self, result)
-        except Exception:
-            # The connection's edge: a bug here must not end the replies to other calls.
-            log.exception("the reply to a script of account %s could not be used", self.account)
+        self.sender.replied(self, result)
 
     def set_exception(self, exception: Exception) -> None:
         """Pass the error on in a later step of the event loop, when the link knows of a loss as well."""
@@ -100,7 +96,7 @@ class Batches(Generic[Item]):
 
     `command` packs the EVALSHA of a batch; where it returns b"" or raises IndexError for an argument longer than
     `LENGTH`, the slower `arguments` make the ARGV. `answered` gets the reply, `failed` the error; one of them is always
-    called.
+    called. If `answered` raises, `failed` is called too and must leave out the items that have a result.
     """
 
     def __init__(
@@ -183,7 +179,13 @@ class Batches(Generic[Item]):
 
     def replied(self, batch: Batch[Item], reply: list[Any]) -> None:
         """The script ran."""
-        self._answered(batch, reply)
+        try:
+            self._answered(batch, reply)
+        except Exception:
+            # The connection's edge: a bug here must not end the replies to other calls, nor let a caller wait forever.
+            log.exception("the reply to a script of account %s could not be used", batch.account)
+            error = StoreUnavailable(detail="its reply could not be used", fate=StoreFate.UNKNOWN)
+            asyncio.get_running_loop().call_soon(self._failed, batch, error)
 
     def failed(self, batch: Batch[Item], error: Exception) -> None:
         """The script did not run, or nothing is known of it."""
@@ -202,7 +204,7 @@ class Batches(Generic[Item]):
         except GatewayError as error:
             self._failed(batch, error)
         else:
-            self._answered(batch, reply)
+            self.replied(batch, reply)
 
 
 def bulk(argument: str | int) -> str:

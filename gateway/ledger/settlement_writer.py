@@ -39,6 +39,7 @@ class Waiting(Struct):
     entry: Entry
     future: asyncio.Future[None] | None = None
     segment: int = NOWHERE
+    ended: bool = False  # whether `drain` no longer waits for it
 
 
 class SettlementWriter:
@@ -138,6 +139,8 @@ class SettlementWriter:
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         away = isinstance(error, StoreUnavailable)
         for item in batch.items:
+            if item.ended:  # before a later part of the reply could not be used
+                continue
             written = item.segment != NOWHERE and self.journal is not None
             if written and not away:  # a repetition would fail again
                 assert self.journal is not None
@@ -155,12 +158,14 @@ class SettlementWriter:
             self.on_journaled()
 
     def _end(self, item: Waiting) -> None:
-        if item.future is None:
+        if item.future is not None:
+            if not item.future.done():
+                item.future.set_result(None)
+        elif not item.ended:
+            item.ended = True
             self._booked -= 1
             if not self._booked:
                 self._all_ended.set()
-        elif not item.future.done():
-            item.future.set_result(None)
 
     def _confirm(self, item: Waiting) -> None:
         if self.journal is None:

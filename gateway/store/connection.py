@@ -49,6 +49,8 @@ class ReplyTo(Protocol):
 
 #: Command, where its reply goes, loop time of the call, whether it may be redirected.
 Queued = tuple[bytes, ReplyTo, float, bool]
+#: Where the reply goes, when the command was sent, and the command; b"" if it may not be redirected.
+Sent = tuple[ReplyTo, "Tick", bytes]
 
 
 class RedisReplyError(InternalError):
@@ -101,10 +103,10 @@ class RedisConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=_reply_error, notEnoughData=_NOTHING, errors="replace")
         self._outgoing: list[bytes] = []  # the last commands of _waiting, which were not written yet
-        self._waiting: deque[tuple[ReplyTo, Tick, bytes]] = deque()  # b"": it may not be redirected
+        self._waiting: deque[Sent] = deque()
         self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
-        self._overdue: ReplyTo | None = None
+        self._overdue: Sent | None = None  # the oldest command, if its reply is late
         self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is lost
 
     @property
@@ -212,13 +214,14 @@ class RedisConnection(asyncio.Protocol):
 
     def _check(self) -> None:
         self._deadline = None
+        before, self._overdue = self._overdue, None
         if not self._waiting:
             return
-        oldest, tick, _ = self._waiting[0]
-        due = tick.at + self._timeout
+        oldest = self._waiting[0]
+        due = oldest[1].at + self._timeout
         if self._loop.time() < due:
             self._deadline = self._loop.call_at(due, self._check)
-        elif self._overdue is oldest:
+        elif before is oldest:  # the entry: an object that takes replies may wait for a second one
             self.abort(f"no reply within {self._timeout:g} s")
         else:
             self._overdue = oldest

@@ -113,8 +113,8 @@ async def test_reply_that_cannot_be_used_leaves_the_connection_to_other_calls(wo
         name = f"{{a:{key.account}}}"
         assert await asyncio.wait_for(w.store.link(name).call("EXISTS", name), 5) == 1
         assert "could not be used" in caplog.text
-        assert not lost.done()
-        lost.cancel()
+        with pytest.raises(StoreUnavailable):
+            await lost
 
 
 async def test_refused_and_lost_calls_leave_nothing_in_the_checkpoint(world, tmp_path):

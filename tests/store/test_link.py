@@ -15,8 +15,8 @@ import uvloop
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer
-from gateway.store.command import Script
-from gateway.store.connection import RedisReplyError, ReplyTo
+from gateway.store.command import Script, pack
+from gateway.store.connection import RedisConnection, RedisReplyError, ReplyTo
 from gateway.store.link import MAX_BACKOFF, MIN_BACKOFF, RedisLink
 from gateway.store.redis_address import RedisAddress
 from tests.delays import caller_is_silent_for, loop_is_held_for
@@ -524,3 +524,83 @@ async def test_a_closed_link_fails_every_call_and_leaves_no_task(server):
     with pytest.raises(StoreUnavailable):
         await link.call("PING")
     assert asyncio.all_tasks() == before
+
+
+class Handler:
+    """Takes replies while the connection reads, as a batch of the ledger does."""
+
+    def __init__(self, on_reply: Callable[[], object]) -> None:
+        self.on_reply = on_reply
+        self.seen: list[object] = []
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: object) -> None:
+        self.seen.append(result)
+        self.on_reply()
+
+    def set_exception(self, exception: Exception) -> None:
+        self.seen.append(exception)
+
+
+async def test_reply_handler_that_sends_again_gets_the_next_reply(server):
+    async with linked(straight(server)) as link:
+        again = pack(("ECHO", "again"))
+        handler = Handler(lambda: link.send(again, handler) if len(handler.seen) < 3 else None)
+        link.send(pack(("ECHO", "first")), handler)
+        behind = link.call("ECHO", "behind")
+        await until(lambda: len(handler.seen) == 3)
+        assert handler.seen == [b"first", b"again", b"again"]
+        assert await behind == b"behind"
+
+
+async def test_reply_handler_that_disconnects_fails_the_commands_behind_it_once(server):
+    async with linked(straight(server)) as link:
+        handler = Handler(lambda: link.disconnect("the handler"))
+        after = Handler(lambda: None)
+        link.send(pack(("ECHO", "first")), handler)
+        behind = link.call("ECHO", "behind")
+        link.send(pack(("ECHO", "last")), after)
+        with pytest.raises(StoreUnavailable) as caught:
+            await behind
+        assert caught.value.fate is StoreFate.UNKNOWN
+        assert handler.seen == [b"first"]
+        assert [type(seen) for seen in after.seen] == [StoreUnavailable]
+        assert await link.call("ECHO", "new") == b"new"
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_late_reply_leaves_the_grace_to_the_next_command_of_the_same_handler():
+    lost: list[str] = []
+    connection = RedisConnection(
+        asyncio.get_running_loop(), timeout=0.0, on_lost=lambda connection, reason: lost.append(reason)
+    )
+    connection.connection_made(Wire())
+    handler = Handler(lambda: connection.put(b"again", handler, b"") if len(handler.seen) == 1 else None)
+    connection.put(b"first", handler, b"")
+    connection.flush()
+    connection._check()  # overdue: its reply has the grace to come
+    connection.data_received(b"+late\r\n")
+    connection.flush()
+    connection._check()  # so has the second one
+    assert lost == []
+    connection._check()
+    assert lost == ["no reply within 0 s"]
+    assert [type(seen) for seen in handler.seen] == [bytes, StoreUnavailable]
