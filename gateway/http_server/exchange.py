@@ -47,7 +47,7 @@ _line_break = re.compile(r"[\r\n\0]")
 
 
 class Carrier(Protocol):
-    """The connection that an exchange writes to."""
+    """The part of a connection that its exchange uses."""
 
     context: PeerContext
     loop: asyncio.AbstractEventLoop
@@ -63,13 +63,13 @@ class Carrier(Protocol):
         """Whether it can carry another request, asked when the headers of an answer are written."""
 
     def response_finished(self, exchange: Exchange) -> None:
-        """Go on to the next request, or close, as the finished answer's headers said."""
+        """Continue with the next request, or close, as the headers of the finished answer said."""
 
     def cut(self, *, reset: bool) -> None:
-        """Close without an end of the body; `reset` when a FIN would look like one."""
+        """Close without an end of the body; `reset` if the client would take a FIN for the end."""
 
     def fail(self, exchange: Exchange) -> None:
-        """Answer 500: the application gave up without an answer."""
+        """Answer 500, because the application ended without an answer."""
 
 
 class Exchange(HTTPConnection):
@@ -154,6 +154,7 @@ class Exchange(HTTPConnection):
             self.write_head(code, {**headers, "Content-Length": str(len(body))}, body)
             self.finish()
             return
+        self._chunked = False  # headers that were refused may have chosen it
         lines = list(map(": ".join, headers.items()))
         lines.append(f"Content-Length: {len(body)}")
         self._add_connection_lines(lines, connection, "")
@@ -252,7 +253,7 @@ class Exchange(HTTPConnection):
     def client_left(self, delegate: HTTPMessageDelegate | None, *, delivered: bool) -> None:
         """Refuse all later writes, and call one of the application's two callbacks. The connection calls this.
 
-        `delegate` is the request's, None where it could not be made; `delivered`: it saw the whole request.
+        `delegate` is None if the application failed to make one; `delivered`: it received the whole request.
         """
         callback, self._close_callback, self.refusal = self._close_callback, None, None
         self._connection = None
@@ -337,7 +338,7 @@ class ExchangeStream:
 
 def _block(code: int, reason: str, lines: list[str]) -> bytes:
     """Status line and headers without the last line break; a line break inside a value is a ValueError."""
-    text = "".join([reason, *lines])  # looking for each character is 0.3 µs faster than counting the breaks
+    text = "".join([reason, *lines])  # a search for each character takes 0.3 µs less than counts of line breaks
     if "\n" in text or "\r" in text or "\0" in text:
         bad = next((line for line in lines if _line_break.search(line)), reason)
         raise ValueError(f"Illegal characters in header: {bad.split(':', 1)[0]!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -249,6 +250,39 @@ async def test_a_line_break_in_a_header_is_not_written(serve: Any) -> None:
     served = await serve(Splits())
     assert (await served.ask(GET)).status == 500
     assert errors
+
+
+@pytest.mark.parametrize("character", ["\r", "\n", "\0"])
+@pytest.mark.parametrize("where", ["name", "value", "reason"])
+async def test_no_line_break_and_no_nul_reaches_a_header_block(serve: Any, where: str, character: str) -> None:
+    bad = f"a{character}Set-Cookie: b"
+    headers = {bad: "1"} if where == "name" else {"X-A": bad} if where == "value" else {}
+    reason = bad if where == "reason" else "OK"
+    refused: list[str] = []
+
+    class Splits(HTTPMessageDelegate, HTTPServerConnectionDelegate):
+        def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+            self.connection: Any = request_conn
+            return self
+
+        def finish(self) -> None:
+            ways: dict[str, Callable[[], object]] = {
+                "begin": lambda: self.connection._begin(200, reason, headers, headers.items(), b"x"),
+                "answer": lambda: self.connection.answer(200, headers, b"x"),
+                "write_head": lambda: self.connection.write_head(200, headers),
+            }
+            for name, way in ways.items():
+                if name == "begin" or where != "reason":
+                    with pytest.raises(ValueError, match="Illegal characters"):
+                        way()
+                    refused.append(name)
+            self.connection.answer(200, {}, b"whole")
+
+    served = await serve(Splits())
+    answer = await served.ask(GET)
+    assert (answer.status, answer.body) == (200, b"whole")
+    assert len(refused) == (1 if where == "reason" else 3)
+    assert "Set-Cookie" not in answer.headers
 
 
 async def test_a_handler_whose_headers_are_refused_answers_500(serve: Any) -> None:
