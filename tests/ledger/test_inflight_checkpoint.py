@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.billing.price import Price
@@ -111,6 +113,39 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
         for entry in entries:
             checkpoint.clear(entry.request_id)
     assert (tmp_path / "a.board").stat().st_size == 3 * SLOTS * SLOT  # the first slot is the file's own
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.sampled_from(["admit", "put", "clear", "late"]), st.integers(0, 5)), max_size=60))
+def test_file_has_the_running_calls_and_their_units_whatever_callers_write_later(tmp_path, steps):
+    path = tmp_path / "model.board"
+    path.unlink(missing_ok=True)
+    checkpoint = InflightCheckpoint(path)
+    checkpoint.admit("acme", "first", "key_x")
+    expected: dict[str, int | None] = {"first": None}
+    slots: list[tuple[str, Slot]] = []
+    for number, (step, call) in enumerate(steps):
+        name = f"r{call}"
+        if step == "admit":
+            checkpoint.admit("acme", name, "key_x")
+            expected[name] = None
+        elif step == "put":
+            slots.append((name, checkpoint.put(record(name, factor=1.0))))
+            expected[name] = 0
+            latest = dict(slots)
+        elif step == "clear":
+            checkpoint.clear(name)
+            expected.pop(name, None)
+        elif slots:
+            owner, slot = slots[call % len(slots)]  # perhaps of a call that has ended
+            slot.delivered(4 * number)
+            if latest[owner] is slot and expected.get(owner) is not None:
+                expected[owner] = number
+    left = read_inflight_checkpoint(path)
+    found: dict[str, int | None] = {entry.request_id: entry.tokens - 10 for entry in left.entries}
+    found.update(dict.fromkeys(left.others.get("acme", [])))
+    assert found == expected
+    checkpoint.close()
 
 
 def test_torn_slots_are_skipped_and_the_rest_is_read(tmp_path, caplog):
