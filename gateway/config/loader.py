@@ -1,7 +1,7 @@
-"""From a configuration file to checked settings.
+"""Reads a configuration file and checks its settings.
 
-`load(path)` reads, checks and cross-checks a file, and raises `SettingsError` with every problem in it at once;
-`find_config()` says which file is meant; `demo_settings()` needs no file.
+`load(path)` reads a file, checks each value and the values against each other, and raises `SettingsError` with all
+problems at once. `find_config()` finds the file; `demo_settings()` needs no file.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
 
 
 def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file to use: the one named, else `$GATEWAY_CONFIG`, else the first of CONFIG_PLACES; None without any."""
+    """The file to use: `explicit`, else `$GATEWAY_CONFIG`, else the first of CONFIG_PLACES that exists, else None."""
     named = explicit or os.environ.get("GATEWAY_CONFIG")
     if named:
-        return Path(named)  # a file that was named and is missing is an error, not a reason to look elsewhere
+        return Path(named)  # if it is missing, this is an error; other places are not searched
     return next((place for place in CONFIG_PLACES if place.is_file()), None)
 
 
@@ -46,7 +46,7 @@ def load(path: Path, *, demo: bool = False) -> Settings:
 
 
 def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) -> Settings:
-    """The settings a TOML document describes, checked; decimals as `read_toml` gives them."""
+    """The checked settings of a TOML document; decimals are `Decimal`, as from `read_toml`."""
     reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
 
 
 def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:
-    """[providers.*]: `plugin`, `proxy` and `credentials` are ours, every other key is the provider's."""
+    """[providers.*]: `plugin`, `proxy` and `credentials` belong to the gateway, all other keys to the provider."""
     if not isinstance(tables, dict):
         return cast("dict[str, Any] | None", reader.value(dict[str, ProviderSettings], tables, ("providers",)))
     return {name: _provider(table, reader, ("providers", name)) for name, table in tables.items()}
@@ -99,7 +99,7 @@ def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings |
 
 
 def _sound(section: Any) -> Any:
-    """A section without the entries that had problems, so that the cross-checks still see all the others."""
+    """A section without the entries that had problems, so that the other entries are still cross-checked."""
     if isinstance(section, dict):
         return {name: entry for name, entry in section.items() if entry is not None}
     return section
@@ -110,7 +110,7 @@ def _names(table: object) -> set[str]:
 
 
 def demo_settings(data_dir: str | os.PathLike[str] = DEMO_FOLDER) -> Settings:
-    """What `gateway serve --demo` runs on: loopback, the embedded store, the built-in fake provider, group default."""
+    """The settings of `gateway serve --demo`: loopback, embedded store, built-in fake provider, group default."""
     document = tomllib.loads(DEMO, parse_float=Decimal)
     document["store"] = {"data_dir": str(Path(data_dir).absolute())}
     return structs.replace(parse(document, demo=True), file="")

@@ -9,7 +9,7 @@ from gateway.schemas.chat_response import ChunkChoice, Delta, FunctionCall, Tool
 
 
 class ChoiceEncoder:
-    """One choice of a stream: its role, its tool numbers, its finish."""
+    """The state of one choice of a stream."""
 
     __slots__ = ("finish_reason", "form", "has_content", "index", "opened", "tools")
 

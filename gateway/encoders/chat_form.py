@@ -1,4 +1,4 @@
-"""What a whole chat answer and a streamed one have in common: their form, and the values that both normalise."""
+"""Values that whole and streamed chat answers share: their form, ids, finish reasons and service tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error a caller can meet, as one tree; each class knows its status, type and code.
+"""All errors that callers receive, as one tree; each class has its status, type and code.
 
 ::
 
@@ -22,9 +22,9 @@
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
                                    ProviderFailed
 
-Raise them anywhere; the handler's edge turns them into the one error body. Messages go to callers: never put a key,
-an upstream address or a stack trace into one. `detail` is for the operator's log and never leaves the process.
-`retryable` on the upstream branch says whether another target may be tried before the first byte.
+They may be raised anywhere; the handler's edge makes the error body. Messages are sent to callers: never put a key, an
+upstream address or a stack trace into one. `detail` is for the operator's log and is never sent to a caller.
+`retryable` of an upstream error says whether another target may be tried before the first byte.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from gateway.errors.upstream import UpstreamUnreachable as UpstreamUnreachable
 
 
 class BadRequest(GatewayError):
-    """The request itself cannot be served as written."""
+    """The request is invalid."""
 
     status = 400
     type = "invalid_request_error"
@@ -89,25 +89,25 @@ class OutOfRange(BadRequest):
 
 
 class UnsupportedParameter(BadRequest):
-    """The chosen model cannot do what this field asks."""
+    """The model does not support this field."""
 
     default_code = "unsupported_parameter"
 
 
 class UnsupportedValue(BadRequest):
-    """The chosen model knows the field, but not this value or form of it."""
+    """The model supports the field, but not this value or form of it."""
 
     default_code = "unsupported_value"
 
 
 class UnknownParameter(BadRequest):
-    """A field nobody knows, in reject mode."""
+    """An unknown field, if the operator rejects unknown fields."""
 
     default_code = "unknown_parameter"
 
 
 class ContextLengthExceeded(BadRequest):
-    """Prompt and requested output do not fit the model's window."""
+    """The prompt and the requested output exceed the context window of the model."""
 
     default_code = "context_length_exceeded"
 
@@ -123,7 +123,7 @@ class ContentFiltered(BadRequest):
 
 
 class InvalidApiKey(GatewayError):
-    """No key, a malformed, unknown, expired or revoked one. The text is fixed by the interface."""
+    """The key is missing, malformed, unknown, expired or revoked. The interface fixes the text."""
 
     status = 401
     type = "invalid_request_error"
@@ -135,7 +135,7 @@ class InvalidApiKey(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """A valid key that may not do this."""
+    """The key is valid but not permitted to do this."""
 
     status = 403
     type = "invalid_request_error"
@@ -144,7 +144,7 @@ class Forbidden(GatewayError):
 
 
 class ModelNotPermitted(Forbidden):
-    """The model is not enabled for the account or group, or does not exist: one answer, so names cannot be probed."""
+    """The model is not enabled for the caller, or does not exist; one answer for both hides which names exist."""
 
     default_code = "model_not_permitted"
     default_message = "Model not permitted"
@@ -156,7 +156,7 @@ class InsufficientPermissions(Forbidden):
 
 
 class NotFound(GatewayError):
-    """No such resource."""
+    """The resource does not exist."""
 
     status = 404
     type = "invalid_request_error"
@@ -165,7 +165,7 @@ class NotFound(GatewayError):
 
 
 class UnknownURL(NotFound):
-    """No such path."""
+    """The path does not exist."""
 
     default_code = "unknown_url"
     default_message = "Unknown request URL"
@@ -179,7 +179,7 @@ class ModelNotFound(NotFound):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path exists, the method does not."""
+    """The path does not support the method."""
 
     status = 405
     type = "invalid_request_error"
@@ -198,7 +198,7 @@ class MethodNotAllowed(GatewayError):
 
 
 class RequestTimeout(GatewayError):
-    """The caller sent its body too slowly."""
+    """The request arrived too slowly."""
 
     status = 408
     type = "invalid_request_error"
@@ -208,7 +208,7 @@ class RequestTimeout(GatewayError):
 
 
 class Conflict(GatewayError):
-    """The same Idempotency-Key is in flight."""
+    """Another request with the same Idempotency-Key is running; also for a hold that is gone or was changed."""
 
     status = 409
     type = "invalid_request_error"
@@ -219,7 +219,7 @@ class Conflict(GatewayError):
 
 
 class AnswerLost(Conflict):
-    """The call that had this Idempotency-Key was charged, but its answer is not kept."""
+    """The call with this Idempotency-Key was charged, but its answer is not stored."""
 
     default_message = "The answer to this Idempotency-Key is not kept"
     should_retry = False
@@ -227,7 +227,7 @@ class AnswerLost(Conflict):
 
 
 class RequestTooLarge(GatewayError):
-    """The body is over its limit."""
+    """The body exceeds its limit."""
 
     status = 413
     type = "invalid_request_error"
@@ -238,7 +238,7 @@ class RequestTooLarge(GatewayError):
 
 
 class UnsupportedContentType(GatewayError):
-    """Media type or content encoding that this endpoint does not take."""
+    """The endpoint does not accept the media type or the content encoding."""
 
     status = 415
     type = "invalid_request_error"
@@ -250,34 +250,34 @@ class UnsupportedContentType(GatewayError):
 
 
 class TooManyRequests(GatewayError):
-    """A limit said no; nothing was consumed."""
+    """A limit is reached; the request used up nothing."""
 
     status = 429
     type = "requests"
     default_code = "rate_limit_exceeded"
     default_message = "Rate limit reached"
     should_retry = True
-    rate_headers: Mapping[str, str] = MappingProxyType({})  # the x-ratelimit headers of the limit that said no
+    rate_headers: Mapping[str, str] = MappingProxyType({})  # the x-ratelimit headers of the limit
 
     def headers(self) -> dict[str, str]:
         return {**super().headers(), **self.rate_headers}
 
 
 class RequestRateLimited(TooManyRequests):
-    """Requests per minute."""
+    """The limit of requests per minute is reached."""
 
     default_message = "Rate limit reached for requests"
 
 
 class TokenRateLimited(TooManyRequests):
-    """Tokens per minute."""
+    """The limit of tokens per minute is reached."""
 
     type = "tokens"
     default_message = "Rate limit reached for tokens"
 
 
 class ConcurrencyLimited(TooManyRequests):
-    """Too many requests at once."""
+    """Too many requests run at the same time."""
 
     default_code = "concurrency_limit_exceeded"
     default_message = "Too many requests at the same time"
@@ -285,7 +285,7 @@ class ConcurrencyLimited(TooManyRequests):
 
 
 class QuotaExhausted(TooManyRequests):
-    """Money said no. SDKs retry any other 429, so they are told not to."""
+    """The money does not suffice. SDKs retry other 429 answers, so the headers of this one forbid it."""
 
     type = "insufficient_quota"
     default_code = "credit_balance_exhausted"
@@ -298,14 +298,14 @@ class BalanceExhausted(QuotaExhausted):
 
 
 class SpendLimitExceeded(QuotaExhausted):
-    """The account's or group's spend cap is reached."""
+    """The spend limit of the account or of the group is reached."""
 
     default_code = "organization_spend_limit_exceeded"
     default_message = "The account's spend limit is reached"
 
 
 class BudgetExceeded(QuotaExhausted):
-    """The key's budget is reached."""
+    """The budget of the key is reached."""
 
     default_code = "project_spend_limit_exceeded"
     default_message = "The key's budget is reached"
@@ -319,7 +319,7 @@ class InternalError(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot serve now; another try may succeed. Rejection is not failure: never a 429 for this."""
+    """The gateway cannot serve now; another try may succeed. Never 429, which means a limit of the caller."""
 
     status = 503
     type = "service_unavailable_error"
@@ -330,15 +330,15 @@ class Unavailable(GatewayError):
 
 
 class StoreFate(Enum):
-    """What became of a store command that failed; the values are the log's words."""
+    """Whether a failed store command was executed; the values are texts for the log."""
 
     NEVER_SENT = "never sent"
-    REFUSED = "refused"  # the server executed nothing of it
+    REFUSED = "refused"  # the server did not execute it
     UNKNOWN = "sent, fate unknown"  # it may have been executed
 
 
 class StoreUnavailable(Unavailable):
-    """The store that holds keys and balances is out of reach; `fate` says whether it may have done what was asked."""
+    """The store with the keys and balances is unreachable; `fate` says whether the command may have been executed."""
 
     def __init__(
         self, message: str | None = None, *, detail: str | None = None, fate: StoreFate = StoreFate.UNKNOWN
@@ -351,19 +351,19 @@ class StoreUnavailable(Unavailable):
 
 
 class Draining(Unavailable):
-    """This process is shutting down."""
+    """This process shuts down."""
 
     close_connection = True
 
 
 class Overloaded(Unavailable):
-    """This worker's loop runs late, or its memory is full: refused before anything is done for the request."""
+    """The event loop of this worker is late, or its memory is full. The request is refused before any work for it."""
 
     default_code = "server_is_overloaded"
     default_message = "The gateway is overloaded; try again in a moment"
 
 
 class NoHealthyUpstream(Unavailable):
-    """Every target of the model is cooling down."""
+    """No target of the model is available."""
 
     default_message = "No healthy upstream for this model"

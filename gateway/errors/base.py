@@ -1,4 +1,4 @@
-"""The base of the error tree: what every error carries, and how it is written to the wire."""
+"""The base of the error tree: the fields of every error, and its form on the wire."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 MAX_MESSAGE = 2000  # characters
-LONGEST_WAIT = 86_400.0  # seconds; to ask for more than a day is a mistake
+LONGEST_WAIT = 86_400.0  # seconds; a longer wait is a mistake
 
 
 class ErrorBody(msgspec.Struct):
-    """The four keys every error carries, always present."""
+    """The four keys of every error; none is ever left out."""
 
     message: str
     type: str
@@ -31,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class GatewayError(Exception):
-    """Base of the tree: an answer other than success, with everything needed to write it."""
+    """Base of the tree: an error with its status, headers and body."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
@@ -60,7 +60,7 @@ class GatewayError(Exception):
         super().__init__(self.message)
 
     def envelope(self) -> ErrorEnvelope:
-        """This error as the wire shows it."""
+        """The JSON document of this error, not encoded."""
         return ErrorEnvelope(ErrorBody(self.message, self.type, self.param, self.code))
 
     def body(self) -> bytes:
@@ -68,7 +68,7 @@ class GatewayError(Exception):
         return _encoder.encode(self.envelope())
 
     def headers(self) -> dict[str, str]:
-        """Response headers this error asks for."""
+        """The response headers of this error."""
         headers: dict[str, str] = {}
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
@@ -81,11 +81,11 @@ class GatewayError(Exception):
         return headers
 
     def log_text(self) -> str:
-        """What the operator's log shows beside the code: `detail`, "" without one."""
+        """The text in the operator's log beside the code: `detail`, or "" without one."""
         return self.detail or ""
 
     def _should_retry(self) -> bool | None:
-        # Past 60 s the Node SDK falls back to its own short backoff and would hammer, so it is told not to retry.
+        # For a wait over 60 s, the Node SDK uses its own short backoff and sends many requests. So no retry is allowed.
         if self.should_retry and self.retry_after is not None and self.retry_after > 60:
             return False
         return self.should_retry
@@ -95,7 +95,7 @@ class GatewayError(Exception):
 
 
 def _seconds(wait: object) -> float | None:
-    """A wait that can be told and slept; plugins raise these errors too, and may put anything there."""
+    """A wait between 0 and `LONGEST_WAIT`, or None for any other value: plugins raise these errors with any value."""
     if not isinstance(wait, int | float) or not 0.0 <= wait < math.inf:
         return None
     return min(wait, LONGEST_WAIT)

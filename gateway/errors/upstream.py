@@ -1,4 +1,4 @@
-"""What a provider could not do: the branch of the error tree that provider plugins raise."""
+"""The errors of providers: the branch of the error tree that provider plugins raise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.errors.base import GatewayError
 
 
 class UpstreamError(GatewayError):
-    """A provider could not answer; raised by provider plugins (docs/errors.md, "The provider")."""
+    """A provider did not answer; raised by provider plugins (docs/errors.md, "The provider")."""
 
     status = 502
     default_code = "upstream_error"
@@ -15,13 +15,13 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """Connect, TLS or DNS failure, or a reset before the first byte."""
+    """Connect, TLS or DNS failed, or the connection was reset before the first byte."""
 
     default_message = "The model provider could not be reached"
 
 
 class UpstreamRejected(UpstreamError):
-    """The upstream found the request invalid: the caller's own 400, never retried elsewhere."""
+    """The upstream refused the request as invalid: a 400 for the caller; no other target is tried."""
 
     status = 400
     type = "invalid_request_error"
@@ -31,7 +31,7 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamAuthError(UpstreamError):
-    """The upstream refused the operator's credential; never shown as 401, or callers throw their own key away."""
+    """The upstream refused the operator's credential. The status is never 401, which would concern the caller's key."""
 
     default_code = "upstream_auth_error"
     default_message = "The gateway's credential was refused by the model provider"
@@ -39,14 +39,14 @@ class UpstreamAuthError(UpstreamError):
 
 
 class UpstreamInvalidResponse(UpstreamError):
-    """The upstream answered something that is not its dialect."""
+    """The answer of the upstream does not follow its dialect."""
 
     default_code = "upstream_invalid_response"
     default_message = "The model provider sent an invalid response"
 
 
 class UpstreamRateLimited(UpstreamError):
-    """The upstream asked to slow down."""
+    """The rate limit of the upstream is reached."""
 
     status = 429
     type = "rate_limit_error"
@@ -57,7 +57,7 @@ class UpstreamRateLimited(UpstreamError):
 
 
 class UpstreamOverloaded(UpstreamError):
-    """The upstream is overloaded, or its prepaid credit is gone."""
+    """The upstream is overloaded, or the operator's prepaid credit there is used up."""
 
     status = 503
     type = "service_unavailable_error"
@@ -68,7 +68,7 @@ class UpstreamOverloaded(UpstreamError):
 
 
 class UpstreamTimeout(UpstreamError):
-    """No first byte, an idle stream, or the total deadline passed."""
+    """A deadline passed: for the first byte, between two bytes, or in total."""
 
     status = 504
     default_code = "upstream_timeout"
@@ -76,11 +76,11 @@ class UpstreamTimeout(UpstreamError):
 
 
 class UpstreamTruncated(UpstreamError):
-    """The stream closed without the event that proves it complete."""
+    """The stream ended without its end marker."""
 
     default_code = "upstream_stream_truncated"
     default_message = "The model provider's stream ended before it was complete"
 
 
 class ProviderFailed(UpstreamError):
-    """The provider plugin's own code broke, and would again: another target may be tried, this one not twice."""
+    """The provider plugin raised an unexpected exception. Another target may be tried; this one is not tried again."""

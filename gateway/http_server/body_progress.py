@@ -1,4 +1,4 @@
-"""How fast a request's body arrives."""
+"""The rate at which the body of a request arrives."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from gateway.http_server.limits import ServerLimits
 
 
 class BodyProgress:
-    """One connection's count of body bytes, with the times that decide whether a body is too slow.
+    """The body bytes of one connection, and the times that decide whether a body is too slow.
 
-    Times are of its server's coarse clock.
+    Times are read from the server's coarse clock.
     """
 
     __slots__ = ("began", "received", "size", "stirred")
 
     size: int  # bytes of the body so far
     received: int  # bytes on the connection at the last check
-    began: float  # when the body was asked for
-    stirred: float  # when its last byte came
+    began: float  # when reading of the body began
+    stirred: float  # when bytes last arrived
 
     def begin(self, received: int, now: float) -> None:
-        """A body is asked for; the connection has received so many bytes."""
+        """Start with a new body. `received` is the number of bytes that the connection has received so far."""
         self.size = 0
         self.received = received
         self.began = self.stirred = now
 
     def late(self, received: int, now: float, timeout: float | None, limits: ServerLimits) -> bool:
-        """Whether the body exceeds its own timeout, or else is below the minimum rate, or stands still."""
+        """Whether the body exceeds its own timeout, is below the minimum rate, or has stopped.
+
+        The minimum rate applies only to a body without its own timeout.
+        """
         if received != self.received:
             self.received, self.stirred = received, now
         elapsed = now - self.began
@@ -36,6 +39,6 @@ class BodyProgress:
         return late or now - self.stirred > limits.body_idle_timeout
 
     def stop_clock(self, now: float, tick: float) -> None:
-        """Leave one tick out: the application is busy, and the client is not to blame."""
+        """Do not count one tick, because the application is busy and the client is not the cause."""
         self.stirred = now
         self.began += tick

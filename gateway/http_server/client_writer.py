@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ClientWriter:
-    """Writes to one transport; futures it returns are done when little enough waits to be sent."""
+    """Writes to one transport. The futures that it returns are done when few enough bytes are unsent."""
 
     __slots__ = ("_sent", "_sent_at", "_transport", "_waiters", "done", "paused", "written")
 
@@ -22,7 +22,7 @@ class ClientWriter:
         self._transport = transport
         self.done = state.done
         self._waiters: list[asyncio.Future[None]] = []
-        self._sent = 0  # bytes that had left at the last check; -1 when all had
+        self._sent = 0  # bytes sent at the last check; -1 if none were unsent
         self._sent_at = 0.0
 
     def push(self, data: bytes) -> None:
@@ -31,7 +31,7 @@ class ClientWriter:
         self._transport.write(data)
 
     def send(self, data: bytes) -> asyncio.Future[None]:
-        """Write; the future is done when little enough waits to be sent."""
+        """Write; the future is done when few enough bytes are unsent."""
         self.written += len(data)
         self._transport.write(data)
         return self.flushed() if self.paused else self.done
@@ -44,7 +44,7 @@ class ClientWriter:
         return self.flushed() if self.paused else None
 
     def flushed(self) -> asyncio.Future[None]:
-        """A future that is done when little enough waits to be sent: nearly always one that is done already."""
+        """A future that is done when few enough bytes are unsent; in most cases it is done already."""
         if not self.paused:
             return self.done
         # One per caller: a caller that is cancelled cancels its future, and must not cancel another's.
@@ -53,7 +53,7 @@ class ClientWriter:
         return waiter
 
     def resume(self) -> None:
-        """Let those who wait write again."""
+        """Complete the futures of waiting callers, who may write again."""
         self.paused = False
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -61,7 +61,7 @@ class ClientWriter:
                 waiter.set_result(None)
 
     def fail(self) -> None:
-        """Raise StreamClosedError in those who wait."""
+        """Fail the futures of waiting callers with StreamClosedError."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -69,7 +69,7 @@ class ClientWriter:
                 waiter.exception()
 
     def stalled(self, waiting: int, now: float, timeout: float) -> bool:
-        """Whether none of the bytes that wait, `waiting` of them, left for more than `timeout` seconds."""
+        """Whether none of the `waiting` unsent bytes was sent for more than `timeout` seconds."""
         if not waiting:
             self._sent = -1
             return False

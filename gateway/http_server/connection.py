@@ -34,7 +34,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Owner(Protocol):
-    """What a connection needs of the server that it belongs to."""
+    """The part of the server that a connection uses."""
 
     app: HTTPServerConnectionDelegate
     state: ServerState
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._delivered = False  # whether the delegate saw the whole request
         self._continue_owed = False
         self._eof = False
-        self._linger_from = 0  # bytes that had come when lingering began
+        self._linger_from = 0  # bytes received when lingering began
         self._body = BodyProgress()
 
     # asyncio's side -------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self) -> None:
-        """Drop the connection, with what is not sent yet, and tell the handler."""
+        """Close the connection at once, drop unsent bytes, and notify the handler."""
         self._reader.phase = CLOSED
         self._end_request()
         self._transport.abort()
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
     # The reader's side ----------------------------------------------------------------------------------------------
 
     def reading_paused(self, *, paused: bool) -> None:
-        """Watch for a client that leaves: a paused reader does not see it."""
+        """Check for a disconnect of the client while reading is paused."""
         (self._server.watch if paused else self._server.unwatch)(self)
 
     def begin_request(self, head: RequestHead) -> None:

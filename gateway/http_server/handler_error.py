@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def handler_error(error: BaseException) -> GatewayError:
-    """The error itself if it has an answer; 400 for Tornado's HTTPInputError; else 500, and a line in the log."""
+    """A GatewayError unchanged, 400 for Tornado's HTTPInputError; 500 for all others, which are logged."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, HTTPInputError):

@@ -1,4 +1,4 @@
-"""The other end of a client connection, and what its socket is asked and told directly."""
+"""The client at the other end of a connection, and options and state of its socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TCP_GONE: Final = (7, 8)  # TCP_INFO states of Linux: CLOSE, and CLOSE_WAIT, whi
 
 
 class PeerContext:
-    """Who is at the other end; Tornado copies `remote_ip` and `protocol` into each request."""
+    """The client's address; Tornado copies `remote_ip` and `protocol` into each request."""
 
     __slots__ = ("address", "protocol", "remote_ip")
 
@@ -30,11 +30,11 @@ class PeerContext:
 
 
 def disable_nagle(sock: socket.socket) -> None:
-    """Send small writes at once; asyncio leaves Nagle's algorithm on for listeners made without a protocol number."""
+    """Send small writes at once; asyncio leaves Nagle's algorithm on for listeners without a protocol number."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:  # macOS: the peer is gone already; connection_lost follows
+        except OSError:  # macOS: the client has disconnected already; connection_lost follows
             log.debug("TCP_NODELAY refused for file descriptor %d", sock.fileno())
 
 
@@ -44,7 +44,7 @@ def reset_on_close(sock: socket.socket) -> None:
 
 
 def peer_is_gone(sock: socket.socket) -> bool:
-    """Ask the kernel what a paused reader cannot see: a FIN or RST behind the bytes that wait. Linux only."""
+    """Whether the kernel has received a FIN or RST, which a paused reader does not see. Always False outside Linux."""
     if not sys.platform.startswith("linux") or sock.family == socket.AF_UNIX:
         return False
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in TCP_GONE

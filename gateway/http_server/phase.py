@@ -6,18 +6,18 @@ import enum
 
 
 class Phase(enum.Enum):
-    """What the connection waits for."""
+    """A phase; each comment names what the connection waits for."""
 
-    HEAD = enum.auto()  # the head of a request, or its first byte
-    PREPARING = enum.auto()  # the application, before it takes the body
+    HEAD = enum.auto()  # the head of a request
+    PREPARING = enum.auto()  # the application, which does not take the body yet
     BODY = enum.auto()  # body bytes
-    BLOCKED = enum.auto()  # the application, busy with the bytes it has
-    RESPONDING = enum.auto()  # the answer to a request that was read whole
-    SKIPPING = enum.auto()  # the small rest of a body that was answered early
-    FLUSHING = enum.auto()  # the client, to read a finished answer
-    LINGERING = enum.auto()  # the client, to see our FIN; what it sends is dropped
+    BLOCKED = enum.auto()  # the application, which still uses the last body bytes
+    RESPONDING = enum.auto()  # the answer; the request is complete
+    SKIPPING = enum.auto()  # the short rest of a body whose request is answered; it is dropped
+    FLUSHING = enum.auto()  # the client, which has not read the finished answer
+    LINGERING = enum.auto()  # the client's FIN after ours; received bytes are dropped
     CLOSED = enum.auto()
 
 
-# By these names a phase costs 18 ns, through its class 77 on Python 3.11; a request asks some twenty times.
+# These names take 18 ns, an attribute of the class 77 ns on Python 3.11. A request reads about twenty of them.
 HEAD, PREPARING, BODY, BLOCKED, RESPONDING, SKIPPING, FLUSHING, LINGERING, CLOSED = Phase

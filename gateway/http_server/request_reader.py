@@ -1,6 +1,6 @@
-"""The reading side of a client connection: bytes go to the parser while the phase wants them, the rest is held.
+"""The reading side of a client connection: passes bytes to the parser if the phase needs them, and holds the rest.
 
-At most one read buffer of bytes is held; reading pauses while they fill it.
+At most one read buffer of bytes is held. Reading is paused while that many are held.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class Reads(Protocol):
-    """What the reader tells its connection."""
+    """The part of a connection that its reader calls."""
 
     def begin_request(self, head: RequestHead) -> None:
         """A head was read."""
 
     def body_arrived(self) -> None:
-        """The parser has body bytes, or the body's end; raises a GatewayError to refuse the request."""
+        """The parser has body bytes or the end of the body. A GatewayError refuses the request."""
 
     def refuse(self, error: GatewayError) -> None:
-        """The bytes are no valid request."""
+        """The bytes are not a valid request."""
 
     def reading_paused(self, *, paused: bool) -> None:
-        """Reading was paused, or goes on."""
+        """Reading was paused, or resumed."""
 
 
 class RequestReader:
-    """One per connection, which sets `phase`, and `transport` when it has one."""
+    """One per connection. The connection sets `phase`, and `transport` when it has one."""
 
     __slots__ = (
         "_call_soon",
@@ -58,7 +58,7 @@ class RequestReader:
             state.names, max_header_bytes=limits.max_header_bytes, max_header_count=limits.max_header_count
         )
         self.phase = HEAD
-        self.since = state.now  # when the phase began, or the head's first byte came
+        self.since = state.now  # when the phase began, or when the first byte of the head arrived
         self.received = 0  # bytes
         self.held: bytearray | None = None
         self.paused = False
@@ -67,14 +67,14 @@ class RequestReader:
         self._call_soon = call_soon
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase in which bytes are wanted."""
+        """Begin a phase that needs bytes."""
         self.phase = phase
         self.since = self._state.now
         if self.held is not None:
             self._call_soon(self._pump)
 
     def consume(self, data: bytearray, stop: int) -> int:
-        """Read on as far as the phase allows, at most to the end of a request; return how far that was."""
+        """Read as far as the phase allows, at most to the end of a request; return the end position."""
         at, parser = 0, self.parser
         try:
             if self.phase is HEAD:
@@ -93,17 +93,17 @@ class RequestReader:
         return at
 
     def hold(self, rest: bytearray) -> None:
-        """Keep bytes for later."""
+        """Hold bytes until a phase needs them."""
         if self.phase in (LINGERING, CLOSED):
             return
         self.held = rest
         if self.phase in (HEAD, BODY, SKIPPING):
-            # What is left, often a pipelined request, has its turn after everybody else's.
+            # The rest is often a pipelined request. It is read after the data of other connections.
             self._call_soon(self._pump)
         self.pause_when_full()
 
     def room(self, held: int) -> int:
-        """Bytes that the next read may bring; never 0, which asyncio refuses."""
+        """The largest number of bytes for the next read; never 0, which asyncio refuses."""
         return max(1, len(self._state.read_view) - held)
 
     def pause_when_full(self) -> None:
@@ -113,18 +113,18 @@ class RequestReader:
             self._connection.reading_paused(paused=True)
 
     def drop_held(self) -> None:
-        """Forget what is held, and read on."""
+        """Drop the held bytes and resume reading."""
         self.held = None
         self._resume()
 
     def close(self) -> None:
-        """Let go of the connection and of the parser's callbacks, which would be cycles for the collector."""
+        """Drop the references to the connection and to the parser's callbacks, which are reference cycles."""
         self.held = None
         self.parser.close()
         del self._connection
 
     def _pump(self) -> None:
-        """Give the held bytes to a phase that wants them."""
+        """Read the held bytes if the phase needs bytes."""
         held = self.held
         if held is None or self.phase not in (HEAD, BODY, SKIPPING):
             return

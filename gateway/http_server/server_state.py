@@ -1,4 +1,4 @@
-"""What the connections of one server share."""
+"""State that the connections of one server share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.http_server.limits import ServerLimits
 class ServerState:
     """Limits, buffers and the coarse clock of one server; call `start` before its first use."""
 
-    done: asyncio.Future[None]  # the answer of a write that needs no waiting
+    done: asyncio.Future[None]  # returned by a write that need not wait
 
     def __init__(self, limits: ServerLimits, *, server_header: str) -> None:
         self.limits = limits
@@ -22,7 +22,7 @@ class ServerState:
         self.draining = False
         self.own_headers = b""  # the lines that end every header block
         self.now = 0.0  # the event loop's time, at most one tick old
-        self.tick = min(  # seconds between two looks at the time limits
+        self.tick = min(  # seconds between two checks of the time limits
             0.5,
             limits.header_timeout / 4,
             limits.keepalive_timeout / 4,

@@ -14,7 +14,7 @@ from gateway.store.redis_address import RedisAddress
 
 
 class ServerIdentity(Struct, frozen=True):
-    """The server that answered at connect. Another `run_id` is a restart, another `master_replid` a failover."""
+    """The server that answered at connect. A new `run_id` means a restart, a new `master_replid` a failover."""
 
     run_id: str = ""
     master_replid: str = ""
@@ -39,7 +39,7 @@ async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIde
     except RedisReplyError as error:
         if address.protocol != 2 or error.kind != "ERR":
             raise
-        if address.password:  # some proxies know no HELLO
+        if address.password:  # some proxies do not support HELLO
             await call("AUTH", *(login if address.username else login[1:]))
     if address.db:
         await call("SELECT", address.db)

@@ -1,1 +1,1 @@
-"""What several providers need."""
+"""Code that several providers share."""

@@ -1,4 +1,4 @@
-"""What translating dialects ask of a chat request in the same way: functions, stops, turns as messages of blocks.
+"""Parts of a chat request for dialects other than OpenAI's: functions, stop texts, turns as messages of blocks.
 
 Anthropic, Bedrock and Cohere share the functions; Anthropic and Bedrock also share the rules of Claude models.
 """
@@ -20,11 +20,11 @@ from .conversation import Conversation, Placed
 Block = dict[str, Any]
 
 NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
-LEAST_TOP_P = 0.95  # beside thinking
+LEAST_TOP_P = 0.95  # for a request with thinking
 
 
 def unsupported(param: str, why: str) -> UnsupportedValue:
-    """The error for a value that the dialect has no words for."""
+    """The error for a value that the dialect does not support."""
     return UnsupportedValue(f"Unsupported value: '{param}': {why}.", param=param)
 
 
@@ -37,7 +37,7 @@ def functions_of(request: ChatRequest) -> list[FunctionDefinition]:
 
 
 def allowed_among(functions: list[FunctionDefinition], request: ChatRequest) -> list[FunctionDefinition]:
-    """The functions that the tool choice leaves."""
+    """The functions that the tool choice allows."""
     choice = request.as_tool_choice
     if not isinstance(choice, AllowedChoice):
         return functions
@@ -46,7 +46,7 @@ def allowed_among(functions: list[FunctionDefinition], request: ChatRequest) -> 
 
 
 def object_schema(parameters: Raw | UnsetType) -> Raw | dict[str, Raw]:
-    """A function's schema as it came; with the type that Claude's servers insist on and OpenAI does not."""
+    """A function's schema, with a `type` if it has none: Claude's servers require it, OpenAI's do not."""
     if parameters is UNSET:
         return NO_PARAMETERS
     known = msgspec.json.decode(parameters, type=dict[str, Raw])
@@ -54,13 +54,13 @@ def object_schema(parameters: Raw | UnsetType) -> Raw | dict[str, Raw]:
 
 
 def stops_of(request: ChatRequest) -> list[str]:
-    """The texts at which to stop, without those of nothing but space."""
+    """The stop texts, without those that are empty or only white space."""
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     return [stop for stop in stops if stop.strip()]
 
 
 def check_prefill(talk: Conversation, *, prefill: bool) -> None:
-    """Refuse a conversation that ends with an assistant's message, unless the model goes on with it."""
+    """Refuse a conversation that ends with an assistant's message, unless the model can continue it."""
     last = talk.turns[-1]
     if last.role == "assistant" and not prefill:
         param = f"{last.messages[-1].path}.role"
@@ -68,7 +68,7 @@ def check_prefill(talk: Conversation, *, prefill: bool) -> None:
 
 
 def merged_turns(talk: Conversation, write: Callable[[Placed], Iterable[Block]], *, missing: str) -> list[Block]:
-    """The turns as messages of blocks; empty ones are left out, and their neighbours merged.
+    """The turns as messages of blocks; empty turns are left out, and the turns around them are merged.
 
     InvalidValue with the text `missing` if no message of the user comes first.
     """

@@ -1,9 +1,9 @@
-"""A conversation as dialects want it whose turns must alternate: Anthropic, Bedrock, Gemini.
+"""A conversation for dialects whose turns must alternate: Anthropic, Bedrock, Gemini.
 
 `conversation(messages)` separates the leading instructions from the turns, merges messages of one side into one turn,
-puts tool results first within it, and writes legacy function calls as tool calls. Later instructions become part of the
-user's turn, which is where they stand. Each message keeps its position, so that an error can name its path.
-Sharp edge: nothing is inserted to make a history acceptable; `check_user_first` refuses one that starts otherwise.
+puts tool results first in it, and writes legacy function calls as tool calls. Later instructions become part of the
+user's turn at their position. Each message keeps its position, so that an error can name its path. Sharp edge: no
+message is inserted to make a history valid; `check_user_first` refuses one that does not begin with the user.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _NARROW_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Placed(Struct, frozen=True):
-    """A message, and where it stands in the caller's `messages`."""
+    """A message and its position in the caller's `messages`."""
 
     position: int
     message: PlainMessage
 
     @property
     def path(self) -> str:
-        """As an error's `param` begins."""
+        """The beginning of an error's `param`."""
         return f"messages[{self.position}]"
 
 
 class Turn(Struct):
-    """What one side says before the other answers; a user's turn holds tool results and late instructions too."""
+    """Consecutive messages of one side; a user's turn also has tool results and later instructions."""
 
     role: Literal["user", "assistant"]
     messages: list[Placed]
@@ -88,26 +88,26 @@ def check_user_first(talk: Conversation) -> None:
 
 
 def text_parts(content: str | Sequence[object] | None) -> list[TextPart]:
-    """The texts of a message's content, empty ones left out: dialects refuse an empty block."""
+    """The texts of a message's content without empty ones, because dialects refuse an empty block."""
     if isinstance(content, str):
         return [TextPart(content)] if content else []
     return [part for part in content or () if isinstance(part, TextPart) and part.text]
 
 
 def joined_text(content: str | Sequence[object] | None) -> str:
-    """The same as one text."""
+    """The texts of a message's content as one text."""
     return content if isinstance(content, str) else "".join(part.text for part in text_parts(content))
 
 
 def narrow_id(id: str) -> str:
-    """The id of a tool call where only 64 letters, digits, `_` and `-` are allowed; the same one for the same id."""
+    """A tool call's id of at most 64 letters, digits, `_` and `-`; equal ids give equal results."""
     if _NARROW_ID.fullmatch(id):
         return id
     return f"call_{hashlib.sha256(id.encode()).hexdigest()[:24]}"
 
 
 def arguments_object(arguments: str, param: str) -> Raw:
-    """The JSON object in the text of a call's arguments, undecoded; InvalidValue names `param` when it is none."""
+    """The text of a call's arguments as undecoded JSON; InvalidValue names `param` if it is not a JSON object."""
     text = arguments.strip() or "{}"
     try:
         if not isinstance(msgspec.json.decode(text), dict):

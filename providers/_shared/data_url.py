@@ -1,8 +1,8 @@
-"""Data URLs as callers send them: images and documents that travel inside the request.
+"""Data URLs: images and documents inside a request.
 
-`read_data_url(url, param)` splits one into media type and base64; `image_type(data)` tells an image's type by its first
-bytes, since callers label a JPEG as PNG and vendors refuse what does not match. The base64 itself is passed on as it
-came: 20 MB are not decoded to be encoded again. Sharp edge: only `text_of` finds out whether it can be decoded at all.
+`read_data_url(url, param)` splits one into media type and base64. `image_type(data)` reads an image's type from its
+first bytes, because callers declare a JPEG as PNG and vendors refuse an image of another type. The base64 is forwarded
+unchanged: 20 MB are not decoded and encoded again. Sharp edge: only `text_of` checks that it can be decoded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from msgspec import Struct
 
 from gateway.errors import InvalidValue
 
-_HEAD = 32  # characters of base64 that hold every signature below
+_HEAD = 32  # characters of base64; enough for every signature below
 
 
 class DataURL(Struct, frozen=True):
-    """What a data URL holds."""
+    """The content of a data URL."""
 
     media_type: str  # lower case, without parameters
     data: str  # base64
 
     def text_of(self, param: str) -> str:
-        """The content as UTF-8 text; InvalidValue when it is none."""
+        """The content as text; InvalidValue if it is not UTF-8."""
         try:
             return base64.b64decode(self.data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
@@ -35,7 +35,7 @@ class DataURL(Struct, frozen=True):
 
 
 def read_data_url(url: str, param: str) -> DataURL:
-    """Take a data URL apart; InvalidValue names `param` when it is not base64 or has no content."""
+    """Split a data URL; InvalidValue names `param` if it is not base64 or has no content."""
     head, comma, data = url.partition(",")
     scheme, _, described = head.partition(":")
     media_type, *parameters = described.split(";")
@@ -50,12 +50,12 @@ def read_data_url(url: str, param: str) -> DataURL:
 
 
 def is_data_url(url: str) -> bool:
-    """Whether this is a data URL and not an address."""
+    """Whether this is a data URL."""
     return url[:5].lower() == "data:"
 
 
 def image_type(data: str) -> str:
-    """The media type that the first bytes of an image show; empty when they show none that vendors take."""
+    """The media type according to the first bytes of an image; empty if vendors do not accept that type."""
     try:
         head = base64.b64decode(data[:_HEAD])
     except binascii.Error:

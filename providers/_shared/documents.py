@@ -1,4 +1,4 @@
-"""The JSON of answers and events, read so that what cannot be read is the upstream's error."""
+"""Decodes the JSON of answers and events; invalid JSON is an error of the upstream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # raised for br
 
 
 def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The decoder's object in `data`; UpstreamInvalidResponse when there is none."""
+    """The decoded object; UpstreamInvalidResponse if `data` is not one."""
     try:
         return decoder.decode(data)
     except UNREADABLE as error:
@@ -24,7 +24,7 @@ def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
 
 
 def json_object(data: bytes) -> dict[str, Any]:
-    """The JSON object in `data`; an empty one when there is none."""
+    """The JSON object in `data`; an empty one if `data` is not an object."""
     try:
         document = msgspec.json.decode(data)
     except UNREADABLE:
@@ -33,6 +33,6 @@ def json_object(data: bytes) -> dict[str, Any]:
 
 
 def raise_error_inside(data: bytes, hidden: Sequence[str]) -> None:
-    """Raise for a top-level `error` in a successful answer, an object or a text, if there is one."""
+    """Raise for a top-level `error`, an object or a text, in an answer with status 200."""
     if error := json_object(data).get("error"):
         raise error_of_document(error, hidden)

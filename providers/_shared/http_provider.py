@@ -1,7 +1,7 @@
 """Base of the providers that send a fixed credential to one base URL.
 
-A subclass says how the credential is sent (`credentials`), and calls `post_url` for each answer. Sharp edge: `headers`
-are made in `start`, so nothing can be sent before.
+A subclass makes the headers of the credential (`credentials`), and calls `post_url` for each answer. Sharp edge:
+`start` makes `headers`, so no request can be sent before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HttpProvider(Provider):
     options: HttpOptions
 
     def __init__(self, options: HttpOptions, upstream: Upstream, *, base_url: str) -> None:
-        """ValueError if `base_url` is no address."""
+        """ValueError if `base_url` is not an address."""
         super().__init__(options, upstream)
         self.base_url, host = checked_base_url(base_url)  # without a final slash
         self.headers: dict[str, str] = {}
@@ -48,13 +48,13 @@ class HttpProvider(Provider):
         raise NotImplementedError
 
     def reveal(self, secret: Secret) -> str:
-        """The text of a secret, from now on hidden from errors."""
+        """The text of a secret, which errors do not show from now on."""
         text = secret.reveal()
         self.hidden = (*self.hidden, text)
         return text
 
     async def start(self) -> None:
-        """Read the secrets once: they may come from files."""
+        """Read the secrets once, perhaps from files."""
         self.headers = {**self.common_headers, **self.credentials(), **self.options.headers}
 
     async def post_url(
@@ -65,7 +65,7 @@ class HttpProvider(Provider):
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer once its head is there; the typed error for a status that is no success.
+        """The answer when its head has arrived; the typed error for a status other than 200.
 
         `headers` are sent instead of `self.headers`.
         """
@@ -82,5 +82,5 @@ class HttpProvider(Provider):
         return answer
 
     async def raise_for_status(self, answer: Answer) -> None:
-        """The typed error for a status that is no success."""
+        """Raise the typed error for a status other than 200."""
         await raise_for_status(answer, self.hidden)

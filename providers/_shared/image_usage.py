@@ -8,7 +8,7 @@ from gateway import ImageUsage
 
 
 def add_usage(whole: ImageUsage, part: ImageUsage) -> None:
-    """Add `part` to `whole`; details of the output only where both have them."""
+    """Add `part` to `whole`; token details are added only if both have them."""
     whole.input_tokens += part.input_tokens
     whole.output_tokens += part.output_tokens
     whole.total_tokens += part.total_tokens

@@ -1,4 +1,4 @@
-"""A sound that is the body of an answer, passed on as it comes; what comes in its place is an error."""
+"""Sound as the body of an answer, forwarded as it arrives; a JSON document or text instead is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.plugins.upstream_errors import error_of_answer
 
 
 async def sound_of(answer: Answer, hidden: Sequence[str] = ()) -> AsyncIterator[SpeechChunk]:
-    """The bytes; raises for a document, and for no bytes at all."""
+    """The bytes; raises for a document, for text, and for an empty body."""
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         error = error_of_answer(500, {}, await answer.read(), hidden)

@@ -1,4 +1,4 @@
-"""A whole completion in place of a stream, as servers send it that do not stream."""
+"""A whole completion as a chunk, for servers that do not stream."""
 
 from __future__ import annotations
 
