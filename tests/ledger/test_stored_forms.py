@@ -2,11 +2,13 @@
 
 import msgspec
 
-from gateway.billing.usage import Usage
+from gateway.billing.price import Price
+from gateway.billing.usage import ImageCount, Usage
 from gateway.ledger import Hold, LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_admitted, encode_record
-from gateway.ledger.line_meta import reclaim_meta, settled_meta
+from gateway.ledger.entry import Entry
+from gateway.ledger.line_meta import LineMeta, reclaim_meta, settled_meta
 from tests.ledger.records import quote_of, record_of
 from tests.ledger.test_inflight_checkpoint import META, PRICE, PROMPT
 
@@ -33,6 +35,21 @@ def test_meta_of_a_line_with_all_fields():
         '{"key":"key_x","model":"m","provider":"openai","upstream":"gpt-5-mini","usage":{"in_text":812,"in_cached":3,'
         '"out_text":204,"provider_cost":99},"estimated":true,"attempts":2,"outcome":"ok","price":"v7","hold":5000,'
         '"clamped":true,"served_model":"fallback"}'
+    )
+
+
+def test_usage_in_the_meta_has_all_its_fields_in_order():
+    usage = Usage(
+        requests=2, in_text=3, in_cached=4, in_cache_write_short=5, in_cache_write_long=6, in_audio=7,
+        in_audio_cached=8, in_image=9, out_text=10, out_reasoning=11, out_audio=12, out_image=13,
+        images=ImageCount(14, "1024x1024", "hd"), characters=15, audio_seconds_in=1.5, audio_seconds_out=2.5,
+        search_units=16, web_searches=17, provider_cost=18,
+    )  # fmt: skip
+    assert settled_meta(hold_of(), record_of(1, usage=usage, attempts=0), clamped=False) == (
+        '{"key":"key_x","model":"m","usage":{"requests":2,"in_text":3,"in_cached":4,"in_cache_write_short":5,'
+        '"in_cache_write_long":6,"in_audio":7,"in_audio_cached":8,"in_image":9,"out_text":10,"out_reasoning":11,'
+        '"out_audio":12,"out_image":13,"images":{"count":14,"size":"1024x1024","quality":"hd"},"characters":15,'
+        '"audio_seconds_in":1.5,"audio_seconds_out":2.5,"search_units":16,"web_searches":17,"provider_cost":18}}'
     )
 
 
@@ -64,6 +81,103 @@ def test_checkpoint_of_a_call_is_one_array_with_a_nested_one():
     assert (encode_admitted("acme", "r1", "key_x"), encode_record(record)) == (ADMITTED, DELIVERS)
     assert decode_checkpoint(ADMITTED) == ("acme", "r1", None)
     assert decode_checkpoint(DELIVERS) == ("acme", "r1", record)
+
+
+NAMES = ("acme", "r1", "key_x")
+FULL_META = LineMeta(
+    "key_x", "m", "openai", "gpt-5-mini", None, True, 2, "worker_died", "v7", 5000, served_model="fallback"
+)
+FULL_PROMPT = Usage(
+    in_text=1, in_cached=2, in_cache_write_short=3, in_cache_write_long=4, in_audio=5, in_audio_cached=6, in_image=7,
+    search_units=8, web_searches=9, estimated=True,
+)  # fmt: skip
+FULL_PRICE = Price(
+    version="v7", effective_from=1, input=2, cached_input=3, cache_write=4, cache_write_long=5, output=6, reasoning=7,
+    audio_input=8, audio_output=9, image_input=10, image_output=11, per_character=12, per_second_in=13,
+    per_second_out=14, per_request=15, per_search_unit=16, per_web_search=17, minimum=18,
+    service_tier_multiplier={"fast": (3, 2)},
+)  # fmt: skip
+
+
+FULL = bytes.fromhex(
+    "94a461636d65a27231a56b65795f7896cf00064459416240008aa36b6579a56b65795f78a56d6f64656ca16da870726f7669646572a66f7065"
+    "6e6169a8757073747265616daa6770742d352d6d696e69a9657374696d61746564c3a8617474656d70747302a76f7574636f6d65ab776f726b"
+    "65725f64696564a57072696365a27637a4686f6c64cd1388ac7365727665645f6d6f64656ca866616c6c6261636bde000aa7696e5f74657874"
+    "01a9696e5f63616368656402b4696e5f63616368655f77726974655f73686f727403b3696e5f63616368655f77726974655f6c6f6e6704a869"
+    "6e5f617564696f05af696e5f617564696f5f63616368656406a8696e5f696d61676507ac7365617263685f756e69747308ac7765625f736561"
+    "726368657309a9657374696d61746564c3de0014a776657273696f6ea27637ae6566666563746976655f66726f6d01a5696e70757402ac6361"
+    "636865645f696e70757403ab63616368655f777269746504b063616368655f77726974655f6c6f6e6705a66f757470757406a9726561736f6e"
+    "696e6707ab617564696f5f696e70757408ac617564696f5f6f757470757409ab696d6167655f696e7075740aac696d6167655f6f7574707574"
+    "0bad7065725f6368617261637465720cad7065725f7365636f6e645f696e0dae7065725f7365636f6e645f6f75740eab7065725f7265717565"
+    "73740faf7065725f7365617263685f756e697410ae7065725f7765625f73656172636811a76d696e696d756d12b7736572766963655f746965"
+    "725f6d756c7469706c69657281a466617374920302a466617374cb3ff8000000000000"
+)
+
+
+def test_every_field_of_a_stream_s_checkpoint_has_its_place():
+    meta = {
+        "key": "key_x",
+        "model": "m",
+        "provider": "openai",
+        "upstream": "gpt-5-mini",
+        "estimated": True,
+        "attempts": 2,
+        "outcome": "worker_died",
+        "price": "v7",
+        "hold": 5000,
+        "served_model": "fallback",
+    }
+    prompt = {
+        "in_text": 1,
+        "in_cached": 2,
+        "in_cache_write_short": 3,
+        "in_cache_write_long": 4,
+        "in_audio": 5,
+        "in_audio_cached": 6,
+        "in_image": 7,
+        "search_units": 8,
+        "web_searches": 9,
+        "estimated": True,
+    }
+    price = {
+        "version": "v7",
+        "effective_from": 1,
+        "input": 2,
+        "cached_input": 3,
+        "cache_write": 4,
+        "cache_write_long": 5,
+        "output": 6,
+        "reasoning": 7,
+        "audio_input": 8,
+        "audio_output": 9,
+        "image_input": 10,
+        "image_output": 11,
+        "per_character": 12,
+        "per_second_in": 13,
+        "per_second_out": 14,
+        "per_request": 15,
+        "per_search_unit": 16,
+        "per_web_search": 17,
+        "minimum": 18,
+        "service_tier_multiplier": {"fast": [3, 2]},
+    }
+    stored = msgspec.msgpack.decode(FULL)
+    assert stored == [*NAMES, [AT, meta, prompt, price, "fast", 1.5]]
+    assert [list(fields) for fields in stored[3][1:4]] == [list(meta), list(prompt), list(price)]
+    record = CheckpointRecord(*NAMES, AT, FULL_META, FULL_PROMPT, FULL_PRICE, "fast", 1.5)
+    assert encode_record(record) == FULL
+    entry = decode_checkpoint(FULL)[2].entry(40)  # type: ignore[union-attr]
+    assert entry == Entry(
+        *NAMES,
+        "use",
+        -445,
+        28 + 15,
+        AT,
+        '{"key":"key_x","model":"m","provider":"openai","upstream":"gpt-5-mini","usage":{"in_text":1,"in_cached":2,'
+        '"in_cache_write_short":3,"in_cache_write_long":4,"in_audio":5,"in_audio_cached":6,"in_image":7,"out_text":15,'
+        '"search_units":8,"web_searches":9},"estimated":true,"attempts":2,"outcome":"worker_died","price":"v7",'
+        '"hold":5000,"served_model":"fallback"}',
+    )
 
 
 def test_line_of_an_archive_file_is_one_object():
