@@ -13,22 +13,19 @@ import contextlib
 import time
 
 import redis.exceptions
-from msgspec import structs
 
 from gateway.accounts.accounts import CHANGED
 from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
-from gateway.ledger.checkpoint_record import CheckpointRecord
+from gateway.ledger.checkpoint_record import encode_stream
 from gateway.ledger.inflight_checkpoint import Slot
-from gateway.ledger.line_meta import LineMeta
 from gateway.log import gateway_log
 from gateway.store import Store
 
 RENEW_EVERY = 5.0  # seconds; a lease lasts 60
 LISTEN_AGAIN = 1.0  # seconds after the channel broke
 OVERDUE = 1.0  # seconds after its timeout at which a call is cut; the upstream's own deadlines come first
-DIED = "worker_died"  # the outcome of a call whose worker died
 
 
 class ActiveCalls:
@@ -68,33 +65,17 @@ class ActiveCalls:
 
     def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
         """The slot in which a stream stores what it delivered; if this worker dies, the call is charged by it."""
-        hold, quote = call.hold, call.quote
-        meta = LineMeta(
-            hold.key.id,
-            hold.model,
+        body = encode_stream(
+            call.hold,
+            call.quote,
             provider=call.provider,
             upstream=call.attempts[-1].target.model,
-            estimated=True,
             attempts=len(call.attempts),
-            outcome=DIED,
-            price=hold.price_version,
-            hold=hold.amount,
             served_model=call.fallback,
+            service_tier=service_tier,
+            factor=call.model.token_factor,
         )
-        price = quote.price.at(quote.prompt.tokens_in)
-        price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams
-        record = CheckpointRecord(
-            hold.key.account,
-            hold.request_id,
-            hold.key.id,
-            hold.admitted_at,
-            meta,
-            quote.prompt,
-            price,
-            service_tier,
-            call.model.token_factor,
-        )
-        return self._ledger.checkpoint.put(record)
+        return self._ledger.checkpoint.put(call.request_id, body)
 
     async def all_settled(self, within: float) -> bool:
         """Wait until no call is active; False when some still are after `within` seconds."""

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import AnswerLost, Conflict, GatewayError, InvalidValue
-from gateway.ledger.line_meta import LineMeta
+from gateway.ledger.line_meta import superseded_meta
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
 from gateway.store.connection import RedisReplyError
@@ -86,9 +86,8 @@ class Idempotency:
     async def claim(self, key: ApiKey, name: str, *, digest: str, request_id: str, model: str) -> Claim | Answer:
         """The claim to run the call, or its stored answer; raises Conflict, AnswerLost or InvalidValue."""
         account, hashed = slot(key.account), hashlib.sha256(name.encode()).hexdigest()
-        note = _encoder.encode(LineMeta(key.id, model, outcome="superseded"))
         code, owner, *kept = await self._links.link(account).eval(
-            self._claim, [account], [hashed, digest, request_id, key.id, note]
+            self._claim, [account], [hashed, digest, request_id, key.id, superseded_meta(key, model)]
         )
         if code == CLAIMED:
             return Claim(self, account, name=hashed, request_id=request_id)

@@ -1,50 +1,28 @@
 """A call that delivers, as its slot in the checkpoint file stores it, and the settlement made of it after a crash.
 
-The stored form is one msgpack array: account, request_id, key_id, and a nested array of the fields from `at` on. A call
-that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the delivered units of the answer
-are known. The upstream's own count is lost with the worker.
+The stored form is one msgpack array: account, request_id, key_id, and a nested array of the time of the admission (µs,
+Redis time), the meta of the ledger line, the usage of the prompt, the price, the service tier, and the model's tokens
+per estimated token. A call that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the
+delivered units of the answer are known. The upstream's own count is lost with the worker.
 """
 
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gateway.amounts import MAX_AMOUNT
 from gateway.billing.price import Price
+from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage, tokens_of
 from gateway.ledger.entry import Entry
+from gateway.ledger.hold import Hold
 from gateway.ledger.line_meta import LineMeta
 
-_Charge = tuple[int, LineMeta, Usage, Price, str | None, float]
+DIED = "worker_died"  # the outcome of a call whose worker died
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[str, str, str, _Charge | None])
-
-
-class CheckpointRecord(Struct, frozen=True):
-    """A call that delivers; it is charged like any stream that was cut."""
-
-    account: str
-    request_id: str
-    key_id: str
-    at: int  # µs, Redis time of the admission
-    meta: LineMeta
-    prompt: Usage
-    price: Price
-    service_tier: str | None
-    factor: float  # the model's tokens per estimated token
-
-    def usage(self, units: int) -> Usage:
-        """The usage of the prompt and of the delivered units."""
-        return structs.replace(self.prompt, out_text=tokens_of(units, factor=self.factor), estimated=False)
-
-    def entry(self, units: int) -> Entry:
-        """The settlement of the call after it delivered `units`."""
-        usage = self.usage(units)
-        amount = min(self.price.cost(usage, service_tier=self.service_tier), MAX_AMOUNT)
-        meta = msgspec.json.encode(structs.replace(self.meta, usage=usage)).decode()
-        tokens = usage.tokens_in + usage.tokens_out
-        return Entry(self.account, self.request_id, self.key_id, "use", -amount, tokens, self.at, meta)
+_decoder = msgspec.msgpack.Decoder(tuple[str, str, str, tuple[int, LineMeta, Usage, Price, str | None, float] | None])
 
 
 def encode_admitted(account: str, request_id: str, key_id: str) -> bytes:
@@ -52,14 +30,50 @@ def encode_admitted(account: str, request_id: str, key_id: str) -> bytes:
     return _encoder.encode((account, request_id, key_id, None))
 
 
-def encode_record(record: CheckpointRecord) -> bytes:
-    """The stored form of a call that delivers."""
-    r = record
-    charge = (r.at, r.meta, r.prompt, r.price, r.service_tier, r.factor)
-    return _encoder.encode((r.account, r.request_id, r.key_id, charge))
+def encode_stream(
+    hold: Hold,
+    quote: Quote,
+    *,
+    provider: str,
+    upstream: str,
+    attempts: int,
+    served_model: str,
+    service_tier: str | None,
+    factor: float,
+) -> bytes:
+    """The stored form of a stream that delivers; `served_model` is empty if the requested model serves."""
+    meta = LineMeta(
+        hold.key.id,
+        hold.model,
+        provider=provider,
+        upstream=upstream,
+        estimated=True,
+        attempts=attempts,
+        outcome=DIED,
+        price=hold.price_version,
+        hold=hold.amount,
+        served_model=served_model,
+    )
+    price = quote.price.at(quote.prompt.tokens_in)
+    price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams
+    charge = (hold.admitted_at, meta, quote.prompt, price, service_tier, factor)
+    return _encoder.encode((hold.key.account, hold.request_id, hold.key.id, charge))
 
 
-def decode_checkpoint(body: bytes) -> tuple[str, str, CheckpointRecord | None]:
-    """Account, request_id and the record, or None if nothing was delivered. Other bytes raise msgspec's ValueErrors."""
+def read_checkpoint(body: bytes, units: int) -> tuple[str, str, Entry | None]:
+    """Account, request_id, and the settlement after `units` delivered units; None if the call has delivered nothing.
+
+    It is charged like any stream that was cut. Other bytes raise msgspec's ValueErrors.
+    """
     account, request_id, key_id, charge = _decoder.decode(body)
-    return account, request_id, None if charge is None else CheckpointRecord(account, request_id, key_id, *charge)
+    if charge is None:
+        return account, request_id, None
+    at, meta, prompt, price, service_tier, factor = charge
+    usage = structs.replace(prompt, out_text=tokens_of(units, factor=factor), estimated=False)
+    amount = min(price.cost(usage, service_tier=service_tier), MAX_AMOUNT)
+    text = msgspec.json.encode(structs.replace(meta, usage=usage)).decode()
+    return (
+        account,
+        request_id,
+        Entry(account, request_id, key_id, "use", -amount, usage.tokens_in + usage.tokens_out, at, text),
+    )

@@ -44,6 +44,11 @@ def reclaim_meta(key: ApiKey, quote: Quote) -> bytes:
     )
 
 
+def superseded_meta(key: ApiKey, model: str) -> bytes:
+    """Meta of the line that refunds a dead call after another call claimed its Idempotency-Key."""
+    return _encoder.encode(LineMeta(key.id, model, outcome="superseded"))
+
+
 def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
     """Meta of the line that settles a call."""
     usage = record.usage

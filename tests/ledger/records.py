@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from gateway.billing.call_record import CallRecord
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
 from gateway.ledger import Hold, Ledger
+from gateway.ledger.checkpoint_record import encode_stream
 
 EVERYONE = frozenset({"default"})
 
@@ -58,6 +61,31 @@ def record_of(
         stream=False,
         served_model=served_model,
         upstream_model=upstream_model,
+    )
+
+
+def stream_of(
+    hold: Hold,
+    price: Price,
+    prompt: Usage,
+    *,
+    provider: str = "",
+    upstream: str = "",
+    attempts: int = 0,
+    served_model: str = "",
+    service_tier: str | None = None,
+    factor: float = 1.0,
+) -> bytes:
+    """The stored form of a stream of that hold, at that price."""
+    return encode_stream(
+        hold,
+        structs.replace(quote_of(), price=price, prompt=prompt),
+        provider=provider,
+        upstream=upstream,
+        attempts=attempts,
+        served_model=served_model,
+        service_tier=service_tier,
+        factor=factor,
     )
 
 

@@ -13,14 +13,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec import structs
 
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import BalanceExhausted
-from gateway.ledger import Journal, Ledger
+from gateway.ledger import Hold, Journal, Ledger, checkpoint_record
 from gateway.ledger import inflight_checkpoint as board_module
-from gateway.ledger.checkpoint_record import CheckpointRecord
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.inflight_checkpoint import (
     ROOM,
@@ -32,25 +31,27 @@ from gateway.ledger.inflight_checkpoint import (
     read_inflight_checkpoint,
 )
 from gateway.ledger.journal import read_entries
-from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.recovery import TakenOver
 from tests.delays import process_runs_for
-from tests.ledger.records import settle
+from tests.ledger.records import settle, stream_of
 
 PRICE = Price(version="v1", input=2_000_000, output=8_000_000, per_request=7, service_tier_multiplier={"fast": (3, 2)})
 PROMPT = Usage(in_text=10, estimated=True)
-META = LineMeta("key_x", "m", provider="p", estimated=True, outcome="worker_died")
-RECORD = CheckpointRecord("acme", "r", "key_x", 1, META, PROMPT, PRICE, "fast", 1.5)
+KEY = ApiKey("acme", "key_x")
 
 
-def record(request_id: str, **fields: Any) -> CheckpointRecord:
-    return structs.replace(RECORD, request_id=request_id, **fields)
+def stream(hold: Hold, *, service_tier: str | None = "fast") -> bytes:
+    return stream_of(hold, PRICE, PROMPT, provider="p", service_tier=service_tier, factor=1.5)
+
+
+def put(checkpoint: InflightCheckpoint, request_id: str, *, model: str = "m") -> Slot:
+    return checkpoint.put(request_id, stream(Hold(request_id, KEY, model, 0, None, 1)))
 
 
 def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
-    place = checkpoint.put(record("r1"))
+    place = put(checkpoint, "r1")
     for units in (4, 11, 40):
         place.delivered(units)
     (entry,) = read_inflight_checkpoint(tmp_path / "a.board").entries
@@ -75,11 +76,11 @@ def test_call_that_delivered_nothing_is_known_by_its_account(tmp_path):
 
 def test_writes_for_an_ended_call_do_not_change_another_slot(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
-    old = checkpoint.put(record("old"))
+    old = put(checkpoint, "old")
     old.delivered(400)
     checkpoint.clear("old")
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans()
-    new = checkpoint.put(record("new"))
+    new = put(checkpoint, "new")
     new.delivered(4)
     old.delivered(4000)
     checkpoint.clear("old")
@@ -106,7 +107,7 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for generation in range(3):
         for n in range(2 * SLOTS):
-            checkpoint.put(record(f"{generation}-{n}")).delivered(4 * n)
+            put(checkpoint, f"{generation}-{n}").delivered(4 * n)
         entries = read_inflight_checkpoint(tmp_path / "a.board").entries
         assert {entry.request_id for entry in entries} == {f"{generation}-{n}" for n in range(2 * SLOTS)}
         assert all(entry.tokens == 10 + -(-int(entry.request_id.split("-")[1]) * 3 // 2) for entry in entries)
@@ -151,7 +152,7 @@ def test_file_has_the_running_calls_and_their_units_whatever_callers_write_later
 def test_torn_slots_are_skipped_and_the_rest_is_read(tmp_path, caplog):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(4):
-        checkpoint.put(record(f"r{n}")).delivered(4)
+        put(checkpoint, f"r{n}").delivered(4)
     content = bytearray((tmp_path / "a.board").read_bytes())
     whole = {entry.request_id for entry in read_inflight_checkpoint(tmp_path / "a.board").entries}
     at = content.index(b"r1")
@@ -179,7 +180,7 @@ def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch, caplog, wri
     monkeypatch.setattr(os, "pwrite", lambda *_: written)
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     for n in range(3):
-        checkpoint.put(record(f"r{n}")).delivered(8)
+        put(checkpoint, f"r{n}").delivered(8)
         checkpoint.clear(f"r{n}")
     assert caplog.text.count("the checkpoint file cannot grow") == 1
 
@@ -187,7 +188,7 @@ def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch, caplog, wri
 def test_record_too_long_for_its_slot_leaves_the_call_known(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
-    checkpoint.put(record("r1", meta=LineMeta("key_x", "m" * ROOM))).delivered(8)
+    put(checkpoint, "r1", model="m" * ROOM).delivered(8)
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
@@ -195,7 +196,7 @@ def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path,
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(board_module, "BOOT", boot)
     boot.write_text("one")
-    InflightCheckpoint(tmp_path / "a.board").put(record("r1")).delivered(8)
+    put(InflightCheckpoint(tmp_path / "a.board"), "r1").delivered(8)
     assert len(read_inflight_checkpoint(tmp_path / "a.board").entries) == 1
     boot.write_text("two")
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
@@ -204,7 +205,7 @@ def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path,
 def test_checkpoint_file_is_removed_at_the_end_unless_it_has_calls(tmp_path):
     for request_id in ("", "r1"):
         checkpoint = InflightCheckpoint(tmp_path / "a.board")
-        place = checkpoint.put(record("r1"))
+        place = put(checkpoint, "r1")
         if not request_id:
             checkpoint.clear("r1")
         checkpoint.close()
@@ -217,14 +218,14 @@ import itertools, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
-from tests.ledger.test_inflight_checkpoint import record
+from tests.ledger.test_inflight_checkpoint import put
 checkpoint = InflightCheckpoint(Path(sys.argv[1]))
-slot = checkpoint.put(record("steady"))
+slot = put(checkpoint, "steady")
 for n in itertools.count(1):
     slot.delivered(n * 0x010101010100)
     request_id = "r" * (n % 300) + str(n)
     checkpoint.admit("acme", request_id, "key_x")
-    checkpoint.put(record(request_id))
+    put(checkpoint, request_id)
     if n > 50:
         checkpoint.clear("r" * ((n - 50) % 300) + str(n - 50))
     if n == 60:
@@ -234,7 +235,7 @@ for n in itertools.count(1):
 
 @pytest.mark.slow
 def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(CheckpointRecord, "usage", lambda _, units: Usage(in_text=units))
+    monkeypatch.setattr(checkpoint_record, "tokens_of", lambda units, factor: units - PROMPT.in_text)
     root = str(Path(__file__).parents[2])
     for n in range(8):
         path = tmp_path / f"{n}.board"
@@ -323,17 +324,16 @@ import sys
 from pathlib import Path
 import msgspec
 from gateway.ledger import Journal
-from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 journal = Journal(Path(sys.argv[1]))
-admitted, records, settled = msgspec.json.decode(
-    sys.argv[2], type=tuple[list[tuple[str, str, str]], list[CheckpointRecord], Entry]
+admitted, streams, settled = msgspec.json.decode(
+    sys.argv[2], type=tuple[list[tuple[str, str, str]], dict[str, bytes], Entry]
 )
 journal.append([settled])
 for names in admitted:
     journal.checkpoint.admit(*names)
-for record in records:
-    journal.checkpoint.put(record).delivered(40)
+for request_id, body in streams.items():
+    journal.checkpoint.put(request_id, body).delivered(40)
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -351,11 +351,9 @@ async def test_checkpoint_file_of_a_killed_worker_is_taken_over_once_after_its_j
         cost = PRICE.cost(Usage(in_text=10, out_text=15))
         entry = Entry("acme", settled.request_id, key.id, "use", -5000, 9, settled.admitted_at, f'{{"key":"{key.id}"}}')
         admitted = [("acme", name, key.id) for name in (silent.request_id, checked.request_id, "never-admitted")]
-        meta = structs.replace(RECORD.meta, key=key.id)
-        fields = {"key_id": key.id, "at": streamed.admitted_at, "meta": meta, "service_tier": None}
-        records = [record(hold.request_id, **fields) for hold in (streamed, settled)]
+        streams = {hold.request_id: stream(hold, service_tier=None) for hold in (streamed, settled)}
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((admitted, records, entry)).decode(),
+            sys.executable, "-c", DYING, str(tmp_path), msgspec.json.encode((admitted, streams, entry)).decode(),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert worker.stdout is not None
@@ -396,9 +394,7 @@ async def test_call_charged_at_its_checkpoint_pays_the_difference_when_the_check
         await w.ledger.renew_leases([hold])
         await w.expire(hold)
         await w.ledger.reclaim()  # the store had been away for longer than the lease
-        meta = structs.replace(RECORD.meta, key=hold.key.id)
-        late = record(hold.request_id, key_id=hold.key.id, at=hold.admitted_at, meta=meta)
-        dead.checkpoint.put(late).delivered(40)
+        dead.checkpoint.put(hold.request_id, stream(hold)).delivered(40)
         dead.close()
         assert await ledger.recovery.take_over() == TakenOver(calls=1)
         cost = PRICE.cost(Usage(in_text=10, out_text=15), service_tier="fast")

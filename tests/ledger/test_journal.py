@@ -17,15 +17,13 @@ from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import StoreUnavailable
 from gateway.ledger import Hold, Journal, Ledger
-from gateway.ledger.checkpoint_record import CheckpointRecord
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import NOWHERE, read_entries
-from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.recovery import TakenOver
 from gateway.store import EmbeddedServer, Store
 from gateway.store.greeting import ServerIdentity
 from tests.ledger.forgetful import PEPPER, Forgetful, Heir
-from tests.ledger.records import quote_of, record_of, settle
+from tests.ledger.records import quote_of, record_of, settle, stream_of
 from tests.ledger_lines import last_line
 from tests.polling import until
 
@@ -223,12 +221,8 @@ async def test_confirmed_settlements_of_an_ended_worker_are_taken_over(tmp_path)
 
 def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
     """A stream that has begun, at 1 a token of output."""
-    meta = LineMeta(hold.key.id, hold.model, estimated=True)
-    price = Price(output=1_000_000)
-    record = CheckpointRecord(
-        "acme", hold.request_id, hold.key.id, hold.admitted_at, meta, Usage(estimated=True), price, None, 1.0
-    )
-    worker.journal.checkpoint.put(record).delivered(4 * units)
+    body = stream_of(hold, Price(output=1_000_000), Usage(estimated=True))
+    worker.journal.checkpoint.put(hold.request_id, body).delivered(4 * units)
 
 
 async def test_store_that_loses_settlements_taken_over_gets_them_again(tmp_path):

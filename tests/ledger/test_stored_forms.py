@@ -1,16 +1,17 @@
 """Bytes that are stored outlive a release: the meta of ledger lines, checkpoint files and journals."""
 
 import msgspec
+from msgspec import structs
 
 from gateway.billing.price import Price
 from gateway.billing.usage import ImageCount, Usage
 from gateway.ledger import Hold, LedgerLine
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_admitted, encode_record
+from gateway.ledger.checkpoint_record import encode_admitted, read_checkpoint
 from gateway.ledger.entry import Entry
-from gateway.ledger.line_meta import LineMeta, reclaim_meta, settled_meta
-from tests.ledger.records import quote_of, record_of
-from tests.ledger.test_inflight_checkpoint import META, PRICE, PROMPT
+from gateway.ledger.line_meta import reclaim_meta, settled_meta, superseded_meta
+from tests.ledger.records import quote_of, record_of, stream_of
+from tests.ledger.test_inflight_checkpoint import PRICE, PROMPT
 
 KEY = ApiKey("acme", "key_x")
 AT = 1764000000000000  # µs
@@ -67,6 +68,11 @@ def test_meta_of_a_reclaim():
     assert reclaim_meta(KEY, quote_of(0)) == b'{"key":"key_x","model":"m","estimated":true,"reclaimed":true}'
 
 
+def test_meta_of_a_refund():
+    assert superseded_meta(KEY, "m") == b'{"key":"key_x","model":"m","outcome":"superseded"}'
+
+
+NAMES = ("acme", "r1", "key_x")
 ADMITTED = b"\x94\xa4acme\xa2r1\xa5key_x\xc0"
 DELIVERS = bytes.fromhex(
     "94a461636d65a27231a56b65795f78960185a36b6579a56b65795f78a56d6f64656ca16da870726f7669646572a170a9657374696d61746564c3"
@@ -77,16 +83,16 @@ DELIVERS = bytes.fromhex(
 
 
 def test_checkpoint_of_a_call_is_one_array_with_a_nested_one():
-    record = CheckpointRecord("acme", "r1", "key_x", 1, META, PROMPT, PRICE, "fast", 1.5)
-    assert (encode_admitted("acme", "r1", "key_x"), encode_record(record)) == (ADMITTED, DELIVERS)
-    assert decode_checkpoint(ADMITTED) == ("acme", "r1", None)
-    assert decode_checkpoint(DELIVERS) == ("acme", "r1", record)
+    body = stream_of(Hold("r1", KEY, "m", 0, None, 1), PRICE, PROMPT, provider="p", service_tier="fast", factor=1.5)
+    assert (encode_admitted(*NAMES), body) == (ADMITTED, DELIVERS)
+    assert read_checkpoint(ADMITTED, 40) == ("acme", "r1", None)
+    meta = (
+        '{"key":"key_x","model":"m","provider":"p","usage":{"in_text":10,"out_text":15},"estimated":true,'
+        '"outcome":"worker_died"}'
+    )
+    assert read_checkpoint(DELIVERS, 40) == ("acme", "r1", Entry(*NAMES, "use", -221, 25, 1, meta))
 
 
-NAMES = ("acme", "r1", "key_x")
-FULL_META = LineMeta(
-    "key_x", "m", "openai", "gpt-5-mini", None, True, 2, "worker_died", "v7", 5000, served_model="fallback"
-)
 FULL_PROMPT = Usage(
     in_text=1, in_cached=2, in_cache_write_short=3, in_cache_write_long=4, in_audio=5, in_audio_cached=6, in_image=7,
     search_units=8, web_searches=9, estimated=True,
@@ -164,10 +170,19 @@ def test_every_field_of_a_stream_s_checkpoint_has_its_place():
     stored = msgspec.msgpack.decode(FULL)
     assert stored == [*NAMES, [AT, meta, prompt, price, "fast", 1.5]]
     assert [list(fields) for fields in stored[3][1:4]] == [list(meta), list(prompt), list(price)]
-    record = CheckpointRecord(*NAMES, AT, FULL_META, FULL_PROMPT, FULL_PRICE, "fast", 1.5)
-    assert encode_record(record) == FULL
-    entry = decode_checkpoint(FULL)[2].entry(40)  # type: ignore[union-attr]
-    assert entry == Entry(
+    body = stream_of(
+        hold_of(5000, "v7"),
+        structs.replace(FULL_PRICE, per_image={"*": {"*": 19}}, held=FULL_PRICE),  # not stored: unused by streams
+        FULL_PROMPT,
+        provider="openai",
+        upstream="gpt-5-mini",
+        attempts=2,
+        served_model="fallback",
+        service_tier="fast",
+        factor=1.5,
+    )
+    assert body == FULL
+    entry = Entry(
         *NAMES,
         "use",
         -445,
@@ -178,6 +193,7 @@ def test_every_field_of_a_stream_s_checkpoint_has_its_place():
         '"search_units":8,"web_searches":9},"estimated":true,"attempts":2,"outcome":"worker_died","price":"v7",'
         '"hold":5000,"served_model":"fallback"}',
     )
+    assert read_checkpoint(FULL, 40) == ("acme", "r1", entry)
 
 
 def test_line_of_an_archive_file_is_one_object():

@@ -15,24 +15,19 @@ from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors import ConcurrencyLimited
 from gateway.ledger import GroupLimits, Hold, Journal, Ledger
-from gateway.ledger.checkpoint_record import CheckpointRecord
-from gateway.ledger.inflight_checkpoint import read_inflight_checkpoint
-from gateway.ledger.line_meta import LineMeta
+from gateway.ledger.inflight_checkpoint import Slot, read_inflight_checkpoint
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from tests.ledger.forgetful import Forgetful
-from tests.ledger.records import quote_of, settle
+from tests.ledger.records import quote_of, settle, stream_of
 from tests.polling import until
 from tests.world import OpenWorld
 
 
-def serving(hold: Hold) -> CheckpointRecord:
-    """A stream that has begun, at 10 a token of output."""
-    meta = LineMeta(hold.key.id, hold.model, estimated=True)
-    price = Price(output=10_000_000)
-    return CheckpointRecord(
-        "acme", hold.request_id, hold.key.id, hold.admitted_at, meta, Usage(estimated=True), price, None, 1.0
-    )
+def serve(journal: Journal, hold: Hold) -> Slot:
+    """Begin a stream, at 10 a token of output."""
+    body = stream_of(hold, Price(output=10_000_000), Usage(estimated=True))
+    return journal.checkpoint.put(hold.request_id, body)
 
 
 async def test_calls_of_dead_workers_are_charged_at_once_and_those_of_running_workers_are_not(
@@ -42,8 +37,8 @@ async def test_calls_of_dead_workers_are_charged_at_once_and_those_of_running_wo
         key = await w.caller(balance=10_000, concurrency=2)
         lost, kept = await w.admit(key, 1000), await w.admit(key, 1000)
         dead, living = Journal(tmp_path), Journal(tmp_path)
-        dead.checkpoint.put(serving(lost)).delivered(120)
-        living.checkpoint.put(serving(kept)).delivered(40)
+        serve(dead, lost).delivered(120)
+        serve(living, kept).delivered(40)
         recovery = WorkerRecovery(w.store, tmp_path)
         running = asyncio.create_task(recovery.run())
         try:
@@ -124,7 +119,7 @@ async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothin
             quote = quote_of(100, tokens=0)
             holds = await asyncio.gather(*(ledger.admit(f"{round_}-{n}", worker.key, quote) for n in range(12)))
             for hold in holds[8:]:
-                journal.checkpoint.put(serving(hold)).delivered(4 * 3)
+                serve(journal, hold).delivered(4 * 3)
             await asyncio.gather(*(settle(ledger, hold, 7) for hold in holds[:8]))
             truth += 8 * 7 + 4 * 30
             journal.close()
