@@ -13,6 +13,7 @@ from gateway.routing.request_adaptation import HONOURED
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
+from gateway.schemas.request_fields import FIELD_CLASSES
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 
@@ -68,7 +69,8 @@ def _capabilities(providers: Mapping[str, type[Provider]]) -> Iterable[list[str]
 def _fields(capability: str, providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:
     honoured = HONOURED[CAPABILITIES[capability]]
     parts = dict.fromkeys(MEDIA, "semantic") if capability == "chat" else {}
-    for field, kind in {**REQUESTS[capability].field_classes, **parts}.items():
+    classes = {**REQUESTS[capability].field_classes, **parts}
+    for field, kind in sorted(classes.items(), key=lambda item: FIELD_CLASSES.index(item[1])):
         if kind == "core":
             continue  # every provider honours those, or it has not the capability
         fields = (honoured(provider) for provider in providers.values())  # type: ignore[arg-type]  # a class attribute

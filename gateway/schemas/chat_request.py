@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Raw
@@ -48,7 +48,7 @@ from gateway.schemas.chat_rules import (
     check_tools,
     json_object,
 )
-from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Sampling, Semantic
 from gateway.schemas.validation import BodyDecoder
 
 Tokens = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -59,48 +59,6 @@ TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,10}$(?!\n)")]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 
 
-#: What happens to a field that the chosen upstream cannot honour (docs/providers/matrix.md); unknown fields have none.
-FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
-    {
-        "model": "core",
-        "messages": "core",
-        "stream": "core",
-        "stream_options": "core",
-        "max_tokens": "core",
-        "max_completion_tokens": "core",
-        "reasoning_effort": "core",  # each dialect has its own mapping
-        "n": "semantic",
-        "logprobs": "semantic",
-        "top_logprobs": "semantic",
-        "logit_bias": "semantic",
-        "tools": "semantic",
-        "tool_choice": "semantic",
-        "functions": "semantic",
-        "function_call": "semantic",
-        "response_format": "semantic",
-        "modalities": "semantic",
-        "audio": "semantic",
-        "web_search_options": "semantic",
-        "moderation": "semantic",
-        "temperature": "sampling",
-        "top_p": "sampling",
-        "presence_penalty": "sampling",
-        "frequency_penalty": "sampling",
-        "seed": "sampling",
-        "stop": "sampling",
-        "parallel_tool_calls": "hint",
-        "verbosity": "hint",
-        "prediction": "hint",
-        "service_tier": "hint",
-        "prompt_cache_key": "hint",
-        "prompt_cache_options": "hint",
-        "prompt_cache_retention": "hint",
-        "safety_identifier": "hint",
-        "user": "hint",
-        "metadata": "hint",
-        "store": "hint",
-    }
-)
 #: Content parts that are semantic demands of their own.
 _MEDIA: Mapping[type, str] = MappingProxyType({ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"})
 
@@ -108,45 +66,44 @@ _MEDIA: Mapping[type, str] = MappingProxyType({ImagePart: "image_url", AudioPart
 class ChatRequest(RequestFields, kw_only=True):
     """A valid chat request; an absent or null field is None. In `fields`, legacy functions are written as tools."""
 
-    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
-
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=100_000)]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    max_tokens: Tokens | None = None
-    max_completion_tokens: Tokens | None = None
-    stop: Stop | None = None
-    n: Annotated[int, Meta(ge=1, le=128)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[TokenId, Annotated[int, Meta(ge=-100, le=100)]] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    functions: Annotated[list[FunctionDefinition], Meta(min_length=1, max_length=128)] | None = None
-    function_call: Literal["none", "auto"] | Named | None = None
-    response_format: ResponseFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
-    modalities: Modalities | None = None
-    audio: AudioOutput | None = None
-    prediction: Prediction | None = None
-    web_search_options: WebSearchOptions | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    user: str | None = None
-    metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
-    store: bool | None = None
-    moderation: Moderation | None = None
+    model: Core[Annotated[str, Meta(min_length=1, max_length=256)]]
+    messages: Core[Annotated[list[Message], Meta(min_length=1, max_length=100_000)]]
+    stream: Core[bool | None] = None
+    stream_options: Core[StreamOptions | None] = None
+    temperature: Sampling[Annotated[float, Meta(ge=0, le=2)] | None] = None
+    top_p: Sampling[Annotated[float, Meta(ge=0, le=1)] | None] = None
+    max_tokens: Core[Tokens | None] = None
+    max_completion_tokens: Core[Tokens | None] = None
+    stop: Sampling[Stop | None] = None
+    n: Semantic[Annotated[int, Meta(ge=1, le=128)] | None] = None
+    presence_penalty: Sampling[Penalty | None] = None
+    frequency_penalty: Sampling[Penalty | None] = None
+    logit_bias: Semantic[dict[TokenId, Annotated[int, Meta(ge=-100, le=100)]] | None] = None
+    logprobs: Semantic[bool | None] = None
+    top_logprobs: Semantic[Annotated[int, Meta(ge=0, le=20)] | None] = None
+    seed: Sampling[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None] = None
+    tools: Semantic[Annotated[list[Tool], Meta(max_length=128)] | None] = None
+    tool_choice: Semantic[ToolChoice | None] = None
+    parallel_tool_calls: Hint[bool | None] = None
+    functions: Semantic[Annotated[list[FunctionDefinition], Meta(min_length=1, max_length=128)] | None] = None
+    function_call: Semantic[Literal["none", "auto"] | Named | None] = None
+    response_format: Semantic[ResponseFormat | None] = None
+    # Core, because each dialect has its own mapping.
+    reasoning_effort: Core[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None] = None
+    verbosity: Hint[Literal["low", "medium", "high"] | None] = None
+    modalities: Semantic[Modalities | None] = None
+    audio: Semantic[AudioOutput | None] = None
+    prediction: Hint[Prediction | None] = None
+    web_search_options: Semantic[WebSearchOptions | None] = None
+    service_tier: Hint[Literal["auto", "default", "flex", "scale", "priority", "fast"] | None] = None
+    prompt_cache_key: Hint[str | None] = None
+    prompt_cache_options: Hint[PromptCacheOptions | None] = None
+    prompt_cache_retention: Hint[Literal["in_memory", "24h"] | None] = None
+    safety_identifier: Hint[Annotated[str, Meta(max_length=128)] | None] = None
+    user: Hint[str | None] = None
+    metadata: Hint[Annotated[Metadata, Meta(max_length=16)] | None] = None
+    store: Hint[bool | None] = None
+    moderation: Semantic[Moderation | None] = None
 
     @property
     def max_output(self) -> int | None:
@@ -215,12 +172,12 @@ class ChatRequest(RequestFields, kw_only=True):
         return UnsupportedParameter(f"This model does not support '{demand}'.", param=param)
 
 
-SEMANTIC_FIELDS = frozenset(name for name, kind in FIELD_CLASS.items() if kind == "semantic")
+SEMANTIC_FIELDS = frozenset(name for name, kind in ChatRequest.field_classes.items() if kind == "semantic")
 
 # Known objects in which an upstream might look for an address; the others are free text, schemas or plain values.
 # `stream_options` is not among them: providers write it anew from the typed view.
 _SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation", "prediction"})
-_PLAIN = frozenset(FIELD_CLASS) - _SEARCHED  # a request of these alone, as nearly all are, hides nothing
+_PLAIN = frozenset(ChatRequest.field_classes) - _SEARCHED  # a request of these alone, as nearly all are, hides nothing
 
 _body = BodyDecoder(
     ChatRequest,

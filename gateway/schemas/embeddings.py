@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.errors import InvalidType
 from gateway.schemas.chat_response import CompletionUsage
-from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.validation import BodyDecoder
 
 MAX_INPUTS = 2048
@@ -30,28 +28,17 @@ else:
 #: A vector: its numbers, or the same as little-endian IEEE float32, which is half the work for everyone.
 Vector = list[float] | bytes
 
-FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
-    {
-        "model": "core",
-        "input": "core",
-        "encoding_format": "core",  # the gateway writes either, whatever the provider gives
-        "dimensions": "semantic",
-        "user": "hint",
-    }
-)
 _KINDS = {str: "a string", int: "an integer", list: "an array"}
 
 
 class EmbeddingRequest(RequestFields, kw_only=True):
     """A valid embeddings request; an absent or null field is None."""
 
-    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
-
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    input: Input
-    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    encoding_format: Literal["float", "base64"] | None = None
-    user: str | None = None
+    model: Core[Annotated[str, Meta(min_length=1, max_length=256)]]
+    input: Core[Input]
+    dimensions: Semantic[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None] = None
+    encoding_format: Core[Literal["float", "base64"] | None] = None  # the gateway writes both
+    user: Hint[str | None] = None
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:

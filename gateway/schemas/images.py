@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.errors import InvalidValue, MissingParameter
-from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.validation import BodyDecoder
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -25,29 +25,6 @@ else:
 
 ImageFormat = Literal["png", "webp", "jpeg", "gif", "svg"]
 
-FIELD_CLASS: Mapping[str, FieldClass] = MappingProxyType(
-    {
-        "prompt": "core",
-        "model": "core",
-        "stream": "core",
-        "response_format": "core",  # base64 is for every provider, URLs for one that `gives_urls`
-        "n": "semantic",
-        "size": "semantic",
-        "quality": "semantic",
-        "background": "semantic",
-        "output_format": "semantic",
-        "output_compression": "semantic",
-        "frame_count": "semantic",
-        "frame_duration_ms": "semantic",
-        "svg": "semantic",
-        "complexity": "hint",
-        "moderation": "hint",
-        "partial_images": "hint",
-        "style": "hint",
-        "safety_identifier": "hint",
-        "user": "hint",
-    }
-)
 _TRANSPARENT = "a transparent one needs the output format png or webp"
 _GIF = "it needs the output format gif"
 #: Values that ask for nothing an upstream would not do by itself.
@@ -79,27 +56,25 @@ class SvgOptions(Struct):
 class ImageRequest(RequestFields, kw_only=True):
     """A valid images request; an absent or null field is None."""
 
-    field_classes: ClassVar[Mapping[str, FieldClass]] = FIELD_CLASS
-
-    prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
-    model: ModelName = ""
-    n: Annotated[int, Meta(ge=1, le=10)] | None = None
-    size: Annotated[str, Meta(pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$(?!\n)")] | None = None
-    quality: Literal["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"] | None = None
-    background: Literal["transparent", "opaque", "auto"] | None = None
-    output_format: ImageFormat | None = None
-    output_compression: Annotated[int, Meta(ge=0, le=100)] | None = None
-    moderation: Literal["low", "auto"] | None = None
-    stream: bool | None = None
-    partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
-    response_format: Literal["url", "b64_json"] | None = None
-    style: Literal["vivid", "natural"] | None = None
-    complexity: Literal["low", "medium", "high"] | None = None
-    frame_count: Annotated[int, Meta(ge=2, le=16)] | None = None
-    frame_duration_ms: Annotated[int, Meta(ge=1, le=60_000)] | None = None
-    svg: SvgOptions | None = None
-    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    user: str | None = None
+    prompt: Core[Annotated[str, Meta(min_length=1, max_length=32_000)]]
+    model: Core[ModelName] = ""
+    n: Semantic[Annotated[int, Meta(ge=1, le=10)] | None] = None
+    size: Semantic[Annotated[str, Meta(pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$(?!\n)")] | None] = None
+    quality: Semantic[Literal["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"] | None] = None
+    background: Semantic[Literal["transparent", "opaque", "auto"] | None] = None
+    output_format: Semantic[ImageFormat | None] = None
+    output_compression: Semantic[Annotated[int, Meta(ge=0, le=100)] | None] = None
+    moderation: Hint[Literal["low", "auto"] | None] = None
+    stream: Core[bool | None] = None
+    partial_images: Hint[Annotated[int, Meta(ge=0, le=3)] | None] = None
+    response_format: Core[Literal["url", "b64_json"] | None] = None  # URLs are for a provider that `gives_urls`
+    style: Hint[Literal["vivid", "natural"] | None] = None
+    complexity: Hint[Literal["low", "medium", "high"] | None] = None
+    frame_count: Semantic[Annotated[int, Meta(ge=2, le=16)] | None] = None
+    frame_duration_ms: Semantic[Annotated[int, Meta(ge=1, le=60_000)] | None] = None
+    svg: Semantic[SvgOptions | None] = None
+    safety_identifier: Hint[Annotated[str, Meta(max_length=128)] | None] = None
+    user: Hint[str | None] = None
 
     @property
     def count(self) -> int:

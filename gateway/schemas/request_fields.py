@@ -1,16 +1,16 @@
 """What the requests of all JSON endpoints have in common: the table of their fields as sent, and what became of it.
 
-A request type extends `RequestFields`, names the class of each of its fields in `field_classes`, and is filled in by
-`take_fields` after its `BodyDecoder`. The class says what happens to a field that the chosen upstream cannot honour
-(docs/providers/matrix.md); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is shared by all
-attempts of a call; whoever changes one copies the table first.
+A request type extends `RequestFields`, gives each of its fields a class (`n: Semantic[int | None] = None`), and is
+filled in by `take_fields` after its `BodyDecoder`. The class says what happens to a field that the chosen upstream
+cannot honour (docs/providers/matrix.md); `gateway.routing.request_adaptation` acts on it. Sharp edge: `fields` is
+shared by all attempts of a call; whoever changes one copies the table first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Raw, Struct, field, structs
 
@@ -25,6 +25,12 @@ else:
     FieldTable = Names = Raw
 
 FieldClass = Literal["core", "semantic", "sampling", "hint"]
+FIELD_CLASSES = get_args(FieldClass)
+T = TypeVar("T")
+Core = Annotated[T, "core"]
+Semantic = Annotated[T, "semantic"]
+Sampling = Annotated[T, "sampling"]
+Hint = Annotated[T, "hint"]
 NULL = Raw(b"null")
 OWN = frozenset({"fields", "extra", "dropped"})  # for the BodyDecoder
 
@@ -41,6 +47,15 @@ class RequestFields(Struct, kw_only=True):
 
     #: The class of every known field; unknown ones have none.
     field_classes: ClassVar[Mapping[str, FieldClass]] = MappingProxyType({})
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        marks = {
+            name: hint.__metadata__[-1]
+            for name, hint in get_type_hints(cls, include_extras=True).items()
+            if get_origin(hint) is Annotated
+        }
+        cls.field_classes = MappingProxyType({name: mark for name, mark in marks.items() if mark in FIELD_CLASSES})
 
     def take_fields(self, fields: dict[str, Raw], *, searched: Collection[str] = ()) -> None:
         """Keep the table of fields without what no upstream may see; `searched` are known fields that may hide it."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.schemas.request_fields import OWN, FieldClass, RequestFields
+from gateway.schemas.request_fields import OWN, Core, RequestFields, Sampling, Semantic
 from gateway.schemas.validation import BodyDecoder
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -39,25 +39,13 @@ class VoiceId(Struct):
 class SpeechRequest(RequestFields, kw_only=True):
     """A valid speech request; an absent or null field is None."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    input: Annotated[str, Meta(min_length=1, max_length=4096)]
-    voice: Annotated[str, Meta(min_length=1, max_length=256)] | VoiceId
-    instructions: Annotated[str, Meta(max_length=4096)] | None = None
-    response_format: SpeechFormat | None = None
-    speed: Annotated[float, Meta(ge=0.25, le=4.0)] | None = None
-    stream_format: Literal["audio", "sse"] | None = None
-
-    field_classes: ClassVar[Mapping[str, FieldClass]] = MappingProxyType(
-        {
-            "model": "core",
-            "input": "core",
-            "voice": "core",
-            "response_format": "core",  # each provider says which it can make
-            "stream_format": "core",  # the gateway writes both forms
-            "speed": "semantic",
-            "instructions": "sampling",
-        }
-    )
+    model: Core[Annotated[str, Meta(min_length=1, max_length=256)]]
+    input: Core[Annotated[str, Meta(min_length=1, max_length=4096)]]
+    voice: Core[Annotated[str, Meta(min_length=1, max_length=256)] | VoiceId]
+    instructions: Sampling[Annotated[str, Meta(max_length=4096)] | None] = None
+    response_format: Core[SpeechFormat | None] = None  # each provider says which it can make
+    speed: Semantic[Annotated[float, Meta(ge=0.25, le=4.0)] | None] = None
+    stream_format: Core[Literal["audio", "sse"] | None] = None  # the gateway writes both forms
 
     @property
     def format(self) -> SpeechFormat:

@@ -11,37 +11,19 @@ import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 
 from gateway.errors import InvalidValue, MissingParameter
 from gateway.schemas.forbidden import header_name, is_forbidden
-from gateway.schemas.request_fields import FieldClass, RequestFields
+from gateway.schemas.request_fields import Core, RequestFields, Sampling, Semantic
 from gateway.schemas.schema_errors import first_error, parse_json
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 
 MAX_SPEAKERS = 4
-_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
-    {
-        "model": "core",
-        "file": "core",
-        "response_format": "core",  # each provider says which it can fill
-        "stream": "core",
-        "language": "sampling",
-        "languages": "sampling",
-        "prompt": "sampling",
-        "keywords": "sampling",
-        "temperature": "sampling",
-        "chunking_strategy": "sampling",
-        "timestamp_granularities": "semantic",
-        "include": "semantic",
-        "known_speaker_names": "semantic",
-        "known_speaker_references": "semantic",
-    }
-)
 
 
 class AudioFile(Protocol):
@@ -68,29 +50,29 @@ class ServerVad(Struct):
 class TranscriptionRequest(RequestFields, kw_only=True):
     """A valid transcription request; an absent field is None or empty."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    file: AudioFile
-    language: Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}$(?!\n)")] | None = None
-    languages: list[str] = field(default_factory=list)
-    prompt: str | None = None
-    keywords: list[str] = field(default_factory=list)
-    response_format: TranscriptFormat = "json"
-    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    timestamp_granularities: list[Literal["word", "segment"]] = field(default_factory=list)
-    include: list[Literal["logprobs"]] = field(default_factory=list)
-    stream: bool = False
-    chunking_strategy: ServerVad | Literal["auto"] | None = None
-    known_speaker_names: Annotated[list[str], Meta(max_length=MAX_SPEAKERS)] = field(default_factory=list)
-    known_speaker_references: Annotated[list[str], Meta(max_length=MAX_SPEAKERS)] = field(default_factory=list)
+    model: Core[Annotated[str, Meta(min_length=1, max_length=256)]]
+    file: Core[AudioFile]
+    language: Sampling[Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}$(?!\n)")] | None] = None
+    languages: Sampling[list[str]] = field(default_factory=list)
+    prompt: Sampling[str | None] = None
+    keywords: Sampling[list[str]] = field(default_factory=list)
+    response_format: Core[TranscriptFormat] = "json"  # each provider says which it can fill
+    temperature: Sampling[Annotated[float, Meta(ge=0, le=1)] | None] = None
+    timestamp_granularities: Semantic[list[Literal["word", "segment"]]] = field(default_factory=list)
+    include: Semantic[list[Literal["logprobs"]]] = field(default_factory=list)
+    stream: Core[bool] = False
+    chunking_strategy: Sampling[ServerVad | Literal["auto"] | None] = None
+    known_speaker_names: Semantic[Annotated[list[str], Meta(max_length=MAX_SPEAKERS)]] = field(default_factory=list)
+    known_speaker_references: Semantic[Annotated[list[str], Meta(max_length=MAX_SPEAKERS)]] = field(
+        default_factory=list
+    )
 
     #: Every text field as sent, in order, forbidden ones removed: for upstreams of the same dialect.
     parts: list[tuple[str, str]] = field(default_factory=list)
 
-    field_classes: ClassVar[Mapping[str, FieldClass]] = _CLASSES
-
     def demands(self) -> frozenset[str]:
         """The semantic fields, but not segments, which `verbose_json` has anyway."""
-        asked = {name for name, kind in _CLASSES.items() if kind == "semantic" and getattr(self, name)}
+        asked = {name for name, kind in self.field_classes.items() if kind == "semantic" and getattr(self, name)}
         if "word" not in self.timestamp_granularities:
             asked.discard("timestamp_granularities")
         return frozenset(asked)
@@ -168,7 +150,11 @@ _NUMBERS = frozenset({"temperature", "threshold", "silence_duration_ms", "prefix
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _FLAGS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False, "1": True, "0": False})
 _ABSENT: Mapping[str, Any] = MappingProxyType(
-    {name: [] if name in _LISTS else None for name, kind in _CLASSES.items() if kind != "core"}
+    {
+        name: [] if name in _LISTS else None
+        for name, kind in TranscriptionRequest.field_classes.items()
+        if kind != "core"
+    }
 )
 
 
@@ -211,7 +197,7 @@ class _Form:
     def _take(self, name: str, text: str) -> None:
         match = _NAME.fullmatch(name)
         base, inner = (match[1], match[2]) if match else (name, None)
-        if base in _CLASSES and base != "file":
+        if base in TranscriptionRequest.field_classes and base != "file":
             if not text and base != "model":
                 return  # an empty optional field is an absent one
             self._take_known(base, inner, text)

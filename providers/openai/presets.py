@@ -12,12 +12,12 @@ from typing import Literal
 
 from msgspec import Raw, Struct, json
 
-from gateway.schemas.chat_request import FIELD_CLASS
+from gateway.schemas.chat_request import ChatRequest
 
 OPENAI = "https://api.openai.com/v1"
 
 #: Everything that a chat may ask for: the fields of the wire, and the parts of messages that are no text.
-ALL_FIELDS = frozenset(FIELD_CLASS) | {"image_url", "input_audio", "file"}
+ALL_FIELDS = frozenset(ChatRequest.field_classes) | {"image_url", "input_audio", "file"}
 #: In `chat_fields`: unknown fields are forwarded, too.
 UNKNOWN = "*"
 

@@ -307,9 +307,9 @@ def test_a_bad_field_is_refused_with_its_code_and_param(row):
 
 
 def test_every_request_field_has_a_row():
-    from gateway.schemas.chat_request import FIELD_CLASS
+    from gateway.schemas.chat_request import ChatRequest
 
-    assert {name for fields, _, _ in ROWS for name in fields} == set(FIELD_CLASS)
+    assert {name for fields, _, _ in ROWS for name in fields} == set(ChatRequest.field_classes)
 
 
 @pytest.mark.parametrize(("body", "param"), [

@@ -23,7 +23,7 @@ from gateway.schemas.chat_messages import (
     ToolMessage,
     UserMessage,
 )
-from gateway.schemas.chat_request import FIELD_CLASS, ChatRequest, decode_chat_request
+from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.forbidden import FORBIDDEN_FIELDS, header_name, strip_forbidden
 
 HI = {"role": "user", "content": "hi"}
@@ -94,7 +94,7 @@ def test_images_come_by_https_or_as_data(url):
 
 
 def test_null_equals_absence_in_every_optional_field():
-    optional = [name for name in FIELD_CLASS if name not in {"model", "messages"}]
+    optional = [name for name in ChatRequest.field_classes if name not in {"model", "messages"}]
     request = decode(**dict.fromkeys(optional))
     assert all(getattr(request, name) is None for name in optional)
     assert request.present_fields() == {"model", "messages"}
@@ -102,7 +102,7 @@ def test_null_equals_absence_in_every_optional_field():
 
 
 def test_every_field_has_a_class_and_an_attribute():
-    assert set(FIELD_CLASS) == set(ChatRequest.__struct_fields__) - {"fields", "extra", "dropped"}
+    assert set(ChatRequest.field_classes) == set(ChatRequest.__struct_fields__) - {"fields", "extra", "dropped"}
 
 
 def test_fields_are_forwarded_exactly_as_sent():
