@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import Credited, Ledger
 from gateway.ledger.scripts import Links, slot
+from gateway.store.command import text_fields
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
@@ -127,8 +128,7 @@ class Accounts:
         if not NAME.fullmatch(name):
             return None
         reply = await self._links.link(slot(name)).call("HGETALL", slot(name))
-        items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-        fields = {key.decode(): value.decode() for key, value in items}
+        fields = text_fields(reply)
         if "bal" not in fields:
             return None
         rules = {key[2:]: value for key, value in fields.items() if key.startswith("m:")}

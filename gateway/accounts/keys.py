@@ -21,6 +21,7 @@ from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import ACCOUNTS
 from gateway.ledger.scripts import Links, slot
+from gateway.store.command import text_fields
 
 SECRET_BYTES = 32  # 256 bits
 MAX_LIMIT = 1_000_000_000
@@ -156,8 +157,7 @@ class Keys:
         call = self._links.link(slot(account)).call
         reply, clock = call("HGETALL", f"{slot(account)}:k:{key_id}"), call("TIME")
         answer, now = await reply, int((await clock)[0])
-        items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-        fields = {key.decode(): value.decode() for key, value in items}
+        fields = text_fields(answer)
         if "state" not in fields:
             return None
         expires = _number(fields, "exp")

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gateway.ledger.line import LedgerLine, milliseconds
 from gateway.ledger.scripts import Links, slot
+from gateway.store.command import text_fields
 
 
 class _Owner(Struct):
@@ -68,8 +69,7 @@ async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoi
 
 def archive_checkpoint_of(reply: Any) -> ArchiveCheckpoint:
     """The checkpoint in a reply of HGETALL, in RESP2 or RESP3."""
-    items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    fields = {name.decode(): value.decode() for name, value in items}
+    fields = text_fields(reply)
     if not fields:
         return ArchiveCheckpoint()
     by_key = {name[2:]: int(value) for name, value in fields.items() if name.startswith("k:")}

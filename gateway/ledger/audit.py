@@ -30,6 +30,7 @@ from gateway.ledger.archive_checkpoint import (
 )
 from gateway.ledger.line import read_lines
 from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.store.command import text_fields
 
 TRIES = 5  # a compaction may move lines between two reads
 
@@ -78,7 +79,7 @@ async def _audit_once(
 ) -> ArchiveCheckpoint:
     key = slot(account)
     fields, records, expiries, last, sums, carried = await links.link(key).eval(scripts.snapshot, [key], [])
-    stored = {name.decode(): value.decode() for name, value in _pairs(fields)}
+    stored = text_fields(fields)
     checkpoint = archive_checkpoint_of(carried)
 
     def expect(rule: str, expected: object, found: object) -> None:

@@ -15,6 +15,7 @@ from gateway import errors
 from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, call_arguments, group_arguments, group_keeps_changing
 from gateway.ledger.limits import NO_LIMITS, GroupLimits
 from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.store.command import text_fields
 
 if TYPE_CHECKING:
     from gateway.billing.quote import Quote
@@ -52,7 +53,7 @@ async def dry_run(
             return DryRun(
                 group,
                 [Refusal(code, wait / 1_000_000) for code, wait in zip(refusals[::2], refusals[1::2], strict=True)],
-                {name.decode(): value.decode() for name, value in zip(facts[::2], facts[1::2], strict=True)},
+                text_fields(facts),
             )
         group = rest[0].decode()
     raise group_keeps_changing()

@@ -47,8 +47,8 @@ def slot_of(key: str) -> int:
 class Cluster:
     """The topology of a cluster."""
 
-    def __init__(self, address: ClusterAddress, *, timeout: float) -> None:
-        self.on_reconnect: OnReconnect | None = None
+    def __init__(self, address: ClusterAddress, on_reconnect: OnReconnect, *, timeout: float) -> None:
+        self._on_reconnect = on_reconnect
         self._where = address
         self._timeout = timeout
         self._by_node: dict[Node, RedisLink] = {}
@@ -188,8 +188,7 @@ class Cluster:
 
     def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
         self._doubt.set()
-        if self.on_reconnect is not None:
-            self.on_reconnect(before, now)
+        self._on_reconnect(before, now)
 
     def _redirected(self, command: bytes, future: ReplyTo, reply: str) -> bool:
         """Send a command to the server the reply names, and for MOVED route the slot there at once."""

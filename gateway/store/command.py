@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import hiredis
 
@@ -25,3 +26,9 @@ def pack(args: Sequence[Argument]) -> bytes:
     # hiredis packs 16 arguments in 1.1 µs; joins of precomputed prefixes in Python took 1.8 µs.
     packed: bytes = hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub means a tuple of one
     return packed
+
+
+def text_fields(reply: Any) -> dict[str, str]:
+    """A map of texts in a reply: a dict in RESP3, a flat list in RESP2."""
+    items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): value.decode() for name, value in items}

@@ -44,7 +44,7 @@ async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIde
     if address.db:
         await call("SELECT", address.db)
     try:
-        info = _info(await call("INFO"))
+        info = info_fields(await call("INFO"))
     except RedisReplyError:  # forbidden by an ACL: failovers are then not detected, but the server is used
         return ServerIdentity()
     if info.get("loading") == "1":
@@ -57,6 +57,7 @@ async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIde
     )
 
 
-def _info(reply: bytes) -> dict[str, str]:
+def info_fields(reply: bytes) -> dict[str, str]:
+    """The reply of INFO by name."""
     lines = reply.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -14,18 +14,20 @@ import msgspec
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.address import SentinelAddress
+from gateway.store.command import text_fields
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
+from gateway.store.topology import OneServer
 
 ANSWER_WITHIN = 0.3  # seconds, of the link's 0.75 s to connect; a slower sentinel is ignored
 
 
-class SentinelMaster:
+class SentinelMaster(OneServer):
     """The topology of a master with sentinels."""
 
-    def __init__(self, address: SentinelAddress, *, timeout: float) -> None:
+    def __init__(self, address: SentinelAddress, on_reconnect: OnReconnect, *, timeout: float) -> None:
+        super().__init__(RedisLink(address.server, timeout=timeout, locate=self._locate), on_reconnect)
         self._where = address
-        self._link = RedisLink(address.server, timeout=timeout, locate=self._locate)
         self._sentinels = [
             RedisLink(one, timeout=ANSWER_WITHIN, channel="+switch-master", on_push=self._look_soon)
             for one in address.sentinels
@@ -34,35 +36,16 @@ class SentinelMaster:
             sentinel.on_reconnect = self._look_soon  # the master may have changed while the connection was lost
         self._look: asyncio.Task[None] | None = None
 
-    @property
-    def on_reconnect(self) -> OnReconnect | None:
-        return self._link.on_reconnect
-
-    @on_reconnect.setter
-    def on_reconnect(self, call: OnReconnect | None) -> None:
-        self._link.on_reconnect = call
-
-    @property
-    def links(self) -> list[RedisLink]:
-        return [self._link]
-
-    @property
-    def address(self) -> RedisAddress:
-        return self._link.address
-
-    def link(self, slot_key: str) -> RedisLink:
-        return self._link
-
     async def connect(self) -> None:
         for sentinel in self._sentinels:
             sentinel.start()
-        await self._link.connect()
+        await super().connect()
 
     async def close(self) -> None:
         if self._look is not None:
             self._look.cancel()
             await asyncio.wait([self._look])
-        await asyncio.gather(*(link.close() for link in (self._link, *self._sentinels)))
+        await asyncio.gather(super().close(), *(sentinel.close() for sentinel in self._sentinels))
 
     # Who is the master -----------------------------------------------------------------------------------------------
 
@@ -81,8 +64,7 @@ class SentinelMaster:
             told = await sentinel.call("SENTINEL", "MASTER", self._where.service)
         except GatewayError:
             return None
-        pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
-        fields = {name.decode(): value.decode() for name, value in pairs}
+        fields = text_fields(told)
         return int(fields["config-epoch"]), fields["ip"], int(fields["port"])
 
     def _look_soon(self, *_: Any) -> None:

@@ -18,7 +18,7 @@ from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
 from gateway.store.durability import doubt_about
-from gateway.store.greeting import ServerIdentity
+from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.subscription import Subscription, subscribed
@@ -32,7 +32,8 @@ class Store:
     def __init__(self, address: StoreAddress, *, timeout: float = 0.25) -> None:
         self.address = address
         self.client: redis.asyncio.Redis = cold_client(address)
-        self._topology = _topology(address, timeout)
+        self.on_reconnect: OnReconnect | None = None  # called when another server, or a restarted one, serves some keys
+        self._topology = _topology(address, self._reconnected, timeout=timeout)
         self._opened: dict[RedisLink, ServerIdentity] = {}  # the identity that `open` found for each link
 
     @classmethod
@@ -68,14 +69,9 @@ class Store:
         """Whether every server that holds keys is connected."""
         return all(link.connected for link in self._topology.links)
 
-    @property
-    def on_reconnect(self) -> OnReconnect | None:
-        """Called with (before, now) when another server, or a restarted one, serves some of the keys."""
-        return self._topology.on_reconnect
-
-    @on_reconnect.setter
-    def on_reconnect(self, call: OnReconnect | None) -> None:
-        self._topology.on_reconnect = call
+    def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        if self.on_reconnect is not None:
+            self.on_reconnect(before, now)
 
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; it gets the messages published at any of them."""
@@ -92,7 +88,7 @@ class Store:
         replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
         found: dict[str, None] = {}
         for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
-            found |= dict.fromkeys(_faults(_fields(info), replicated=replicated))
+            found |= dict.fromkeys(_faults(info_fields(info), replicated=replicated))
         return list(found)
 
     async def doubts(self) -> list[str]:
@@ -110,14 +106,14 @@ class Store:
         await asyncio.gather(self._topology.close(), close_client(self.client))
 
 
-def _topology(address: StoreAddress, timeout: float) -> Topology:
+def _topology(address: StoreAddress, on_reconnect: OnReconnect, *, timeout: float) -> Topology:
     match address:
         case SentinelAddress():
-            return SentinelMaster(address, timeout=timeout)
+            return SentinelMaster(address, on_reconnect, timeout=timeout)
         case ClusterAddress():
-            return Cluster(address, timeout=timeout)
+            return Cluster(address, on_reconnect, timeout=timeout)
         case _:
-            return OneServer(address, timeout=timeout)
+            return OneServer(RedisLink(address, timeout=timeout), on_reconnect)
 
 
 def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
@@ -137,7 +133,3 @@ def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
             "away when it returns; set min-replicas-to-write 1"
         )
     return found
-
-
-def _fields(info: bytes) -> dict[str, str]:
-    return dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)

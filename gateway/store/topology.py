@@ -9,9 +9,10 @@ from gateway.store.redis_address import RedisAddress
 
 
 class Topology(Protocol):
-    """Maps keys to links, and updates the map when servers change."""
+    """Maps keys to links, and updates the map when servers change.
 
-    on_reconnect: OnReconnect | None  # called when another server, or a restarted one, serves some keys
+    Made with a callback that it calls when another server, or a restarted one, serves some keys.
+    """
 
     @property
     def links(self) -> list[RedisLink]:
@@ -34,16 +35,9 @@ class Topology(Protocol):
 class OneServer:
     """The topology of one server."""
 
-    def __init__(self, address: RedisAddress, *, timeout: float) -> None:
-        self._link = RedisLink(address, timeout=timeout)
-
-    @property
-    def on_reconnect(self) -> OnReconnect | None:
-        return self._link.on_reconnect
-
-    @on_reconnect.setter
-    def on_reconnect(self, call: OnReconnect | None) -> None:
-        self._link.on_reconnect = call
+    def __init__(self, link: RedisLink, on_reconnect: OnReconnect) -> None:
+        self._link = link
+        link.on_reconnect = on_reconnect
 
     @property
     def links(self) -> list[RedisLink]:
