@@ -52,24 +52,10 @@ class CircuitKey(Struct, frozen=True):
 class Circuit:
     """The state of one circuit, and the two figures by which targets are ordered: calls in flight and latency."""
 
-    __slots__ = (
-        "_faults",
-        "_on_change",
-        "_probed",
-        "_recent",
-        "_row",
-        "_span",
-        "above",
-        "cause",
-        "in_flight",
-        "key",
-        "latency",
-        "until",
-    )
-
     def __init__(self, key: CircuitKey, above: Circuit | None, on_change: Callable[[Circuit], None]) -> None:
         self.key = key
         self.above = above
+        self.wider: tuple[Circuit, ...] = () if above is None else (above, *above.wider)
         self.cause: Cause | None = None  # None: closed
         self.until = 0.0
         self.in_flight = 0
@@ -103,8 +89,7 @@ class Circuit:
 
     def blocking(self) -> Circuit:
         """Of this circuit and those above it, the one that stays open longest."""
-        above = self.above.blocking() if self.above is not None else self
-        return above if above.until > self.until else self
+        return max((self, *self.wider), key=lambda level: level.until)
 
     # Results ---------------------------------------------------------------------------------------------------------
 
@@ -149,7 +134,7 @@ class Circuit:
         elif isinstance(error, UpstreamOverloaded) and error.code == "service_unavailable":
             (self.above or self).refused("credit", now)
         elif of_plugin:
-            self._widest().fault(now)
+            (self, *self.wider)[-1].fault(now)
         else:
             self.count("failures", now)
 
@@ -208,13 +193,8 @@ class Circuit:
         self._on_change(self)
 
     def _end_probe(self) -> None:
-        level: Circuit | None = self
-        while level is not None:
+        for level in (self, *self.wider):
             level._probed = NEVER
-            level = level.above
-
-    def _widest(self) -> Circuit:
-        return self if self.above is None else self.above._widest()
 
     def _half_failed(self, now: float) -> bool:
         recent = self._recent

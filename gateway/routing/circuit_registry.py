@@ -48,10 +48,7 @@ class CircuitRegistry:
         """Remove every circuit except these and those above them."""
         kept: set[CircuitKey] = set()
         for circuit in circuits:
-            level: Circuit | None = circuit
-            while level is not None:
-                kept.add(level.key)
-                level = level.above
+            kept.update(level.key for level in (circuit, *circuit.wider))
         for key in self._circuits.keys() - kept:
             self._note(key, None)
             del self._circuits[key]
