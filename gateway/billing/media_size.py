@@ -15,8 +15,11 @@ JPEG_HEADER = 131_072  # a JPEG's size may come after a colour profile and a pre
 MAX_SEGMENTS = 64
 SLOWEST, FASTEST = 2_000, 768_000  # limits of a sound's byte rate: 16 kbit/s to 96 kHz in 32-bit stereo
 
-_MP3_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # MPEG 1 layer III
-_MP3_2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG 2 and 2.5
+#: Kbit/s of the MP3 frames of MPEG 1, and of MPEG 2 and 2.5, layer III.
+MP3_KBITS = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
 
 
 def image_size(url: str) -> tuple[int, int] | None:
@@ -88,7 +91,7 @@ def _mp3_rate(head: bytes) -> int | None:
     """Bytes per second of the first MP3 frame; None if the data begins with a tag."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # sync, layer III
         return None
-    kbits = _MP3_KBITS if head[1] & 0x18 == 0x18 else _MP3_2_KBITS
+    kbits = MP3_KBITS[head[1] & 0x18 != 0x18]
     index = head[2] >> 4
     return kbits[index] * 125 if index < len(kbits) else None
 

@@ -7,7 +7,7 @@ count. Sharp edge: estimates are for holds and missing usage; a bill uses the up
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -21,6 +21,8 @@ from gateway.schemas.chat_response import (
 )
 from gateway.schemas.images import ImageUsage
 from gateway.schemas.speech import SpeechUsage
+
+M = TypeVar("M", ImageUsage, SpeechUsage)
 
 MAX_TOKENS = 1_000_000_000  # a larger count is impossible for one call
 MAX_SECONDS = 1_000_000  # of sound: eleven days
@@ -315,23 +317,12 @@ def is_possible(usage: object) -> bool:
     return type(counts) is int and 0 <= counts < 1 << (2 * MAX_TOKENS).bit_length()
 
 
-def possible_image_usage(usage: object) -> ImageUsage | None:
-    """The usage if its counts are possible and not all zero, else None."""
-    if not isinstance(usage, ImageUsage):
+def possible_usage(usage: object, kind: type[M]) -> M | None:
+    """The usage of an image or a speech model if its counts are possible and not all zero, else None."""
+    if not isinstance(usage, kind):
         return None
     try:
-        usage = msgspec.convert(msgspec.to_builtins(usage), ImageUsage)
-    except (msgspec.ValidationError, TypeError):
-        return None
-    return usage if usage.input_tokens or usage.output_tokens else None
-
-
-def possible_speech_usage(usage: object) -> SpeechUsage | None:
-    """The usage of a speech model if its counts are possible and not all zero, else None."""
-    if not isinstance(usage, SpeechUsage):
-        return None
-    try:
-        usage = msgspec.convert(msgspec.to_builtins(usage), SpeechUsage)
+        usage = msgspec.convert(msgspec.to_builtins(usage), kind)
     except (msgspec.ValidationError, TypeError):
         return None
     return usage if usage.input_tokens or usage.output_tokens else None

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.media_size import image_size
-from gateway.billing.usage import ImageCount, possible_image_usage
+from gateway.billing.usage import ImageCount, possible_usage
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.images import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
 
@@ -124,7 +124,7 @@ class ImageStreamEncoder:
             return self._frame("image_generation.partial_image", item, partial_image_index=item.partial_index)
         if len(self.images) == self._request.count:
             return b""  # more images than were requested
-        self.usage = possible_image_usage(item.usage) or self.usage
+        self.usage = possible_usage(item.usage, ImageUsage) or self.usage
         frame = self._frame("image_generation.completed", item, usage=self.usage or ImageUsage())
         self.delivered.images += 1
         self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 
 from gateway.billing.delivered import Delivered
-from gateway.billing.usage import possible_speech_usage
+from gateway.billing.usage import possible_usage
 from gateway.encoders.sound_meter import SoundMeter
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.speech import SpeechChunk, SpeechUsage
@@ -33,7 +33,7 @@ class SpeechStreamEncoder:
         """The wire bytes of `item`."""
         if not isinstance(item, SpeechChunk):
             raise TypeError(f"a stream of audio yields SpeechChunk, not {type(item).__name__}")
-        self.usage = possible_speech_usage(item.usage) or self.usage
+        self.usage = possible_usage(item.usage, SpeechUsage) or self.usage
         given: object = item.audio
         if not isinstance(given, bytes | bytearray | memoryview):  # bytes(2**40) would be a terabyte of zeros
             raise TypeError(f"audio is bytes, not {type(given).__name__}")

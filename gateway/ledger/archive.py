@@ -2,8 +2,8 @@
 
 ::
 
-    with Archive.open(path, checkpoints) as archive: # locked: one writer per file
-        archive.append(lines)                        # on disk, synced and read back when it returns
+    with closing(Archive.open(path, checkpoints)) as archive:  # locked: one writer per file
+        archive.append(lines)                                  # on disk, synced and read back when it returns
 
 The file holds JSON lines, has mode 0600 and may hold any number of accounts. The lines of an account are in order. A
 changed line no longer matches the hashes of the later lines and of the archive checkpoint in the store. Sharp edge: a
@@ -18,7 +18,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 from msgspec import Struct
@@ -88,14 +87,6 @@ class Archive:
     def close(self) -> None:
         """Close the file, which releases its lock."""
         os.close(self._descriptor)
-
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager

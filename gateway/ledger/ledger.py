@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -55,12 +56,14 @@ SWEEP = 200  # accounts checked at once for expired holds
 
 LeaseState = Literal["ok", "revoked", "gone"]
 _LEASE_STATES: tuple[LeaseState, ...] = ("ok", "revoked", "gone")
+CreditStatus = Literal["done", "repeated", "clash", "cap", "unknown"]  # repeated: it was done before
+_CREDIT_STATUSES: dict[int, CreditStatus] = {0: "done", 1: "repeated", 2: "clash", 3: "cap"}
 
 
 class Credited(Struct, frozen=True):
     """The result of a manual change: its status, the booked amount and the new balance, in nano-units."""
 
-    status: Literal["done", "repeated", "clash", "cap", "unknown"]  # repeated: it was done before
+    status: CreditStatus
     amount: int
     balance: int
 
@@ -68,13 +71,7 @@ class Credited(Struct, frozen=True):
 class Ledger:
     """Every account's money and limits, in Redis."""
 
-    def __init__(
-        self,
-        links: Links,
-        groups: Mapping[str, GroupLimits],
-        *,
-        journal: Journal | None = None,
-    ) -> None:
+    def __init__(self, links: Links, groups: Mapping[str, GroupLimits], *, journal: Journal | None = None) -> None:
         self._links = links
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
@@ -246,13 +243,7 @@ class Ledger:
         code, booked, balance = await self._links.link(key).eval(
             self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT)]
         )
-        statuses: dict[int, Literal["done", "repeated", "clash", "cap", "unknown"]] = {
-            0: "done",
-            1: "repeated",
-            2: "clash",
-            3: "cap",
-        }
-        return Credited(statuses.get(code, "unknown"), int(booked), int(balance))
+        return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
         """Open an account with its first line; False when it exists."""
@@ -306,7 +297,7 @@ class Ledger:
         checkpoints = {name: await read_archive_checkpoint(self._links, name) for name in names}
         until = int(before.timestamp() * 1000)
         report = Compacted()
-        with await asyncio.to_thread(Archive.open, path, checkpoints) as archive:
+        with closing(await asyncio.to_thread(Archive.open, path, checkpoints)) as archive:
             for name, checkpoint in checkpoints.items():
                 await compact_account(
                     self._links,

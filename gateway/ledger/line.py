@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.amounts import format_amount
 from gateway.ledger.scripts import Links, slot
@@ -49,18 +49,8 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     def chained(self, before: str) -> str:
         """The hash of this line in a chain whose last hash is `before`."""
-        parts = (
-            before,
-            self.account,
-            self.id,
-            self.n,
-            self.request_id,
-            self.kind,
-            self.amount,
-            self.balance,
-            self.meta_text,
-        )
-        return hashlib.sha256(_encoder.encode(parts)).hexdigest()
+        *fields, _ = structs.astuple(self)  # all but the hash
+        return hashlib.sha256(_encoder.encode((before, *fields))).hexdigest()
 
     @property
     def served_model(self) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.billing.usage import possible_image_usage
+from gateway.billing.usage import possible_usage
 from gateway.encoders.images import ImageStreamEncoder, validate
-from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, decode_image_request
+from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageUsage, decode_image_request
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject
 
@@ -30,7 +30,7 @@ async def images_are_sound(subject: Subject) -> None:
     for image in answer.data:
         binascii.a2b_base64(str(image.b64_json), strict_mode=True)
     if answer.usage is not None:
-        assert possible_image_usage(answer.usage) is not None, f"usage is {answer.usage!r}"
+        assert possible_usage(answer.usage, ImageUsage) is not None, f"usage is {answer.usage!r}"
 
 
 async def number_of_images_is_honoured(subject: Subject) -> None:

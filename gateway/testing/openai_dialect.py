@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.schemas.speech import MEDIA_TYPES
 from gateway.testing.reply import Reply, Seen
 from gateway.uploads.form import FormReader
 from gateway.uploads.spool import Spool
@@ -112,7 +113,7 @@ def openai_speech(seen: Seen) -> Reply:
     third = len(sound) // 3
     pieces = [sound[:third], sound[third : 2 * third], sound[2 * third :]]
     if asked.get("stream_format") != "sse":
-        return Reply(headers={"Content-Type": SOUND_TYPES[format]}, frames=pieces)
+        return Reply(headers={"Content-Type": MEDIA_TYPES[format]}, frames=pieces)
     words = len(asked["input"].split())
     usage = {"input_tokens": words, "output_tokens": 50, "total_tokens": words + 50}
     events: list[Any] = [{"type": "speech.audio.delta", "audio": b64encode(piece).decode()} for piece in pieces]
@@ -149,10 +150,6 @@ def read_form(seen: Seen) -> tuple[dict[str, str], int]:
 #: A PNG of one grey pixel in base64.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNoaGgAAAMEAYFL09IQAAAAAElFTkSuQmCC"
 
-SOUND_TYPES: Mapping[str, str] = MappingProxyType({
-    "mp3": "audio/mpeg", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "wav": "audio/wav",
-    "pcm": "audio/pcm",
-})  # fmt: skip
 _SECOND = bytes(48_000)  # of silence: 24 kHz, 16 bits, mono
 _WAV = struct.pack(
     "<4sI4s4sIHHIIHH4sI", b"RIFF", 48_036, b"WAVE", b"fmt ", 16, 1, 1, 24_000, 48_000, 2, 16, b"data", 48_000

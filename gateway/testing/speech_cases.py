@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.billing.usage import possible_speech_usage
+from gateway.billing.usage import possible_usage
 from gateway.encoders.speech import SpeechStreamEncoder
-from gateway.schemas.speech import SpeechRequest, decode_speech_request
+from gateway.schemas.speech import SpeechRequest, SpeechUsage, decode_speech_request
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject
 
@@ -69,7 +69,7 @@ async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) 
     encoder = SpeechStreamEncoder(request.format)
     async for chunk in subject.speech.speak(request, target or subject.target):
         encoder.feed(chunk)
-        assert chunk.usage is None or possible_speech_usage(chunk.usage), f"usage is {chunk.usage!r}"
+        assert chunk.usage is None or possible_usage(chunk.usage, SpeechUsage), f"usage is {chunk.usage!r}"
     assert encoder.size, "there was no sound"
     return encoder
 

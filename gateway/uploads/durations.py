@@ -18,6 +18,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gateway.billing.media_size import MP3_KBITS
+
 Read = Callable[[int, int], bytes]
 
 MAX_READS = 256
@@ -34,10 +36,6 @@ RATES = {
     "webm": (300, 4_000_000),
 }
 
-_MP3_KBITS = (
-    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),  # MPEG 1 layer III
-    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),  # MPEG 2 and 2.5
-)
 _MP3_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 
 # Starts of what people upload by mistake.
@@ -201,7 +199,7 @@ def mp3_frame(data: bytes, at: int) -> Frame | None:
     if not 0 < index < 15 or rate == 3:
         return None
     mpeg1 = version == 3
-    kbits, sample_rate = _MP3_KBITS[not mpeg1][index], _MP3_RATES[version][rate]
+    kbits, sample_rate = MP3_KBITS[not mpeg1][index], _MP3_RATES[version][rate]
     samples = 1152 if mpeg1 else 576
     mono = data[at + 3] >> 6 == 3
     side_info = (17 if mono else 32) if mpeg1 else (9 if mono else 17)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -259,7 +260,7 @@ async def test_archive_that_others_may_read_or_that_is_in_use_is_refused(world, 
         with pytest.raises(ArchiveError, match="chmod 600"):
             await w.ledger.compact(archive, before=long_ago())
         archive.chmod(0o600)
-        with Archive.open(archive, {}):
+        with closing(Archive.open(archive, {})):
             with pytest.raises(ArchiveError, match="in use"):
                 await w.ledger.compact(archive, before=long_ago())
             with pytest.raises(ArchiveError, match="in use"):

@@ -10,7 +10,7 @@ from msgspec import structs
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PREVIEW, made_image_tokens, with_safety
-from gateway.billing.usage import ImageCount, Usage, possible_image_usage, text_units, tokens_of
+from gateway.billing.usage import ImageCount, Usage, possible_usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.encoders.images import ImageStreamEncoder, count_images, error_event, validate, write_answer
 from gateway.errors import GatewayError, UnsupportedValue
@@ -72,7 +72,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
     async def encode(self, call: Call, answer: ImageAnswer, services: Services) -> tuple[bytes, str]:
         request = call.request
         images = count_images(answer.data, request, answer.size, answer.quality)
-        usage = possible_image_usage(answer.usage)
+        usage = possible_usage(answer.usage, ImageUsage)
         used = _used(call, usage, images, previews=0)
         if usage is None and used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"

@@ -18,8 +18,9 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
+from gateway.schemas.speech import MEDIA_TYPES
 from gateway.testing import FakeUpstream, Reply
-from gateway.testing.openai_dialect import SOUND_TYPES, SOUNDS
+from gateway.testing.openai_dialect import SOUNDS
 from tests.api.conftest import Client, record_holds
 from tests.ledger_lines import last_line
 from tests.polling import until
@@ -109,7 +110,7 @@ async def test_every_format_comes_as_its_own_media_type_in_chunks(
 ) -> None:
     response, sound, whole = await speak(client, response_format=format)
     assert (response.status, sound, whole) == (200, SOUNDS[format], True)
-    assert response.headers["Content-Type"] == SOUND_TYPES[format]
+    assert response.headers["Content-Type"] == MEDIA_TYPES[format]
     assert response.headers["Transfer-Encoding"] == "chunked"
     assert "Content-Length" not in response.headers
     assert (await line_of(ledger, response)).amount == -len(TEXT) * CHARACTER
