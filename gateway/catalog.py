@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from gateway.billing.price import Price, price_on
+from gateway.config.settings import ModelSettings, Settings
 from gateway.http_client.timeouts import Timeouts
 from gateway.ledger import GroupLimits
 from gateway.plugins.provider import Target
-
-if TYPE_CHECKING:
-    from gateway.config.settings import ModelSettings, Settings
 
 
 class WeightedTarget(Struct, frozen=True):

@@ -11,25 +11,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from tornado.httputil import HTTPMessageDelegate
+from tornado.httputil import HTTPMessageDelegate, RequestStartLine
 
 from gateway import errors
+from gateway.accounts.authenticator import KeyView
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
+from gateway.http_server.exchange import Exchange
+from gateway.http_server.head import RequestHeaders
 from gateway.http_server.reply import Reply
+from gateway.inference.services import Services
+from gateway.ledger.api_key import ApiKey
 from gateway.log import AccessLine, gateway_log, redact
-
-if TYPE_CHECKING:
-    from tornado.httputil import RequestStartLine
-
-    from gateway.accounts.authenticator import KeyView
-    from gateway.http_server.exchange import Exchange
-    from gateway.http_server.head import RequestHeaders
-    from gateway.inference.services import Services
-    from gateway.ledger.api_key import ApiKey
 
 METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
 _encoder = msgspec.json.Encoder()

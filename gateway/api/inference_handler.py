@@ -7,21 +7,19 @@ edge: an answer may be finished before its call is settled; the access line need
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
 from gateway.http_client.forwarded_headers import bind
+from gateway.http_server.exchange import Exchange
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
+from gateway.inference.services import Services
 from gateway.log import AccessLine
-
-if TYPE_CHECKING:
-    from gateway.http_server.exchange import Exchange
-    from gateway.inference.services import Services
 
 
 class InferenceHandler(KeyedHandler):

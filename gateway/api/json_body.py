@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
+from gateway.api.handler import KeyedHandler
+from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import InvalidJSON, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
-
-if TYPE_CHECKING:
-    from gateway.api.handler import KeyedHandler
-    from gateway.api.request_metadata import RequestMetadata
 
 #: Bytes; a body up to this size is read first, and admission checks the key in its own round trip to the store.
 SMALL_BODY = 65_536

@@ -11,17 +11,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Awaitable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import SMALL_BODY, confirm_before_body
 from gateway.errors import BadRequest, GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
 from gateway.uploads.form import Form, FormReader
 from gateway.uploads.spool import Spool
 from gateway.uploads.upload import Upload, UploadedForm
-
-if TYPE_CHECKING:
-    from gateway.api.handler import KeyedHandler
 
 INFLATED = 65_536  # most bytes of one decompression step
 

@@ -7,15 +7,11 @@ writes them to the metrics, as endpoint "other", and to the access log. Later er
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.errors import GatewayError
 from gateway.http_server.reply import JSON, fixed_headers
 from gateway.ids import request_id
+from gateway.inference.services import Services
 from gateway.log import AccessLine
-
-if TYPE_CHECKING:
-    from gateway.inference.services import Services
 
 
 class ProtocolErrors:

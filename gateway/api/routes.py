@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -20,12 +20,10 @@ from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHa
 from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
+from gateway.http_server.exchange import Exchange
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from gateway.http_server.exchange import Exchange
-    from gateway.inference.services import Services
+from gateway.inference.services import Services
 
 
 class Route(Struct, frozen=True):

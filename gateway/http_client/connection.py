@@ -16,14 +16,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import httptools
 
 from gateway.errors import UpstreamInvalidResponse
-
-if TYPE_CHECKING:
-    from gateway.http_client.response import Response
+from gateway.http_client.response import Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 JOIN_BYTES: Final = 64 * 1024  # bodies up to this size are sent in one write with their head; larger ones are not

@@ -13,12 +13,15 @@ import io
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import aiohttp
+from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
+from aiohttp.tracing import Trace
 from yarl import URL
 
+from gateway.config.proxy import Proxy
 from gateway.errors import UpstreamInvalidResponse
 from gateway.http_client.connection import JOIN_BYTES, MAX_HEAD_BYTES
 from gateway.http_client.proxied_errors import (
@@ -28,16 +31,9 @@ from gateway.http_client.proxied_errors import (
     describe,
     refused,
 )
-from gateway.http_client.request import DEFAULT_HEADERS, OURS
+from gateway.http_client.request import DEFAULT_HEADERS, OURS, RequestHead
+from gateway.http_client.response import Response
 from gateway.http_client.upload import Upload
-
-if TYPE_CHECKING:
-    from aiohttp.connector import Connection
-    from aiohttp.tracing import Trace
-
-    from gateway.config.proxy import Proxy
-    from gateway.http_client.request import RequestHead
-    from gateway.http_client.response import Response
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # aiohttp pauses at twice this
 

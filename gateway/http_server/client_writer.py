@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from tornado.iostream import StreamClosedError
 
-if TYPE_CHECKING:
-    from gateway.http_server.server_state import ServerState
+from gateway.http_server.server_state import ServerState
 
 
 class ClientWriter:

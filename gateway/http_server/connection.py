@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from tornado.concurrent import Future
 from tornado.gen import convert_yielded
@@ -22,13 +22,11 @@ from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
 from gateway.http_server.exchange import Exchange, Refusal
 from gateway.http_server.handler_error import handler_error
+from gateway.http_server.head import RequestHead
 from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
 from gateway.http_server.phase import BLOCKED, BODY, CLOSED, FLUSHING, HEAD, LINGERING, PREPARING, RESPONDING, SKIPPING
 from gateway.http_server.request_reader import RequestReader
-
-if TYPE_CHECKING:
-    from gateway.http_server.head import RequestHead
-    from gateway.http_server.server_state import ServerState
+from gateway.http_server.server_state import ServerState
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tornado.httputil import (
     HTTPConnection,
@@ -25,14 +26,10 @@ from tornado.httputil import (
 from tornado.iostream import StreamClosedError
 
 from gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    import socket
-
-    from gateway.http_server.client_writer import ClientWriter
-    from gateway.http_server.head import RequestHead
-    from gateway.http_server.peer import PeerContext
-    from gateway.http_server.server_state import ServerState
+from gateway.http_server.client_writer import ClientWriter
+from gateway.http_server.head import RequestHead
+from gateway.http_server.peer import PeerContext
+from gateway.http_server.server_state import ServerState
 
 log = logging.getLogger(__name__)
 

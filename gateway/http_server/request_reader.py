@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gateway.errors import GatewayError
+from gateway.http_server.head import RequestHead
 from gateway.http_server.parser import RequestParser
 from gateway.http_server.phase import BODY, CLOSED, HEAD, LINGERING, SKIPPING, Phase
-
-if TYPE_CHECKING:
-    from gateway.http_server.head import RequestHead
-    from gateway.http_server.server_state import ServerState
+from gateway.http_server.server_state import ServerState
 
 
 class Reads(Protocol):

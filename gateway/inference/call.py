@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from gateway.billing.call_record import CallRecord
+from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.billing.call_record import CallRecord
-    from gateway.billing.quote import Quote
-    from gateway.catalog import Model
-    from gateway.errors import GatewayError
-    from gateway.http_server.reply import Reply
-    from gateway.inference.idempotency import Claim
-    from gateway.inference.sinks import EventSink
-    from gateway.ledger import Hold
-    from gateway.ledger.api_key import ApiKey
-    from gateway.routing.request_adaptation import Adapted
-    from gateway.routing.router import Candidate
+from gateway.catalog import Model
+from gateway.errors import GatewayError
+from gateway.http_server.reply import Reply
+from gateway.inference.idempotency import Claim
+from gateway.inference.sinks import EventSink
+from gateway.ledger import Hold
+from gateway.ledger.api_key import ApiKey
+from gateway.routing.request_adaptation import Adapted
+from gateway.routing.router import Candidate
 
 #: Seconds for which an upstream is read after its client disconnected, under the disconnect policy "drain".
 DRAIN_WITHIN = 60.0

@@ -7,28 +7,26 @@ An endpoint is one stateless object per resource; the state of a request is in i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
+from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InternalError, InvalidValue
 from gateway.inference.call import Call
+from gateway.inference.services import Services
 from gateway.inference.sinks import EventSink
+from gateway.ledger import Ledger
+from gateway.ledger.inflight_checkpoint import Slot
+from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
+from gateway.routing.router import Candidate
 from gateway.schemas.request_fields import RequestFields
 from gateway.sse import encode_data
-
-if TYPE_CHECKING:
-    from gateway.catalog import Model
-    from gateway.config.settings import Settings
-    from gateway.inference.services import Services
-    from gateway.ledger import Ledger
-    from gateway.ledger.inflight_checkpoint import Slot
-    from gateway.routing.dispatcher import Opened
-    from gateway.routing.router import Candidate
 
 R = TypeVar("R", bound=RequestFields)
 

@@ -17,19 +17,16 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from gateway.errors import AnswerLost, Conflict, GatewayError, InvalidValue
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.line_meta import superseded_meta
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
 from gateway.store.connection import RedisReplyError
-
-if TYPE_CHECKING:
-    from gateway.ledger.api_key import ApiKey
 
 MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not stored
 MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest are deleted

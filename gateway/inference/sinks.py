@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gateway.http_server.reply import Reply
+from gateway.inference.idempotency import Claim
 from gateway.sse import COMMENT_KEEPALIVE
-
-if TYPE_CHECKING:
-    from gateway.inference.idempotency import Claim
 
 SSE_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

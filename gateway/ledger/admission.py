@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway import errors
+from gateway.billing.quote import Quote
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
@@ -21,10 +23,6 @@ from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
-
-if TYPE_CHECKING:
-    from gateway.billing.quote import Quote
-    from gateway.ledger.api_key import ApiKey
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
 MAX_TRIES = 4  # replies of REGROUP for one call, after which it fails

@@ -7,19 +7,16 @@ again. So `refusals` names every rule that refuses; an admission would be refuse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gateway import errors
+from gateway.billing.quote import Quote
 from gateway.ledger.admission import MAX_TRIES, NOACCT, REGROUP, call_arguments, group_arguments, group_keeps_changing
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.limits import NO_LIMITS, GroupLimits
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.store.command import text_fields
-
-if TYPE_CHECKING:
-    from gateway.billing.quote import Quote
-    from gateway.ledger.api_key import ApiKey
 
 
 class Refusal(Struct, frozen=True):

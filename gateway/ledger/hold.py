@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from gateway.ledger.api_key import ApiKey
-    from gateway.ledger.limits import RateState
+from gateway.ledger.api_key import ApiKey
+from gateway.ledger.limits import RateState
 
 
 class Hold(Struct):

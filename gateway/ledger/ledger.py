@@ -20,14 +20,17 @@ from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from gateway import errors
 from gateway.amounts import MAX_AMOUNT
+from gateway.billing.call_record import CallRecord
+from gateway.billing.quote import Quote
 from gateway.ledger.admission import LEASE, Admission
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.audit import AuditReport, audit_account
@@ -43,11 +46,6 @@ from gateway.ledger.recovery import Recovery
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import SettlementWriter
-
-if TYPE_CHECKING:
-    from gateway.billing.call_record import CallRecord
-    from gateway.billing.quote import Quote
-    from gateway.ledger.api_key import ApiKey
 
 ACCOUNTS = "accounts"  # the set of all account names
 RENEWALS = 64  # calls renewed per script

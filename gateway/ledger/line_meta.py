@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.billing.call_record import CallRecord
+from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
-
-if TYPE_CHECKING:
-    from gateway.billing.call_record import CallRecord
-    from gateway.billing.quote import Quote
-    from gateway.ledger.api_key import ApiKey
-    from gateway.ledger.hold import Hold
+from gateway.ledger.api_key import ApiKey
+from gateway.ledger.hold import Hold
 
 
 class LineMeta(Struct, omit_defaults=True):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from gateway.amounts import MAX_AMOUNT
+from gateway.billing.call_record import CallRecord
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.entry import Entry
 from gateway.ledger.hold import Hold
@@ -22,9 +23,6 @@ from gateway.ledger.line_meta import settled_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
-
-if TYPE_CHECKING:
-    from gateway.billing.call_record import CallRecord
 
 log = logging.getLogger("gateway.ledger")
 

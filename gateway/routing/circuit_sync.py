@@ -12,7 +12,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 import redis.exceptions
@@ -22,10 +21,8 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.store import Store
 from gateway.store.connection import RedisReplyError
-
-if TYPE_CHECKING:
-    from gateway.store import Store
 
 HASH = "health"
 CHANNEL = "gateway:health"

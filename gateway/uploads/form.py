@@ -17,7 +17,7 @@ import logging
 import re
 import struct
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from python_multipart.exceptions import FormParserError
@@ -25,9 +25,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from gateway.errors import BadRequest, InvalidValue, OutOfRange, UnsupportedContentType
 from gateway.schemas.forbidden import header_name
-
-if TYPE_CHECKING:
-    from gateway.uploads.spool import Spool
+from gateway.uploads.spool import Spool
 
 MEDIA_TYPE = "multipart/form-data"
 MAX_PARTS = 64

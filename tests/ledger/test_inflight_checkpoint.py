@@ -40,12 +40,12 @@ PROMPT = Usage(in_text=10, estimated=True)
 KEY = ApiKey("acme", "key_x")
 
 
-def stream(hold: Hold, *, service_tier: str | None = "fast") -> bytes:
-    return stream_of(hold, PRICE, PROMPT, provider="p", service_tier=service_tier, factor=1.5)
+def stream(hold: Hold, *, service_tier: str | None = "fast", factor: float = 1.5) -> bytes:
+    return stream_of(hold, PRICE, PROMPT, provider="p", service_tier=service_tier, factor=factor)
 
 
-def put(checkpoint: InflightCheckpoint, request_id: str, *, model: str = "m") -> Slot:
-    return checkpoint.put(request_id, stream(Hold(request_id, KEY, model, 0, None, 1)))
+def put(checkpoint: InflightCheckpoint, request_id: str, *, model: str = "m", factor: float = 1.5) -> Slot:
+    return checkpoint.put(request_id, stream(Hold(request_id, KEY, model, 0, None, 1), factor=factor))
 
 
 def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
@@ -131,7 +131,7 @@ def test_file_has_the_running_calls_and_their_units_whatever_callers_write_later
             checkpoint.admit("acme", name, "key_x")
             expected[name] = None
         elif step == "put":
-            slots.append((name, checkpoint.put(record(name, factor=1.0))))
+            slots.append((name, put(checkpoint, name, factor=1.0)))
             expected[name] = 0
             latest = dict(slots)
         elif step == "clear":

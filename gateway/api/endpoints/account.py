@@ -7,18 +7,16 @@ may use that model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.accounts.accounts import Accounts
+from gateway.accounts.authenticator import KeyView
 from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
+from gateway.catalog import Catalog
+from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.ledger import LedgerLine
-
-if TYPE_CHECKING:
-    from gateway.accounts.authenticator import KeyView
-    from gateway.catalog import Catalog
-    from gateway.config.settings import Settings
 
 
 class BalanceHandler(KeyedHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import UNSET, Raw, structs
 
@@ -13,6 +13,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
 from gateway.encoders.chat_form import AnswerForm
@@ -30,9 +31,6 @@ from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 #: Tokens that one media part, or a provider's own text around the prompt, can add to the upstream's count.
 MEDIA_CEILING = 200_000

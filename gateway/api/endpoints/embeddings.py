@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
 from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.encoders.embeddings import validate, write_list
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
 from gateway.http_server.reply import JSON
@@ -18,9 +19,6 @@ from gateway.plugins.provider import Embeddings
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 #: Tokens that a model may add to each input; two is usual.
 FRAME_CEILING = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from msgspec import structs
 
@@ -12,6 +12,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PREVIEW, made_image_tokens, with_safety
 from gateway.billing.usage import ImageCount, Usage, possible_usage, text_units, tokens_of
 from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.encoders.images import ImageStreamEncoder, count_images, error_event, validate, write_answer
 from gateway.errors import GatewayError, UnsupportedValue
 from gateway.http_server.reply import JSON
@@ -23,9 +24,6 @@ from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageUsage, TokenKinds, decode_image_request
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 #: Tokens above which a count is impossible: text around the prompt, and one image.
 PROMPT_CEILING = 10_000

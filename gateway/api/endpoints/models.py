@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.accounts.authenticator import KeyView
 from gateway.api.handler import KeyedHandler
+from gateway.catalog import Catalog, ModelRecord
 from gateway.errors import ModelNotFound
-
-if TYPE_CHECKING:
-    from gateway.accounts.authenticator import KeyView
-    from gateway.catalog import Catalog, ModelRecord
 
 
 class ModelsHandler(KeyedHandler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from msgspec import structs
 
@@ -13,6 +13,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import speech_seconds, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event
 from gateway.errors import UnsupportedValue
 from gateway.inference.call import Call
@@ -26,9 +27,6 @@ from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, SpeechUsage, decode_speech_request
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 #: Tokens per second of speech without an upstream count, from published prices per minute and per token; and the
 #: tokens per second that are held.

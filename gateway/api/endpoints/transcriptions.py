@@ -7,7 +7,7 @@ the whisper family ignore `stream`, so their answer is always a document.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from msgspec import structs
 
@@ -16,6 +16,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import AUDIO_PER_SECOND, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
+from gateway.config.settings import Settings
 from gateway.encoders.transcript_formats import done_frame, validated_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import InvalidValue, UnsupportedValue
@@ -34,9 +35,6 @@ from gateway.schemas.transcription import (
     decode_transcription_request,
 )
 from gateway.uploads.upload import UploadedForm
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 #: Text fields of the form that may be long: audio of a few seconds, as data URLs.
 LARGE_FIELDS = frozenset({"known_speaker_references"})
