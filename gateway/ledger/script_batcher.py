@@ -83,12 +83,15 @@ class Tick:
         self._waiting.append(batches)
 
     def _end(self) -> None:
-        waiting, self._waiting = self._waiting, []
         links: set[RedisLink] = set()
-        for batches in waiting:
-            batches.send_all(links)
-        for link in links:
-            link.flush()
+        try:
+            while self._waiting:
+                self._waiting.pop(0).send_all(links)
+        finally:
+            if self._waiting:  # after an error, which must not keep the items of others
+                asyncio.get_running_loop().call_soon(self._end)
+            for link in links:
+                link.flush()
 
 
 class Batches(Generic[Item]):

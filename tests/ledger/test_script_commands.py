@@ -20,6 +20,7 @@ from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 from gateway.store.command import Script, pack
 from gateway.store.connection import ReplyTo
 from tests.ledger.records import quote_of
+from tests.polling import until
 
 SCRIPT = Script("return 1")
 NAMES = st.text(max_size=40) | st.sampled_from(["m" * 1024, "m" * 1025, "é" * 1024, "m\r\n$1\r\nx"])
@@ -130,3 +131,23 @@ async def test_refused_and_lost_calls_leave_nothing_in_the_checkpoint(world, tmp
         with pytest.raises((StoreUnavailable, ConcurrencyLimited)):
             await waiting
         assert list(checkpoint._slots) == [first.request_id]
+
+
+async def test_error_of_one_batch_does_not_keep_the_others_of_its_tick(caplog):
+    sent: list[str] = []
+
+    class Batches:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def send_all(self, links: set[Any]) -> None:
+            if self.name == "broken":
+                raise ValueError("a bug")
+            sent.append(self.name)
+
+    tick = Tick()
+    for name in ("first", "broken", "last"):
+        tick.add(Batches(name))  # type: ignore[arg-type]
+    await until(lambda: len(sent) == 2)
+    assert sent == ["first", "last"]
+    assert "a bug" in caplog.text

@@ -544,11 +544,16 @@ class Handler:
         self.seen.append(exception)
 
 
+def send(link: RedisLink, command: bytes, handler: Handler) -> None:
+    link.put(command, handler)
+    link.flush()
+
+
 async def test_reply_handler_that_sends_again_gets_the_next_reply(server):
     async with linked(straight(server)) as link:
         again = pack(("ECHO", "again"))
-        handler = Handler(lambda: link.send(again, handler) if len(handler.seen) < 3 else None)
-        link.send(pack(("ECHO", "first")), handler)
+        handler = Handler(lambda: send(link, again, handler) if len(handler.seen) < 3 else None)
+        send(link, pack(("ECHO", "first")), handler)
         behind = link.call("ECHO", "behind")
         await until(lambda: len(handler.seen) == 3)
         assert handler.seen == [b"first", b"again", b"again"]
@@ -559,9 +564,9 @@ async def test_reply_handler_that_disconnects_fails_the_commands_behind_it_once(
     async with linked(straight(server)) as link:
         handler = Handler(lambda: link.disconnect("the handler"))
         after = Handler(lambda: None)
-        link.send(pack(("ECHO", "first")), handler)
+        send(link, pack(("ECHO", "first")), handler)
         behind = link.call("ECHO", "behind")
-        link.send(pack(("ECHO", "last")), after)
+        send(link, pack(("ECHO", "last")), after)
         with pytest.raises(StoreUnavailable) as caught:
             await behind
         assert caught.value.fate is StoreFate.UNKNOWN
@@ -593,8 +598,8 @@ async def test_late_reply_leaves_the_grace_to_the_next_command_of_the_same_handl
         asyncio.get_running_loop(), timeout=0.0, on_lost=lambda connection, reason: lost.append(reason)
     )
     connection.connection_made(Wire())
-    handler = Handler(lambda: connection.put(b"again", handler, b"") if len(handler.seen) == 1 else None)
-    connection.put(b"first", handler, b"")
+    handler = Handler(lambda: connection.put(b"again", handler, again=b"") if len(handler.seen) == 1 else None)
+    connection.put(b"first", handler, again=b"")
     connection.flush()
     connection._check()  # overdue: its reply has the grace to come
     connection.data_received(b"+late\r\n")
