@@ -1,9 +1,9 @@
 """The base of every handler: request id, the caller's key, error body, access line.
 
 A handler is a Tornado `HTTPMessageDelegate`, made per request by `gateway.api.routes`: `on_head` runs before the body
-is read, then `get`, `head` or `post` in its own task. It is not a `RequestHandler`: called in process, one took 65 µs a
-request and a bare delegate 17. Sharp edge: a worker caches the account of a key, but not whether the key is valid. A
-handler that does not call `ledger.admit` must call `confirm()`.
+is read, then `get` or `post` in its own task; `get` also answers HEAD. It is not a `RequestHandler`: called in process,
+one took 65 µs a request and a bare delegate 17. Sharp edge: a worker caches the account of a key, but not whether the
+key is valid. A handler that does not call `ledger.admit` must call `confirm()`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
 from gateway.log import AccessLine, gateway_log, redact
 
-METHODS = {"GET": "get", "HEAD": "head", "POST": "post"}
+METHODS = {"GET": "get", "HEAD": "get", "POST": "post"}
 _encoder = msgspec.json.Encoder()
 
 
@@ -224,8 +224,6 @@ class GreetingHandler(BaseHandler):
 
     async def get(self) -> None:
         self.send_json({"object": "gateway", "message": "Model gateway: OpenAI-compatible API under /v1"})
-
-    head = get
 
 
 class UnknownPathHandler(BaseHandler):

@@ -29,7 +29,6 @@ class MultipartBody:
     __slots__ = (
         "_coding",
         "_content_type",
-        "_file_field",
         "_form",
         "_form_error",
         "_inflated",
@@ -43,12 +42,9 @@ class MultipartBody:
         "size",
     )
 
-    def __init__(
-        self, folder: Path, *, max_bytes: int, file_field: str = "file", large_fields: Collection[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, *, max_bytes: int, large_fields: Collection[str]) -> None:
         self._spool = Spool(folder)
         self._max_bytes = max_bytes
-        self._file_field = file_field
         self._large_fields = large_fields  # names of text fields that may be long
         self._parts: list[bytes] = []
         self._content_type = ""
@@ -111,9 +107,7 @@ class MultipartBody:
             self._reader.close()
 
     def _open(self) -> FormReader:
-        self._reader = FormReader(
-            self._content_type, self._spool, file=self._file_field, large_fields=self._large_fields
-        )
+        self._reader = FormReader(self._content_type, self._spool, file="file", large_fields=self._large_fields)
         if self._coding == "gzip":
             self._inflater = zlib.decompressobj(wbits=31)
         elif self._coding != "identity":

@@ -36,26 +36,16 @@ class Services(Protocol):
     router: Router
     store: Store
     spools: Path  # folder of uploaded files
+    ids: Ids
+    auth: Authenticator
+    ledger: Ledger
+    dispatcher: Dispatcher
+    settlement: Settlement
+    active_calls: ActiveCalls
+    idempotency: Idempotency
+    keep_alive: KeepAlive
+    metrics: Metrics
+    access_log: AccessLog
 
-    @property
-    def ids(self) -> Ids: ...
-    @property
-    def auth(self) -> Authenticator: ...
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def dispatcher(self) -> Dispatcher: ...
-    @property
-    def settlement(self) -> Settlement: ...
-    @property
-    def active_calls(self) -> ActiveCalls: ...
-    @property
-    def idempotency(self) -> Idempotency: ...
-    @property
-    def keep_alive(self) -> KeepAlive: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def access_log(self) -> AccessLog: ...
     @property
     def overload(self) -> Overload: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from gateway import errors
@@ -32,6 +32,14 @@ REMEMBERED = 50_000  # accounts whose group a worker caches
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
 NOACCT, REGROUP = 20, 21
 WIDTH = 8  # integers per call in a reply
+#: Makes the error of a refusal without limits, by code; any other code is one of the key.
+PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
+    ACCOUNT: partial(errors.InsufficientPermissions, "This account is disabled"),
+    MODEL: errors.ModelNotPermitted,
+    BUDGET: errors.BudgetExceeded,
+    FUNDS: errors.BalanceExhausted,
+    DONE: partial(errors.Conflict, "This request has been settled already", retry_after=None),
+}
 
 ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # the model, for the group
 
@@ -191,21 +199,7 @@ def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote) -> G
     elif code == TPM:
         limited = errors.TokenRateLimited(retry_after=wait)
     else:
-        return _flat_refusal(code)
+        return PLAIN_REFUSALS.get(code, errors.InvalidApiKey)()
     if rates is not None:
         limited.rate_headers = rates.headers()
     return limited
-
-
-def _flat_refusal(code: int) -> GatewayError:
-    if code == ACCOUNT:
-        return errors.InsufficientPermissions("This account is disabled")
-    if code == MODEL:
-        return errors.ModelNotPermitted()
-    if code == BUDGET:
-        return errors.BudgetExceeded()
-    if code == FUNDS:
-        return errors.BalanceExhausted()
-    if code == DONE:
-        return errors.Conflict("This request has been settled already", retry_after=None)
-    return errors.InvalidApiKey()

@@ -73,7 +73,7 @@ class Journal:
         self.folder = folder
         #: Whether every server of the store answers. While one does not, no segment is removed: the server that
         #: replaces it may lack confirmed entries, and the replacement may take any time.
-        self.store_is_whole: Callable[[], bool] = _always
+        self.store_is_whole: Callable[[], bool] = lambda: True
         self._keep = keep
         self._segment_seconds = segment_seconds
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -204,10 +204,6 @@ class Journal:
             self._current = Segment(self._numbers, path, descriptor, opened=now, touched=now)
             self._segments[self._numbers] = self._current
         return self._current
-
-
-def _always() -> bool:
-    return True
 
 
 def read_entries(path: Path) -> Generator[Entry]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gateway.errors import GatewayError, InternalError, StoreFate, StoreUnavailable
 from gateway.ledger.scripts import Links, slot
@@ -33,13 +33,6 @@ Argument = str | bytes | int
 ENOUGH = 16
 
 
-class Sender(Protocol[Item]):
-    """What a batch passes its reply to; neither method raises."""
-
-    def replied(self, batch: Batch[Item], reply: list[Any]) -> None: ...
-    def failed(self, batch: Batch[Item], error: Exception) -> None: ...
-
-
 class Batch(Generic[Item]):
     """Items of one account that are sent together, and how often they were sent; it receives the reply of the store.
 
@@ -48,7 +41,7 @@ class Batch(Generic[Item]):
 
     __slots__ = ("account", "items", "sender", "tries")
 
-    def __init__(self, account: str, items: Sequence[Item], sender: Sender[Item]) -> None:
+    def __init__(self, account: str, items: Sequence[Item], sender: Batches[Item]) -> None:
         self.account = account
         self.items = items
         self.sender = sender

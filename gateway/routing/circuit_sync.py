@@ -86,9 +86,8 @@ class CircuitSync:
 
     async def _publish(self, event: CircuitEvent) -> None:
         link, text = self._store.link(HASH), msgspec.json.encode(event)
-        with contextlib.suppress(
-            GatewayError, RedisReplyError
-        ):  # without the store the other workers rely on their own circuits
+        # Without the store the other workers rely on their own circuits.
+        with contextlib.suppress(GatewayError, RedisReplyError):
             if event.cause:
                 await link.call("HSET", HASH, str(event.key), text)
                 await link.call("EXPIRE", HASH, str(EXPIRES_AFTER))

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gateway.catalog import Model
 from gateway.errors import GatewayError, InternalError, ProviderFailed, UpstreamError, UpstreamTruncated
@@ -21,20 +21,13 @@ from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.retry_policy import MAX_ATTEMPTS, RetryPolicy
+from gateway.routing.retry_policy import MAX_ATTEMPTS, Prepared, RetryPolicy
 from gateway.routing.router import Candidate
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Adapted")
+F = TypeVar("F", bound=Prepared)
 
-__all__ = ["MAX_ATTEMPTS", "Adapted", "Dispatcher", "Opened"]
-
-
-class Adapted(Protocol):
-    """A request that was prepared for one candidate."""
-
-    @property
-    def candidate(self) -> Candidate: ...
+__all__ = ["MAX_ATTEMPTS", "Dispatcher", "Opened"]
 
 
 class Opened(Generic[T]):

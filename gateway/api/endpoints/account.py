@@ -38,8 +38,6 @@ class BalanceHandler(KeyedHandler):
             }
         )
 
-    head = get
-
 
 class ReceiptHandler(KeyedHandler):
     """The receipt of one call of the caller's own key."""
@@ -54,8 +52,6 @@ class ReceiptHandler(KeyedHandler):
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
         served_model = _served_model(found[0], view, self.services.catalog)
         self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.services.settings)))
-
-    head = get
 
 
 def _served_model(line: LedgerLine, view: KeyView, catalog: Catalog) -> str | None:

@@ -23,8 +23,6 @@ class ModelsHandler(KeyedHandler):
         else:
             self.send_json({"object": "list", "data": records})
 
-    head = get
-
 
 class ModelHandler(KeyedHandler):
     """One model; an unknown model and a forbidden one get the same answer."""
@@ -38,8 +36,6 @@ class ModelHandler(KeyedHandler):
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")
         self.send_json(found[0])
-
-    head = get
 
 
 def _permitted(catalog: Catalog, view: KeyView) -> list[ModelRecord]:
