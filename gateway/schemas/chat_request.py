@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw
 
-from gateway.errors import InvalidValue, MissingParameter, UnsupportedParameter
+from gateway.errors import MissingParameter, UnsupportedParameter
 from gateway.schemas.chat_messages import (
     AudioPart,
     FilePart,
@@ -49,6 +49,7 @@ from gateway.schemas.chat_rules import (
     json_object,
 )
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Sampling, Semantic
+from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
 
 Tokens = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -206,13 +207,11 @@ def decode_chat_request(body: bytes) -> ChatRequest:
 def _check(request: ChatRequest) -> None:
     """Raise the first broken rule. This runs on every request: each rule first asks whether its field is there."""
     if request.stream_options is not None and request.stream is not True:
-        raise InvalidValue(
-            "Invalid 'stream_options': it is only allowed when 'stream' is true.", param="stream_options"
-        )
+        raise invalid("stream_options", "it is only allowed when 'stream' is true")
     if request.max_tokens is not None:
         check_max_tokens(request.max_tokens, request.max_completion_tokens)
     if request.top_logprobs is not None and request.logprobs is not True:
-        raise InvalidValue("Invalid 'top_logprobs': it needs 'logprobs' to be true.", param="top_logprobs")
+        raise invalid("top_logprobs", "it needs 'logprobs' to be true")
     if request.modalities is not None and "audio" in request.modalities and request.audio is None:
         raise MissingParameter("Missing required parameter: 'audio', which the audio modality needs.", param="audio")
     if isinstance(request.response_format, JSONSchemaFormat):

@@ -29,16 +29,14 @@ from gateway.schemas.chat_messages import (
     UserMessage,
     UserPart,
 )
+from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import json_kind
 
 
 def check_max_tokens(max_tokens: int, max_completion_tokens: int | None) -> None:
     """Both spellings, if both are there, give the same value."""
     if max_completion_tokens is not None and max_completion_tokens != max_tokens:
-        raise InvalidValue(
-            "Invalid 'max_tokens': it differs from 'max_completion_tokens'; set one, or both to the same value.",
-            param="max_tokens",
-        )
+        raise invalid("max_tokens", "it differs from 'max_completion_tokens'; set one, or both to the same value")
 
 
 # Tools -------------------------------------------------------------------------------------------------------------
@@ -56,13 +54,13 @@ def check_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> None
     if choice is None or choice in ("none", "auto"):
         return
     if not names:
-        raise InvalidValue("Invalid 'tool_choice': it is only allowed when 'tools' are given.", param="tool_choice")
+        raise invalid("tool_choice", "it is only allowed when 'tools' are given")
     if isinstance(choice, str):
         return
     chosen = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else [choice]
     for one in chosen:
         if (one.function if isinstance(one, FunctionChoice) else one.custom).name not in names:
-            raise InvalidValue("Invalid 'tool_choice': it names a tool that is not in 'tools'.", param="tool_choice")
+            raise invalid("tool_choice", "it names a tool that is not in 'tools'")
 
 
 def check_functions(
@@ -111,10 +109,7 @@ def check_history(messages: Sequence[Message]) -> None:
         elif type(message) is AssistantMessage:
             _check_assistant(message, index, called)
         elif type(message) is ToolMessage and message.tool_call_id not in called:
-            raise InvalidValue(
-                f"Invalid 'messages[{index}].tool_call_id': no earlier assistant message called a tool with this id.",
-                param=f"messages[{index}].tool_call_id",
-            )
+            raise invalid(f"messages[{index}].tool_call_id", "no earlier assistant message called a tool with this id")
 
 
 def _check_assistant(message: AssistantMessage, index: int, called: set[str]) -> None:
@@ -134,9 +129,7 @@ def _check_parts(parts: list[UserPart], index: int) -> None:
         if isinstance(part, ImagePart):
             if not _is_image_url(part.image_url.url):
                 param = f"messages[{index}].content[{position}].image_url.url"
-                raise InvalidValue(
-                    f"Invalid '{param}': expected an https URL or a base64 data URL of an image.", param=param
-                )
+                raise invalid(param, "expected an https URL or a base64 data URL of an image")
         elif isinstance(part, FilePart):
             _check_file(part, f"messages[{index}].content[{position}].file")
 

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.errors import InvalidJSON, InvalidValue
+from gateway.errors import InvalidJSON
+from gateway.schemas.schema_errors import invalid
 
 #: Lower case, words joined by underscores; other spellings are brought to this form before they are compared.
 FORBIDDEN_FIELDS = frozenset(
@@ -78,7 +79,7 @@ def _decode(raw: Raw, name: str) -> Any:
         raise InvalidJSON("The request body is nested too deeply.") from None
     except msgspec.ValidationError:  # what passed as Raw can only fail by a number beyond all types
         shown = header_name(name)
-        raise InvalidValue(f"Invalid '{shown}': a number in it is out of range.", param=shown) from None
+        raise invalid(shown, "a number in it is out of range") from None
 
 
 def _strip(document: Any) -> list[str]:

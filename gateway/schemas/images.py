@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from gateway.errors import InvalidValue, MissingParameter
+from gateway.errors import MissingParameter
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
+from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -194,4 +195,4 @@ def _check(request: ImageRequest) -> None:
     )
     for name, broken, why in rules:
         if broken:
-            raise InvalidValue(f"Invalid '{name}': {why}.", param=name)
+            raise invalid(name, why)

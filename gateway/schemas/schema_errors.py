@@ -31,6 +31,11 @@ def _integer(text: str) -> int:
     return -_HUGE if text[0] == "-" else _HUGE
 
 
+def invalid(param: str, cause: str) -> InvalidValue:
+    """The error of a field that breaks a rule."""
+    return InvalidValue(f"Invalid '{param}': {cause}.", param=param)
+
+
 def first_error(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
     """The first error in `value`, in the document's own order; None when it fits `kind`."""
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
@@ -132,7 +137,7 @@ def _string_error(value: str, kind: inspect.StrType, path: str) -> BadRequest | 
     if kind.pattern is not None and not re.search(kind.pattern, value):
         pattern = kind.pattern.removesuffix(r"(?!\n)")
         text = f"string does not match pattern. Expected a string that matches the pattern '{pattern}'"
-        return InvalidValue(f"Invalid '{path}': {text}.", param=path)
+        return invalid(path, text)
     return None
 
 
@@ -161,7 +166,7 @@ def _list_error(value: list[Any], kind: inspect.ListType, path: str) -> BadReque
 def _dict_error(value: dict[str, Any], kind: inspect.DictType, path: str) -> BadRequest | None:
     if kind.max_length is not None and len(value) > kind.max_length:
         text = f"too many properties. Expected at most {kind.max_length}, but got {len(value)}"
-        return InvalidValue(f"Invalid '{path}': {text}.", param=path)
+        return invalid(path, text)
     for key, item in value.items():
         where = f"{path}.{_shown(key)}"
         error = first_error(key, kind.key_type, where) or first_error(item, kind.value_type, where)

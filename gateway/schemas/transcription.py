@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 from gateway.errors import InvalidValue, MissingParameter
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.request_fields import Core, RequestFields, Sampling, Semantic
-from gateway.schemas.schema_errors import first_error, parse_json
+from gateway.schemas.schema_errors import first_error, invalid, parse_json
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 
@@ -218,7 +218,7 @@ class _Form:
                 raise _repeated(name)
             options[inner] = _typed(inner, text)
         elif inner is not None and inner != "":
-            raise InvalidValue(f"Invalid '{name}': it has no field '{header_name(inner)}'.", param=name)
+            raise invalid(name, f"it has no field '{header_name(inner)}'")
         elif name in values:
             raise _repeated(name)
         else:
@@ -226,7 +226,7 @@ class _Form:
 
 
 def _repeated(name: str) -> InvalidValue:
-    return InvalidValue(f"Invalid '{name}': it was given more than once.", param=name)
+    return invalid(name, "it was given more than once")
 
 
 def _items(text: str) -> list[Any]:
@@ -266,16 +266,10 @@ def _kinds() -> dict[str, Any]:
 def _check(request: TranscriptionRequest) -> None:
     """The rules across fields."""
     if request.timestamp_granularities and request.response_format != "verbose_json":
-        raise InvalidValue(
-            "Invalid 'timestamp_granularities': they need 'response_format' to be 'verbose_json'.",
-            param="timestamp_granularities",
-        )
+        raise invalid("timestamp_granularities", "they need 'response_format' to be 'verbose_json'")
     if len(request.known_speaker_names) != len(request.known_speaker_references):
-        raise InvalidValue(
-            "Invalid 'known_speaker_references': there must be as many as 'known_speaker_names'.",
-            param="known_speaker_references",
-        )
+        raise invalid("known_speaker_references", "there must be as many as 'known_speaker_names'")
     for index, reference in enumerate(request.known_speaker_references):
         if not reference[:11].lower().startswith("data:audio/"):
             param = f"known_speaker_references[{index}]"
-            raise InvalidValue(f"Invalid '{param}': expected a data URL of a sound.", param=param)
+            raise invalid(param, "expected a data URL of a sound")

@@ -22,7 +22,7 @@ import msgspec.inspect
 from msgspec import Raw
 
 from gateway.errors import BadRequest, InvalidJSON, InvalidType, InvalidValue, MissingParameter, OutOfRange
-from gateway.schemas.schema_errors import first_error, parse_json
+from gateway.schemas.schema_errors import first_error, invalid, parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -84,7 +84,7 @@ class BodyDecoder(Generic[T]):
             size = len(memoryview(getattr(outline, name)))
             rest -= size
             if size > LARGE and name not in self._large_fields:
-                raise InvalidValue(f"Invalid '{name}': it is too large ({size} bytes; at most {LARGE}).", param=name)
+                raise invalid(name, f"it is too large ({size} bytes; at most {LARGE})")
         if rest > LARGE:
             raise InvalidValue(f"The unknown fields of the request are too large ({rest} bytes; at most {LARGE}).")
 
