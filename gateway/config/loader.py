@@ -93,7 +93,7 @@ def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings |
         return None
     for index, credential in enumerate(provider.credentials):
         for name in sorted(OWN_PROVIDER_KEYS & credential.keys()):
-            reader.problem((*key, "credentials", index, name), f"{name} is said once for all credentials of a provider")
+            reader.problem((*key, "credentials", index, name), f"{name} is set once for all credentials of a provider")
     credentials = tuple(plain(credential) for credential in provider.credentials)
     return structs.replace(provider, options=options, credentials=credentials)
 

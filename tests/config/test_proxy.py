@@ -144,7 +144,7 @@ def test_literal_credentials_are_taken_in_demo_mode_only() -> None:
 def test_option_for_all_credentials_is_refused_in_a_single_one(key: str) -> None:
     fault = fault_of("'env'", more=f"credentials = [{{}}, {{ {key} = 'http://proxy.example' }}]")
     assert fault == (
-        f"gateway.toml: providers.p.credentials[1].{key}: {key} is said once for all credentials of a provider"
+        f"gateway.toml: providers.p.credentials[1].{key}: {key} is set once for all credentials of a provider"
     )
 
 

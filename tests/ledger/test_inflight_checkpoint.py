@@ -117,7 +117,11 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.tuples(st.sampled_from(["admit", "put", "clear", "late"]), st.integers(0, 5)), max_size=60))
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["admit", "put", "clear", "late"]), st.integers(0, 2)), min_size=20, max_size=60
+    )
+)
 def test_file_has_the_running_calls_and_their_units_whatever_callers_write_later(tmp_path, steps):
     path = tmp_path / "model.board"
     path.unlink(missing_ok=True)
