@@ -98,7 +98,8 @@ class Ledger:
     def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
         """Hold money and count the call against the limits. A refusal raises 400, 401, 403 or 429 and changes nothing.
 
-        If the caller is cancelled while it waits, the hold is released.
+        If the future is cancelled, the hold is released. Sharp edge: a task that is cancelled after the future has its
+        hold, but before the task runs again, must book the hold itself.
         """
         return self._admission.admit(request_id, key, quote)
 
