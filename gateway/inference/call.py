@@ -79,11 +79,6 @@ class Call(Struct, eq=False):
     record: CallRecord | None = None
 
     @property
-    def started(self) -> float:
-        """When the request began."""
-        return self.reply.started
-
-    @property
     def provider(self) -> str:
         """The provider of the last attempt; empty before the first."""
         return self.attempts[-1].target.provider if self.attempts else ""

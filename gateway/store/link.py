@@ -60,7 +60,7 @@ class RedisLink:
         on_push: Callable[[list[Any]], None] | None = None,
     ) -> None:
         self.address = address
-        self.identity = NOBODY
+        self.identity = NOBODY  # of the server seen at the last connect
         self.on_reconnect: OnReconnect | None = None
         self.on_lost: Callable[[], None] | None = None
         self._locate = locate
@@ -89,16 +89,6 @@ class RedisLink:
     def in_flight(self) -> int:
         """Commands without a reply, including those that wait for a reconnect."""
         return len(self._queue) + (self._connection.in_flight if self._connection else 0)
-
-    @property
-    def run_id(self) -> str:
-        """The server process seen at the last connect."""
-        return self.identity.run_id
-
-    @property
-    def master_replid(self) -> str:
-        """The replication history seen at the last connect."""
-        return self.identity.master_replid
 
     async def connect(self) -> None:
         """Connect, or raise StoreUnavailable; in both cases the link keeps reconnecting until `close`."""

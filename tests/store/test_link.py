@@ -289,7 +289,7 @@ async def test_tls_is_spoken_and_the_certificate_checked(server):
 
 async def test_identity_names_the_server_process(server):
     async with linked(straight(server)) as link:
-        assert len(link.run_id) == len(link.master_replid) == 40
+        assert len(link.identity.run_id) == len(link.identity.master_replid) == 40
         assert link.identity.role == "master"
         assert str(server.version).endswith(link.identity.version)
 
@@ -390,7 +390,7 @@ async def test_a_restarted_server_is_noticed_and_used_again(tmp_path):
             assert await until_it_answers(link, within=2.0) < 2.0
             assert await link.eval(script, ["n"], []) == 2
             assert seen == [(first, link.identity)]
-            assert first.run_id != link.run_id
+            assert first.run_id != link.identity.run_id
     finally:
         server.stop_blocking()
 
