@@ -115,20 +115,7 @@ def _has_content(delta: Delta) -> bool:
     """Whether a delta has more than an empty content."""
     if delta.content:
         return True
-    return any(
-        value is not UNSET and value is not None and value != ""
-        for value in (
-            delta.reasoning_content,
-            delta.refusal,
-            delta.tool_calls,
-            delta.function_call,
-            delta.audio,
-            delta.annotations,
-            delta.reasoning_details,
-            delta.thinking_blocks,
-            delta.images,
-        )
-    )
+    return any(value is not UNSET and value is not None and value != "" for value in delta.other_parts)
 
 
 def _legacy(fragments: list[ToolCallDelta]) -> FunctionCall | UnsetType:

@@ -21,7 +21,7 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
-from gateway.ledger.scripts import Links, slot
+from gateway.ledger.scripts import Links
 from gateway.store.command import Script
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
@@ -41,7 +41,7 @@ PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
     DONE: partial(errors.Conflict, "This request has been settled already", retry_after=None),
 }
 
-ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # the model, for the group
+ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # whether the group may use the model
 
 Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, key, quote, the answer
 
@@ -49,8 +49,8 @@ Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, k
 class Admission:
     """Admits calls; `orphaned` gets each hold whose caller was cancelled before the reply.
 
-    The checkpoint has a call from before its admission is sent: a worker that is killed between the script and its
-    reply leaves a hold that another one must find. A refused call is removed from it here.
+    A call is stored in the checkpoint before its admission is sent. If the worker is killed before the reply, another
+    process finds the hold there. A refused call is removed from the checkpoint.
     """
 
     def __init__(
@@ -87,12 +87,11 @@ class Admission:
         self._batches.put(key.account, (request_id, key, quote, future))
         return future
 
-    def _command(self, batch: Batch[Waiting]) -> bytes:
-        """The command that `_arguments` describe, written out: a third of the time of packing a list."""
+    def _command(self, batch: Batch[Waiting], key: str) -> bytes:
+        """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
         group = self._group_of.get(batch.account, "default")
         limits = self.groups.get(group, NO_LIMITS)
         shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
-        key = slot(batch.account)
         text = f"*{9 + 7 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
         for request_id, api_key, quote, _ in batch.items:
             key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)

@@ -22,7 +22,7 @@ from gateway.store.link import RedisLink
 
 log = logging.getLogger("gateway.ledger")
 
-#: What stands before an argument of so many bytes in the Redis protocol, the line break of the one before it included.
+#: The line break and the length line that precede an argument in the Redis protocol, by the length in bytes.
 LENGTH = tuple(f"\r\n${length}\r\n" for length in range(1025))
 
 Item = TypeVar("Item")
@@ -36,7 +36,7 @@ ENOUGH = 16
 class Batch(Generic[Item]):
     """Items of one account that are sent together, and how often they were sent; it receives the reply of the store.
 
-    It stands in for a future: that would cost 1.5 µs and one more step of the event loop.
+    It is used in place of a future, which would cost 1.5 µs and one more step of the event loop.
     """
 
     __slots__ = ("account", "items", "sender", "tries")
@@ -48,7 +48,7 @@ class Batch(Generic[Item]):
         self.tries = 0
 
     def done(self) -> bool:
-        """Whether the reply is not wanted any more."""
+        """Whether the reply is no longer needed."""
         return False
 
     def set_result(self, result: Any) -> None:
@@ -61,9 +61,10 @@ class Batch(Generic[Item]):
 
 
 class Tick:
-    """The end of an event loop tick: the batches of admissions and of settlements leave in one write for each server.
+    """Sends all batches of an event loop tick at its end, with one write to each server.
 
-    A request alone in its tick takes two steps of the event loop less than with a step for each batch and each write.
+    One callback sends the batches and writes them. A callback for each batch and for each write costs a request that is
+    alone in its tick two more steps of the event loop.
     """
 
     def __init__(self) -> None:
@@ -81,18 +82,17 @@ class Tick:
             while self._waiting:
                 self._waiting.pop(0).send_all(links)
         finally:
-            if self._waiting:  # after an error, which must not keep the items of others
+            if self._waiting:  # an error of one batch must not delay the others
                 asyncio.get_running_loop().call_soon(self._end)
-            for link in links:
-                link.flush()
+            _flush(links)
 
 
 class Batches(Generic[Item]):
     """Collects items until the tick ends or there are `ENOUGH`, then sends the items of each account to the script.
 
-    `command` packs the EVALSHA of a batch; where it returns b"" or raises IndexError for an argument longer than
-    `LENGTH`, the slower `arguments` make the ARGV. `answered` gets the reply, `failed` the error; one of them is always
-    called. If `answered` raises, `failed` is called too and must leave out the items that have a result.
+    `command` packs the EVALSHA of a batch, given its key. Where it returns b"", or raises IndexError for an argument
+    longer than `LENGTH`, the slower `arguments` make the ARGV. `answered` gets the reply, or `failed` the error; one of
+    them is always called. If `answered` raises, `failed` is called too and must skip the items that have a result.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Batches(Generic[Item]):
         *,
         tick: Tick,
         arguments: Callable[[Batch[Item]], list[Argument]],
-        command: Callable[[Batch[Item]], bytes],
+        command: Callable[[Batch[Item], str], bytes],
         answered: Callable[[Batch[Item], list[Any]], None],
         failed: Callable[[Batch[Item], GatewayError], None],
         before: Callable[[dict[str, list[Item]]], None] | None = None,
@@ -133,8 +133,7 @@ class Batches(Generic[Item]):
         if self._count == ENOUGH:
             links: set[RedisLink] = set()
             self.send_all(links)
-            for link in links:
-                link.flush()
+            _flush(links)
 
     def send_all(self, links: set[RedisLink]) -> None:
         """Send what waits, and add the links that must be flushed to `links`."""
@@ -150,8 +149,7 @@ class Batches(Generic[Item]):
         """Send a batch now."""
         links: set[RedisLink] = set()
         self._send(batch, links)
-        for link in links:
-            link.flush()
+        _flush(links)
 
     def _send(self, batch: Batch[Item], links: set[RedisLink]) -> None:
         batch.tries += 1
@@ -167,7 +165,7 @@ class Batches(Generic[Item]):
 
     def _packed(self, batch: Batch[Item], key: str) -> bytes:
         try:
-            if command := self._command(batch):
+            if command := self._command(batch, key):
                 return command
         except IndexError:
             pass
@@ -184,7 +182,7 @@ class Batches(Generic[Item]):
             asyncio.get_running_loop().call_soon(self._failed, batch, error)
 
     def failed(self, batch: Batch[Item], error: Exception) -> None:
-        """The script did not run, or nothing is known of it."""
+        """The script did not run, or its result is unknown."""
         if isinstance(error, RedisReplyError) and error.kind == "NOSCRIPT":
             task = asyncio.get_running_loop().create_task(self._load(batch))  # the script did not run
             self._tasks.add(task)
@@ -203,14 +201,19 @@ class Batches(Generic[Item]):
             self.replied(batch, reply)
 
 
+def _flush(links: set[RedisLink]) -> None:
+    for link in links:
+        link.flush()
+
+
 def bulk(argument: str | int) -> str:
-    """An ASCII argument in the Redis protocol, after a line break and without one at its end."""
+    """An ASCII argument in the Redis protocol; the line break precedes it."""
     text = str(argument)
     return f"\r\n${len(text)}\r\n{text}"
 
 
 def command_start(script: Script) -> str:
-    """What follows the number of arguments in a script's EVALSHA with one key, up to that key."""
+    """The text of a script's EVALSHA with one key, between the number of arguments and the key."""
     return "".join(bulk(word) for word in ("EVALSHA", script.sha1, "1"))
 
 

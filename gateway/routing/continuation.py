@@ -151,18 +151,7 @@ def _is_prose(request: ChatRequest) -> bool:
 
 
 def _is_text(delta: Delta) -> bool:
-    others = (
-        delta.reasoning_content,
-        delta.refusal,
-        delta.tool_calls,
-        delta.function_call,
-        delta.audio,
-        delta.annotations,
-        delta.reasoning_details,
-        delta.thinking_blocks,
-        delta.images,
-    )
-    return not any(value is not UNSET and value is not None for value in others)
+    return not any(value is not UNSET and value is not None for value in delta.other_parts)
 
 
 def _plain(chunk: ChatChunk) -> ChatChunk:

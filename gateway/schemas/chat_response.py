@@ -108,6 +108,21 @@ class Delta(Struct, omit_defaults=True):
     thinking_blocks: Raw | UnsetType = UNSET
     images: Raw | UnsetType = UNSET
 
+    @property
+    def other_parts(self) -> tuple[object, ...]:
+        """The values of all content fields except `content`; UNSET or None where absent."""
+        return (
+            self.reasoning_content,
+            self.refusal,
+            self.tool_calls,
+            self.function_call,
+            self.audio,
+            self.annotations,
+            self.reasoning_details,
+            self.thinking_blocks,
+            self.images,
+        )
+
 
 class ChunkChoice(Struct):
     """One choice's part of a chunk; `logprobs` and `finish_reason` are null until known."""

@@ -162,7 +162,7 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
             in_text=prompt.text,
             in_image=prompt.image,
             in_audio=prompt.audio,
-            audio_seconds_in=_seconds(prompt.audio, model) if prompt.audio else 0.0,
+            audio_seconds_in=_seconds(prompt.audio, model),
             estimated=True,
         ),
         worst_case=_worst(request, prompt, longest * choices, model=model),
