@@ -7,7 +7,6 @@ the old name if the value is wrong, or if a key has its old and its new name in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -17,12 +16,13 @@ from gateway.config.toml_reader import TomlReader, dotted, fields_of
 SECTION = "server"
 
 #: Old key → new key.
-RENAMED: Mapping[str, str] = MappingProxyType({"idle_timeout": "keepalive_timeout"})
+RENAMED: Mapping[str, str] = {"idle_timeout": "keepalive_timeout"}
 
 #: Old switch → the headers that it adds to `response_headers`.
-HEADER_SWITCHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"debug_headers": ("model", "provider", "attempts"), "cost_header": ("cost",)}
-)
+HEADER_SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "debug_headers": ("model", "provider", "attempts"),
+    "cost_header": ("cost",),
+}
 
 
 def with_new_names(table: object, kind: type[Struct], reader: TomlReader) -> tuple[Any, tuple[str, ...]]:

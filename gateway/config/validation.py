@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from types import MappingProxyType
 
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
@@ -24,15 +23,13 @@ MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 #: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
-UNITS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "chat": frozenset({"input", "output", "audio_output"}),
-        "embeddings": frozenset({"input"}),
-        "images": frozenset({"per_image", "image_output", "output"}),
-        "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
-        "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
-    }
-)
+UNITS: Mapping[str, frozenset[str]] = {
+    "chat": frozenset({"input", "output", "audio_output"}),
+    "embeddings": frozenset({"input"}),
+    "images": frozenset({"per_image", "image_output", "output"}),
+    "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
+    "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
+}
 ANY_CALL = frozenset({"per_request", "minimum"})
 
 Known = Mapping[str, Collection[str]]

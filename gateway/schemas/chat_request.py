@@ -9,7 +9,6 @@ Sharp edge: `fields` is shared by all attempts of a call; a provider copies it b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -61,7 +60,7 @@ Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_len
 
 
 #: Content parts that are semantic demands of their own.
-_MEDIA: Mapping[type, str] = MappingProxyType({ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"})
+_MEDIA: Mapping[type, str] = {ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"}
 
 
 class ChatRequest(RequestFields, kw_only=True):

@@ -7,7 +7,6 @@ absence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -29,16 +28,14 @@ ImageFormat = Literal["png", "webp", "jpeg", "gif", "svg"]
 _TRANSPARENT = "a transparent one needs the output format png or webp"
 _GIF = "it needs the output format gif"
 #: Values that ask for nothing an upstream would not do by itself.
-_USUAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
-    {
-        "n": (1,),
-        "size": ("auto",),
-        "quality": ("auto",),
-        "background": ("auto",),
-        "output_format": ("png",),
-        "output_compression": (100,),
-    }
-)
+_USUAL: Mapping[str, tuple[object, ...]] = {
+    "n": (1,),
+    "size": ("auto",),
+    "quality": ("auto",),
+    "background": ("auto",),
+    "output_format": ("png",),
+    "output_compression": (100,),
+}
 
 
 class SvgReasoning(Struct):

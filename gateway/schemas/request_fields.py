@@ -9,7 +9,6 @@ shared by all attempts of a call; whoever changes one copies the table first.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Raw, Struct, field, structs
@@ -46,7 +45,7 @@ class RequestFields(Struct, kw_only=True):
     dropped: Names = ()
 
     #: The class of every known field; unknown ones have none.
-    field_classes: ClassVar[Mapping[str, FieldClass]] = MappingProxyType({})
+    field_classes: ClassVar[Mapping[str, FieldClass]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -55,7 +54,7 @@ class RequestFields(Struct, kw_only=True):
             for name, hint in get_type_hints(cls, include_extras=True).items()
             if get_origin(hint) is Annotated
         }
-        cls.field_classes = MappingProxyType({name: mark for name, mark in marks.items() if mark in FIELD_CLASSES})
+        cls.field_classes = {name: mark for name, mark in marks.items() if mark in FIELD_CLASSES}
 
     def take_fields(self, fields: dict[str, Raw], *, searched: Collection[str] = ()) -> None:
         """Keep the table of fields without what no upstream may see; `searched` are known fields that may hide it."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -18,16 +17,14 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
 #: What each format is called in a `Content-Type`.
-MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "mp3": "audio/mpeg",
-        "opus": "audio/ogg",
-        "aac": "audio/aac",
-        "flac": "audio/flac",
-        "wav": "audio/wav",
-        "pcm": "audio/pcm",
-    }
-)
+MEDIA_TYPES: Mapping[str, str] = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+}
 
 
 class VoiceId(Struct):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Protocol, Self
 
 import msgspec
@@ -148,14 +147,10 @@ _LISTS = frozenset(
 )
 _NUMBERS = frozenset({"temperature", "threshold", "silence_duration_ms", "prefix_padding_ms"})
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
-_FLAGS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False, "1": True, "0": False})
-_ABSENT: Mapping[str, Any] = MappingProxyType(
-    {
-        name: [] if name in _LISTS else None
-        for name, kind in TranscriptionRequest.field_classes.items()
-        if kind != "core"
-    }
-)
+_FLAGS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False}
+_ABSENT: Mapping[str, Any] = {
+    name: [] if name in _LISTS else None for name, kind in TranscriptionRequest.field_classes.items() if kind != "core"
+}
 
 
 def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFile | None) -> TranscriptionRequest:

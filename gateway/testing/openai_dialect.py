@@ -7,7 +7,6 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -155,23 +154,19 @@ _WAV = struct.pack(
     "<4sI4s4sIHHIIHH4sI", b"RIFF", 48_036, b"WAVE", b"fmt ", 16, 1, 1, 24_000, 48_000, 2, 16, b"data", 48_000
 )
 #: A second each; Opus, AAC and FLAC only in name.
-SOUNDS: Mapping[str, bytes] = MappingProxyType(
-    {
-        "pcm": _SECOND,
-        "wav": _WAV + _SECOND,
-        "mp3": (b"\xff\xf3\x84\xc4" + bytes(188)) * 42,
-        "opus": b"OggS" + bytes(8_000),
-        "aac": b"\xff\xf1" + bytes(8_000),
-        "flac": b"fLaC" + bytes(28_000),
-    }
-)
+SOUNDS: Mapping[str, bytes] = {
+    "pcm": _SECOND,
+    "wav": _WAV + _SECOND,
+    "mp3": (b"\xff\xf3\x84\xc4" + bytes(188)) * 42,
+    "opus": b"OggS" + bytes(8_000),
+    "aac": b"\xff\xf1" + bytes(8_000),
+    "flac": b"fLaC" + bytes(28_000),
+}
 
-ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = MappingProxyType(
-    {
-        "/chat/completions": openai_chat,
-        "/embeddings": openai_embeddings,
-        "/images/generations": openai_images,
-        "/audio/speech": openai_speech,
-        "/audio/transcriptions": openai_transcription,
-    }
-)
+ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
+    "/chat/completions": openai_chat,
+    "/embeddings": openai_embeddings,
+    "/images/generations": openai_images,
+    "/audio/speech": openai_speech,
+    "/audio/transcriptions": openai_transcription,
+}

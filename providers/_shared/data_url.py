@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -65,11 +64,9 @@ def image_type(data: str) -> str:
     return next((kind for magic, kind in _IMAGES.items() if head.startswith(magic)), "")
 
 
-_IMAGES: Mapping[bytes, str] = MappingProxyType(
-    {
-        b"\x89PNG\r\n\x1a\n": "image/png",
-        b"\xff\xd8\xff": "image/jpeg",
-        b"GIF87a": "image/gif",
-        b"GIF89a": "image/gif",
-    }
-)
+_IMAGES: Mapping[bytes, str] = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}

@@ -7,7 +7,6 @@ A subclass makes the headers of the credential (`credentials`), and calls `post_
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from gateway import Answer, Multipart, Provider, Secret, Target, Upstream
@@ -15,9 +14,7 @@ from gateway.plugins.upstream_errors import raise_for_status
 
 from .base_url import checked_base_url
 
-JSON_HEADERS: Mapping[str, str] = MappingProxyType(
-    {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-)
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 class HttpOptions(Protocol):

@@ -8,7 +8,6 @@ citations and the blocks of tools that run at Anthropic, ends here. Sharp edge: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -27,18 +26,16 @@ from gateway.plugins.upstream_errors import error_of_document
 
 from .._shared.documents import decoded
 
-FINISH_REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "end_turn": "stop",
-        "stop_sequence": "stop",
-        "pause_turn": "stop",  # only with tools that run at Anthropic, which are not asked for
-        "max_tokens": "length",
-        "model_context_window_exceeded": "length",
-        "tool_use": "tool_calls",
-        "refusal": "content_filter",
-    }
-)
-TIERS: Mapping[str, str] = MappingProxyType({"standard": "default", "priority": "priority"})
+FINISH_REASONS: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",  # only with tools that run at Anthropic, which are not asked for
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+TIERS: Mapping[str, str] = {"standard": "default", "priority": "priority"}
 
 _encoder = msgspec.json.Encoder()
 

@@ -7,7 +7,6 @@ send back unchanged. Sharp edge: Bedrock counts cached tokens beside the input, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -26,23 +25,19 @@ from gateway.errors import UpstreamInvalidResponse
 
 from .._shared.documents import decoded, raise_error_inside
 
-FINISH_REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "end_turn": "stop",
-        "stop_sequence": "stop",
-        "max_tokens": "length",
-        "model_context_window_exceeded": "length",
-        "tool_use": "tool_calls",
-        "guardrail_intervened": "content_filter",
-        "content_filtered": "content_filter",
-    }
-)
+FINISH_REASONS: Mapping[str, str] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+}
 FAILED_REASONS = frozenset({"malformed_model_output", "malformed_tool_use"})
 
 # Bedrock's tiers in the words of an answer: what is reserved there is called scale here.
-TIERS: Mapping[str, str] = MappingProxyType(
-    {"default": "default", "flex": "flex", "priority": "priority", "reserved": "scale"}
-)
+TIERS: Mapping[str, str] = {"default": "default", "flex": "flex", "priority": "priority", "reserved": "scale"}
 
 
 class WireToolUse(Struct, rename="camel"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from gateway.schemas.chat_messages import (
     AssistantMessage,
@@ -32,22 +31,24 @@ from .._shared.data_url import DataURL, image_type, is_data_url, read_data_url
 MAX_CACHE_POINTS = 4
 MAX_NAME = 180  # characters of a document's name; Bedrock takes 200, and some are for a number behind it
 
-IMAGES: Mapping[str, str] = MappingProxyType(
-    {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
-)
-DOCUMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "application/pdf": "pdf",
-        "text/csv": "csv",
-        "application/msword": "doc",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-        "application/vnd.ms-excel": "xls",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-        "text/html": "html",
-        "text/plain": "txt",
-        "text/markdown": "md",
-    }
-)
+IMAGES: Mapping[str, str] = {
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/jpg": "jpeg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
+DOCUMENTS: Mapping[str, str] = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,5}$")

@@ -8,7 +8,6 @@ and where there is none, as from a proxy in front of it, the status. Sharp edge:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,29 +19,27 @@ from gateway.plugins.upstream_errors import error_body, error_of_answer
 from .._shared.documents import json_object
 
 # The HTTP status that each error amounts to, by its name in lower case without "exception".
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "validation": 400,
-        "serialization": 400,
-        "accessdenied": 403,
-        "unrecognizedclient": 403,
-        "invalidsignature": 403,
-        "incompletesignature": 403,
-        "missingauthenticationtoken": 403,
-        "expiredtoken": 403,
-        "resourcenotfound": 404,
-        "unknownoperation": 404,
-        "modeltimeout": 408,
-        "modelerror": 424,
-        "modelstreamerror": 424,
-        "throttling": 429,
-        "modelnotready": 429,
-        "servicequotaexceeded": 429,
-        "internalserver": 500,
-        "internalfailure": 500,
-        "serviceunavailable": 503,
-    }
-)
+STATUS: Mapping[str, int] = {
+    "validation": 400,
+    "serialization": 400,
+    "accessdenied": 403,
+    "unrecognizedclient": 403,
+    "invalidsignature": 403,
+    "incompletesignature": 403,
+    "missingauthenticationtoken": 403,
+    "expiredtoken": 403,
+    "resourcenotfound": 404,
+    "unknownoperation": 404,
+    "modeltimeout": 408,
+    "modelerror": 424,
+    "modelstreamerror": 424,
+    "throttling": 429,
+    "modelnotready": 429,
+    "servicequotaexceeded": 429,
+    "internalserver": 500,
+    "internalfailure": 500,
+    "serviceunavailable": 503,
+}
 
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str]) -> None:

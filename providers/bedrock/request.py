@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -40,9 +39,7 @@ Body = dict[str, Any]
 
 MAX_INT = 2**31 - 1  # Bedrock's integers
 
-TIERS: Mapping[str, str] = MappingProxyType(
-    {"default": "default", "flex": "flex", "priority": "priority", "fast": "priority"}
-)
+TIERS: Mapping[str, str] = {"default": "default", "flex": "flex", "priority": "priority", "fast": "priority"}
 MAX_METADATA = 256  # characters of a name or value
 _METADATA = re.compile(r"[a-zA-Z0-9\s:_@$#=/+,.-]*", re.ASCII)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,9 +30,12 @@ from .._shared.documents import decoded, raise_error_inside
 
 T = TypeVar("T")
 
-FINISH_REASONS: Mapping[str, str] = MappingProxyType(
-    {"COMPLETE": "stop", "STOP_SEQUENCE": "stop", "MAX_TOKENS": "length", "TOOL_CALL": "tool_calls"}
-)
+FINISH_REASONS: Mapping[str, str] = {
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+}
 FAILED_REASONS = frozenset({"ERROR", "TIMEOUT"})
 FLOOR = -9999.0  # the least log probability there is on the wire
 

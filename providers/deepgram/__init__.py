@@ -18,7 +18,6 @@ A speaking model is a voice: `aura-2-thalia-en` is what Thalia says in English. 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import MappingProxyType
 from typing import ClassVar
 from urllib.parse import urlencode
 
@@ -53,7 +52,7 @@ class DeepgramProvider(HttpProvider, Speech, Transcription):
         frozenset({"language", "keywords", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
-    common_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})  # each path has its own
+    common_headers: ClassVar[Mapping[str, str]] = {}  # each path has its own
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""

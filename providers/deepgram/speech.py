@@ -6,7 +6,6 @@ Sharp edge: Deepgram says itself which models take a speed, and within which bou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -14,16 +13,14 @@ from gateway import SpeechRequest
 from gateway.errors import InvalidValue
 
 #: Encoding, container and rate of each format; what a format fixes is not said.
-FORMATS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
-    {
-        "mp3": (("encoding", "mp3"),),
-        "opus": (("encoding", "opus"), ("container", "ogg")),
-        "aac": (("encoding", "aac"),),
-        "flac": (("encoding", "flac"),),
-        "wav": (("encoding", "linear16"), ("container", "wav"), ("sample_rate", "24000")),
-        "pcm": (("encoding", "linear16"), ("container", "none"), ("sample_rate", "24000")),
-    }
-)
+FORMATS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "mp3": (("encoding", "mp3"),),
+    "opus": (("encoding", "opus"), ("container", "ogg")),
+    "aac": (("encoding", "aac"),),
+    "flac": (("encoding", "flac"),),
+    "wav": (("encoding", "linear16"), ("container", "wav"), ("sample_rate", "24000")),
+    "pcm": (("encoding", "linear16"), ("container", "none"), ("sample_rate", "24000")),
+}
 
 
 def model(request: SpeechRequest, configured: str, voices: Mapping[str, str]) -> str:

@@ -14,7 +14,6 @@ endpoint counts tokens: speech is charged by the character, transcription by the
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import MappingProxyType
 from typing import ClassVar
 
 from msgspec import Struct
@@ -48,7 +47,7 @@ class ElevenLabsProvider(HttpProvider, Speech, Transcription):
         frozenset({"language", "temperature", "timestamp_granularities"}) | transcription.OWN_FIELDS
     )
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
-    common_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})  # each path has its own
+    common_headers: ClassVar[Mapping[str, str]] = {}  # each path has its own
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""

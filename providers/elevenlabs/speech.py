@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,9 +16,7 @@ from gateway import SpeechRequest
 from gateway.errors import InvalidValue, OutOfRange
 
 #: What each format is called there; AAC and FLAC it does not make.
-FORMATS: Mapping[str, str] = MappingProxyType(
-    {"mp3": "mp3_44100_128", "opus": "opus_48000_128", "wav": "wav_24000", "pcm": "pcm_24000"}
-)
+FORMATS: Mapping[str, str] = {"mp3": "mp3_44100_128", "opus": "opus_48000_128", "wav": "wav_24000", "pcm": "pcm_24000"}
 WHOLE = frozenset({"wav"})
 SLOWEST, FASTEST = 0.7, 1.2
 

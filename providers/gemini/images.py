@@ -6,7 +6,6 @@ Sharp edge: Gemini makes images of its own sizes near what was asked, and says o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,20 +18,18 @@ from .._shared.image_usage import add_usage
 from .finish import FILTERED
 from .wire import Blob, WireAnswer
 
-RATIOS: Mapping[str, float] = MappingProxyType(
-    {
-        "1:1": 1.0,
-        "2:3": 2 / 3,
-        "3:2": 3 / 2,
-        "3:4": 3 / 4,
-        "4:3": 4 / 3,
-        "4:5": 4 / 5,
-        "5:4": 5 / 4,
-        "9:16": 9 / 16,
-        "16:9": 16 / 9,
-        "21:9": 21 / 9,
-    }
-)
+RATIOS: Mapping[str, float] = {
+    "1:1": 1.0,
+    "2:3": 2 / 3,
+    "3:2": 3 / 2,
+    "3:4": 3 / 4,
+    "4:3": 4 / 3,
+    "4:5": 4 / 5,
+    "5:4": 5 / 4,
+    "9:16": 9 / 16,
+    "16:9": 16 / 9,
+    "21:9": 21 / 9,
+}
 NEAR = 0.03  # of a ratio, within which it counts as asked for: 1792x1024 is meant as 16:9
 # Pixels up to which a resolution class serves, least first; 1K is every model's default, and the only one of some.
 CLASSES = ((1_600_000, ""), (6_400_000, "2K"), (25_200_000, "4K"))

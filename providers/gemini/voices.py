@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import UnsupportedValue
 
 #: OpenAI's voices by the Gemini voice that comes nearest.
-OPENAI_VOICES: Mapping[str, str] = MappingProxyType(
-    {
-        "alloy": "Kore",
-        "ash": "Charon",
-        "ballad": "Enceladus",
-        "cedar": "Orus",
-        "coral": "Aoede",
-        "echo": "Puck",
-        "fable": "Fenrir",
-        "marin": "Leda",
-        "nova": "Zephyr",
-        "onyx": "Algenib",
-        "sage": "Sulafat",
-        "shimmer": "Despina",
-        "verse": "Iapetus",
-    }
-)
+OPENAI_VOICES: Mapping[str, str] = {
+    "alloy": "Kore",
+    "ash": "Charon",
+    "ballad": "Enceladus",
+    "cedar": "Orus",
+    "coral": "Aoede",
+    "echo": "Puck",
+    "fable": "Fenrir",
+    "marin": "Leda",
+    "nova": "Zephyr",
+    "onyx": "Algenib",
+    "sage": "Sulafat",
+    "shimmer": "Despina",
+    "verse": "Iapetus",
+}
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 

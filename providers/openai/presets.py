@@ -7,7 +7,6 @@ request leaves stands here; the habits of answers are understood whoever has the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Raw, Struct, json
@@ -102,74 +101,72 @@ _GROQ_OWN = frozenset({
     "disable_tool_validation", "exclude_domains", "include_domains",
 })  # fmt: skip
 
-PRESETS: Mapping[str, Quirks] = MappingProxyType(
-    {
-        "mistral": Quirks(
-            base_url="https://api.mistral.ai/v1",
-            # It answers 422 to any field that it does not know.
-            refused=_OPENAI_ONLY | _OPENAI_HINTS | {"logit_bias", "file", "service_tier", "store", "user"},
-            own=_MISTRAL_OWN,
-            rename={"seed": "random_seed"},
-            instead=_words("tool_choice", {"required": "any"}),
-            no_stream_options=True,
-            max_tokens_field="max_tokens",
-            developer_role=False,
-            answer_keys=frozenset({"role", "content", "tool_calls", "prefix"}),
-            short_call_ids=True,
-            flat_audio=True,
-        ),
-        "deepseek": Quirks(
-            base_url="https://api.deepseek.com",
-            refused=_OPENAI_ONLY | {"n", "logit_bias", "seed", "input_audio", "file"},
-            instead={"reasoning_effort": _DEEPSEEK_LEVELS},
-            max_tokens_field="max_tokens",
-            developer_role=False,
-            reasoning_back="with_tools",
-        ),
-        "groq": Quirks(
-            base_url="https://api.groq.com/openai/v1",
-            # It answers 400 to any field that it does not know, and to those that none of its models can do.
-            refused=_OPENAI_ONLY
-            | _OPENAI_HINTS
-            | {"n", "logit_bias", "logprobs", "top_logprobs", "prediction", "input_audio", "file"},
-            own=_GROQ_OWN,
-            instead={**_THREE_LEVELS, "service_tier": _GROQ_TIERS},
-            no_stream_options=True,  # usage comes all the same, in `x_groq`
-            developer_role=False,
-            answer_keys=frozenset({"role", "content", "name", "tool_calls", "function_call", "reasoning"}),
-            reasoning_back="as_reasoning",
-        ),
-        "xai": Quirks(
-            base_url="https://api.x.ai/v1",
-            refused=frozenset({"modalities", "audio", "moderation", "logit_bias", "input_audio"}),
-            instead=_THREE_LEVELS,
-        ),
-        "together": Quirks(
-            base_url="https://api.together.xyz/v1",
-            refused=_OPENAI_ONLY | {"file"},
-            instead=_THREE_LEVELS,
-            max_tokens_field="max_tokens",
-            developer_role=False,
-        ),
-        "openrouter": Quirks(
-            base_url="https://openrouter.ai/api/v1",
-            refused=frozenset({"moderation"}),
-            instead={"reasoning_effort": _OPENROUTER_LEVELS},
-            always=field_value("usage", {"include": True}),
-        ),
-        "vllm": Quirks(
-            base_url="http://localhost:8000/v1",
-            refused=_OPENAI_ONLY,
-            instead=_THREE_LEVELS,
-            developer_role=False,
-        ),
-        "ollama": Quirks(
-            base_url="http://localhost:11434/v1",
-            # It ignores what it does not know, so what a caller counts on has to be refused here.
-            refused=_OPENAI_ONLY | {"n", "logit_bias", "input_audio", "file"},
-            instead=_THREE_LEVELS,
-            max_tokens_field="max_tokens",
-            developer_role=False,
-        ),
-    }
-)
+PRESETS: Mapping[str, Quirks] = {
+    "mistral": Quirks(
+        base_url="https://api.mistral.ai/v1",
+        # It answers 422 to any field that it does not know.
+        refused=_OPENAI_ONLY | _OPENAI_HINTS | {"logit_bias", "file", "service_tier", "store", "user"},
+        own=_MISTRAL_OWN,
+        rename={"seed": "random_seed"},
+        instead=_words("tool_choice", {"required": "any"}),
+        no_stream_options=True,
+        max_tokens_field="max_tokens",
+        developer_role=False,
+        answer_keys=frozenset({"role", "content", "tool_calls", "prefix"}),
+        short_call_ids=True,
+        flat_audio=True,
+    ),
+    "deepseek": Quirks(
+        base_url="https://api.deepseek.com",
+        refused=_OPENAI_ONLY | {"n", "logit_bias", "seed", "input_audio", "file"},
+        instead={"reasoning_effort": _DEEPSEEK_LEVELS},
+        max_tokens_field="max_tokens",
+        developer_role=False,
+        reasoning_back="with_tools",
+    ),
+    "groq": Quirks(
+        base_url="https://api.groq.com/openai/v1",
+        # It answers 400 to any field that it does not know, and to those that none of its models can do.
+        refused=_OPENAI_ONLY
+        | _OPENAI_HINTS
+        | {"n", "logit_bias", "logprobs", "top_logprobs", "prediction", "input_audio", "file"},
+        own=_GROQ_OWN,
+        instead={**_THREE_LEVELS, "service_tier": _GROQ_TIERS},
+        no_stream_options=True,  # usage comes all the same, in `x_groq`
+        developer_role=False,
+        answer_keys=frozenset({"role", "content", "name", "tool_calls", "function_call", "reasoning"}),
+        reasoning_back="as_reasoning",
+    ),
+    "xai": Quirks(
+        base_url="https://api.x.ai/v1",
+        refused=frozenset({"modalities", "audio", "moderation", "logit_bias", "input_audio"}),
+        instead=_THREE_LEVELS,
+    ),
+    "together": Quirks(
+        base_url="https://api.together.xyz/v1",
+        refused=_OPENAI_ONLY | {"file"},
+        instead=_THREE_LEVELS,
+        max_tokens_field="max_tokens",
+        developer_role=False,
+    ),
+    "openrouter": Quirks(
+        base_url="https://openrouter.ai/api/v1",
+        refused=frozenset({"moderation"}),
+        instead={"reasoning_effort": _OPENROUTER_LEVELS},
+        always=field_value("usage", {"include": True}),
+    ),
+    "vllm": Quirks(
+        base_url="http://localhost:8000/v1",
+        refused=_OPENAI_ONLY,
+        instead=_THREE_LEVELS,
+        developer_role=False,
+    ),
+    "ollama": Quirks(
+        base_url="http://localhost:11434/v1",
+        # It ignores what it does not know, so what a caller counts on has to be refused here.
+        refused=_OPENAI_ONLY | {"n", "logit_bias", "input_audio", "file"},
+        instead=_THREE_LEVELS,
+        max_tokens_field="max_tokens",
+        developer_role=False,
+    ),
+}
