@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import click
 
+from gateway.accounts.accounts import Account
 from gateway.amounts import format_amount
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
@@ -14,12 +14,9 @@ from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT
+from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
-
-if TYPE_CHECKING:
-    from gateway.accounts.accounts import Account
-    from gateway.config.settings import Settings
-    from gateway.ledger import Credited
+from gateway.ledger import Credited
 
 COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "created")
 

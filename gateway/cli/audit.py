@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,10 +10,8 @@ import msgspec
 from gateway.cli.configuration import archive_option, configured, json_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
-    from gateway.ledger import AuditReport
+from gateway.config.settings import Settings
+from gateway.ledger import AuditReport
 
 COLUMNS = ("account", "rule", "expected", "found")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -16,13 +15,11 @@ from gateway.cli.root import explained
 from gateway.cli.session import Session, run
 from gateway.config.proxy import ProxyError
 from gateway.config.secret import Secret, SecretError
+from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem, dotted, suggestion
 from gateway.plugins.instances import check_options
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import capabilities_of
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 
 class Findings(Struct):

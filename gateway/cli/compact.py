@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,8 @@ from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import note, print_json
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
-    from gateway.ledger import Compacted
+from gateway.config.settings import Settings
+from gateway.ledger import Compacted
 
 
 @click.command()

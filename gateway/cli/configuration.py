@@ -8,14 +8,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import click
 
 from gateway.cli.root import Failure
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
+from gateway.config.loader import demo_settings, find_config, load
+from gateway.config.settings import Settings
 
 P = ParamSpec("P")
 
@@ -56,8 +55,6 @@ def configured(function: Callable[Concatenate[Settings, P], None]) -> Callable[.
 
 def read_settings(config: Path | None, *, demo: bool) -> Settings:
     """The settings of the file that is meant; with `demo` and no file named, the demo's own."""
-    from gateway.config.loader import demo_settings, load
-
     if demo and config is None:
         return demo_settings()
     return load(config_path(config), demo=demo)
@@ -65,8 +62,6 @@ def read_settings(config: Path | None, *, demo: bool) -> Settings:
 
 def config_path(config: Path | None) -> Path:
     """The file that is meant."""
-    from gateway.config.loader import find_config
-
     path = find_config(config)
     if path is None:
         raise Failure(NO_CONFIG)

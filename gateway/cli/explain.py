@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
+from gateway.accounts.admission_check import Explanation, explain
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.cli.values import COUNT
-
-if TYPE_CHECKING:
-    from gateway.accounts.admission_check import Explanation
-    from gateway.config.settings import Settings
+from gateway.config.settings import Settings
 
 ENDPOINTS = ("chat", "embeddings", "images", "speech", "transcription")
 COLUMNS = ("rule", "verdict", "state", "change")
@@ -50,7 +48,6 @@ def command(
     **size: Any,
 ) -> None:
     """Say whether a call of KEY_ID to MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
-    from gateway.accounts.admission_check import explain
     from gateway.api.routes import endpoint_named
     from gateway.catalog import Catalog
     from gateway.inference.endpoint import RequestSize

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import click
 
+from gateway.accounts.keys import KeyLimits
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.session import change, run
 from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES, NamesType
-
-if TYPE_CHECKING:
-    from gateway.accounts.keys import KeyLimits
-    from gateway.config.settings import Settings
+from gateway.config.settings import Settings
 
 COLUMNS = (
     "id",

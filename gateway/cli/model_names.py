@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from gateway.cli.root import Failure
+from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 
 def known_models(settings: Settings, names: Iterable[str], *, also: Collection[str] = ()) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +14,9 @@ from gateway.billing.price import Price, price_on
 from gateway.cli.configuration import configured, json_option
 from gateway.cli.output import print_json, print_rows, print_table
 from gateway.cli.session import run
+from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
-
-if TYPE_CHECKING:
-    from gateway.config.settings import ModelSettings, PriceSettings, Settings
 
 COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version")
 

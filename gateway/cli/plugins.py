@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -13,15 +12,12 @@ import msgspec
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
 from gateway.cli.output import print_rows
 from gateway.cli.session import run
-from gateway.config.settings import PluginSettings
+from gateway.config.settings import PluginSettings, Settings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins.loader import PluginReport, load_plugins
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import StoreSetupError
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "reason")
 

@@ -18,17 +18,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import pepper_of
 from gateway.cli.output import note
+from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
 
 T = TypeVar("T")
 

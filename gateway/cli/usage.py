@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,7 @@ from gateway.cli.configuration import archive_option, configured, json_option
 from gateway.cli.output import print_rows
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
-
-if TYPE_CHECKING:
-    from gateway.config.settings import Settings
+from gateway.config.settings import Settings
 
 COLUMNS = (
     "at",
