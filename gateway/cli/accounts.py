@@ -8,7 +8,7 @@ import click
 
 from gateway.accounts.accounts import Account
 from gateway.amounts import format_amount
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
@@ -30,7 +30,6 @@ def command() -> None:
 @click.argument("name")
 @click.option("--group", default="default", show_default=True, metavar="G", help="A group of the configuration.")
 @click.option("--balance", type=AMOUNT, default="0", metavar="AMOUNT", help="What it starts with; default 0.")
-@json_option
 @configured
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
@@ -40,7 +39,6 @@ def create(settings: Settings, name: str, group: str, balance: int, as_json: boo
 
 
 @command.command("list")
-@json_option
 @configured
 def list_(settings: Settings, as_json: bool) -> None:
     """All accounts, by name."""
@@ -50,7 +48,6 @@ def list_(settings: Settings, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_option
 @configured
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """One account."""
@@ -62,7 +59,6 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @click.argument("amount", type=AMOUNT)
 @click.option("--id", "operation", metavar="OPERATION", help="A name for this credit: repeating it changes nothing.")
 @click.option("--allow-negative", is_flag=True, help="Let AMOUNT take money away.")
-@json_option
 @configured
 def credit(
     settings: Settings, name: str, amount: int, operation: str | None, allow_negative: bool, as_json: bool
@@ -84,7 +80,6 @@ def credit(
 
 @command.command()
 @click.argument("name")
-@json_option
 @configured
 def disable(settings: Settings, name: str, as_json: bool) -> None:
     """Refuse every further call of the account."""
@@ -93,7 +88,6 @@ def disable(settings: Settings, name: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_option
 @configured
 def enable(settings: Settings, name: str, as_json: bool) -> None:
     """Undo `disable`."""
@@ -103,7 +97,6 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("group")
-@json_option
 @configured
 def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
     """Put the account into GROUP of the configuration; the next request is judged by it."""
@@ -114,7 +107,6 @@ def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
-@json_option
 @configured
 def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Let the account use MODELs whatever its group may; undoes `deny`."""
@@ -124,7 +116,6 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 @command.command()
 @click.argument("name")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
-@json_option
 @configured
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Keep the account from MODELs whatever its group may; undoes `allow`."""

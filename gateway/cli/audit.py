@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway.cli.configuration import archive_option, configured, json_option
+from gateway.cli.configuration import archive_option, configured
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.config.settings import Settings
@@ -19,7 +19,6 @@ COLUMNS = ("account", "rule", "expected", "found")
 @click.command()
 @click.argument("account", required=False)
 @archive_option
-@json_option
 @configured
 @click.pass_context
 def command(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import configured
 from gateway.cli.output import note, print_json
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
@@ -26,7 +26,6 @@ from gateway.ledger import Compacted
     metavar="FILE",
     help="Where the lines go; it is appended to.",
 )
-@json_option
 @configured
 def command(
     settings: Settings, account: str | None, every: bool, before: datetime, archive: Path, as_json: bool

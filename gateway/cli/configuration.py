@@ -1,6 +1,6 @@
 """The options every command shares, and the settings they lead to.
 
-`@configured` gives a command `--config` and `--demo` and hands it the `Settings`; `@json_option` gives it `--json`.
+`@configured` gives a command `--json`, `--config` and `--demo`, and hands it the `Settings`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ archive_option = click.option(
 
 
 def configured(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
-    """Add `--config` and `--demo` to a command, and call it with the settings first."""
+    """Add `--json`, `--config` and `--demo` to a command, and call it with the settings first and `as_json`."""
 
+    @json_option
     @config_option
     @demo_option
     @functools.wraps(function)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gateway.accounts.admission_check import Explanation, explain
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
@@ -34,7 +34,6 @@ COLUMNS = ("rule", "verdict", "state", "change")
     help="What the model is asked for; by default the first endpoint that it serves.",
 )
 @click.option("--stream", is_flag=True, help="The answer is a stream, which holds less and asks for more as it goes.")
-@json_option
 @configured
 @click.pass_context
 def command(

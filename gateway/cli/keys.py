@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import click
 
 from gateway.accounts.keys import KeyLimits
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.session import change, run
@@ -66,7 +66,6 @@ def command() -> None:
     help="Headers that its answers have whatever [server] response_headers says. A key can ask for cost.",
 )
 @click.option("--show-cost", is_flag=True, help="The old name of --response-headers cost.")
-@json_option
 @configured
 def create(
     settings: Settings,
@@ -93,7 +92,6 @@ def create(
 
 @command.command("list")
 @click.argument("account", required=False)
-@json_option
 @configured
 def list_(settings: Settings, account: str | None, as_json: bool) -> None:
     """The keys of ACCOUNT, or of all accounts, oldest first."""
@@ -103,7 +101,6 @@ def list_(settings: Settings, account: str | None, as_json: bool) -> None:
 
 @command.command()
 @click.argument("key_id")
-@json_option
 @configured
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""

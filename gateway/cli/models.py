@@ -11,7 +11,7 @@ import click
 from gateway.accounts.accounts import time_text
 from gateway.amounts import format_amount
 from gateway.billing.price import Price, price_on
-from gateway.cli.configuration import configured, json_option
+from gateway.cli.configuration import configured
 from gateway.cli.output import print_json, print_rows, print_table
 from gateway.cli.session import run
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
@@ -26,7 +26,6 @@ HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", 
 
 @click.command()
 @click.option("--health", "with_health", is_flag=True, help="How every target fares, as the running gateway found out.")
-@json_option
 @configured
 def command(settings: Settings, with_health: bool, as_json: bool) -> None:
     """What is served."""

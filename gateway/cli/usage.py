@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.configuration import archive_option, configured, json_option
+from gateway.cli.configuration import archive_option, configured
 from gateway.cli.output import print_rows
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
@@ -34,7 +34,6 @@ COLUMNS = (
 @click.argument("account")
 @click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
 @archive_option
-@json_option
 @configured
 def command(
     settings: Settings, account: str, since: datetime | None, archives: tuple[Path, ...], as_json: bool
