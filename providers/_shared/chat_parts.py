@@ -20,6 +20,20 @@ from .conversation import Conversation, Placed
 Block = dict[str, Any]
 
 NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
+# Request fields that every dialect here can express; each provider adds its own.
+CHAT_FIELDS = frozenset(
+    {
+        "tools",
+        "tool_choice",
+        "functions",
+        "function_call",
+        "response_format",
+        "image_url",
+        "temperature",
+        "top_p",
+        "stop",
+    }
+)
 LEAST_TOP_P = 0.95  # for a request with thinking
 
 

@@ -36,6 +36,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamTruncated
 
+from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import HttpProvider
 from .answer import read_completion
 from .events import EventReader
@@ -47,23 +48,12 @@ class AnthropicProvider(HttpProvider, Chat):
     """One server of the Messages dialect and one credential."""
 
     name = "anthropic"
-    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
-        {
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-            "parallel_tool_calls",
-            "response_format",
-            "image_url",
-            "file",
-            "temperature",
-            "top_p",
-            "stop",
-            "user",
-            "safety_identifier",
-        }
-    )
+    chat_fields: ClassVar[frozenset[str] | None] = CHAT_FIELDS | {
+        "parallel_tool_calls",
+        "file",
+        "user",
+        "safety_identifier",
+    }
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""

@@ -39,6 +39,7 @@ from gateway import (
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 
 from .._shared.base_url import checked_base_url
+from .._shared.chat_parts import CHAT_FIELDS
 from .answer import read_completion
 from .credentials import ChainedCredentials, CredentialSource, FixedCredentials
 from .errors import raise_for_status
@@ -57,23 +58,7 @@ class BedrockProvider(Provider, Chat):
     """One region of one account."""
 
     name = "bedrock"
-    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
-        {
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-            "response_format",
-            "image_url",
-            "input_audio",
-            "file",
-            "temperature",
-            "top_p",
-            "stop",
-            "service_tier",
-            "metadata",
-        }
-    )
+    chat_fields: ClassVar[frozenset[str] | None] = CHAT_FIELDS | {"input_audio", "file", "service_tier", "metadata"}
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""

@@ -40,6 +40,7 @@ from gateway import (
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
 
+from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.documents import raise_error_inside
 from .._shared.http_provider import HttpProvider
 from ..gemini.parallel import in_parallel
@@ -57,24 +58,13 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
     """One key."""
 
     name = "cohere"
-    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
-        {
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-            "response_format",
-            "image_url",
-            "logprobs",
-            "temperature",
-            "top_p",
-            "stop",
-            "seed",
-            "frequency_penalty",
-            "presence_penalty",
-            "k",
-        }
-    )
+    chat_fields: ClassVar[frozenset[str] | None] = CHAT_FIELDS | {
+        "logprobs",
+        "seed",
+        "frequency_penalty",
+        "presence_penalty",
+        "k",
+    }
     embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "input_type"})
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -54,6 +54,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamTruncated
 
+from .._shared.chat_parts import CHAT_FIELDS
 from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
@@ -77,29 +78,18 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     """Gemini under one credential."""
 
     name = "gemini"
-    chat_fields: ClassVar[frozenset[str] | None] = frozenset(
-        {
-            "n",
-            "logprobs",
-            "top_logprobs",
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-            "response_format",
-            "modalities",
-            "audio",
-            "image_url",
-            "input_audio",
-            "file",
-            "temperature",
-            "top_p",
-            "presence_penalty",
-            "frequency_penalty",
-            "seed",
-            "stop",
-        }
-    )
+    chat_fields: ClassVar[frozenset[str] | None] = CHAT_FIELDS | {
+        "n",
+        "logprobs",
+        "top_logprobs",
+        "modalities",
+        "audio",
+        "input_audio",
+        "file",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+    }
     embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "encoding_format"})
     image_fields: ClassVar[frozenset[str] | None] = frozenset({"n", "size", "response_format", "output_format"})
     speech_fields: ClassVar[frozenset[str] | None] = frozenset({"instructions", "response_format", "stream_format"})
