@@ -7,7 +7,9 @@ A subclass makes the headers of the credential (`credentials`), and calls `post_
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from gateway import Answer, Multipart, Provider, Secret, Target, Upstream
 from gateway.plugins.upstream_errors import raise_for_status
@@ -17,12 +19,11 @@ from .base_url import checked_base_url
 JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
-class HttpOptions(Protocol):
-    """The options that every subclass has."""
+class HttpOptions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys under [providers.NAME] that every subclass has."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that are sent with every request; they replace the provider's own."""
+    api_key: Secret | None = None  # none for servers that want none
+    headers: dict[str, str] = {}  # sent with every request; they replace the provider's own
 
 
 class HttpProvider(Provider):
@@ -33,16 +34,16 @@ class HttpProvider(Provider):
 
     options: HttpOptions
 
-    def __init__(self, options: HttpOptions, upstream: Upstream, *, base_url: str) -> None:
-        """ValueError if `base_url` is not an address."""
+    def __init__(self, options: Any, upstream: Upstream, *, base_url: str = "") -> None:
+        """`base_url` replaces the option of that name; ValueError if it is not an address."""
         super().__init__(options, upstream)
-        self.base_url, host = checked_base_url(base_url)  # without a final slash
+        self.base_url, host = checked_base_url(base_url or options.base_url)  # without a final slash
         self.headers: dict[str, str] = {}
         self.hidden: tuple[str, ...] = (host,)  # texts that no error may show
 
     def credentials(self) -> dict[str, str]:
-        """The headers that carry the credential; each secret is read by `reveal`."""
-        raise NotImplementedError
+        """The headers that carry the credential, by default a bearer token; each secret is read by `reveal`."""
+        return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
 
     def reveal(self, secret: Secret) -> str:
         """The text of a secret, which errors do not show from now on."""

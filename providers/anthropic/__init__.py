@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import cache, partial
 from typing import ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import field
 
 from gateway import (
     Answer,
@@ -29,7 +29,6 @@ from gateway import (
     ChatCompletion,
     ChatRequest,
     Provider,
-    Secret,
     Target,
     Upstream,
     hookimpl,
@@ -37,7 +36,7 @@ from gateway import (
 from gateway.errors import UpstreamTruncated
 
 from .._shared.chat_parts import CHAT_FIELDS
-from .._shared.http_provider import HttpProvider
+from .._shared.http_provider import HttpOptions, HttpProvider
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, traits_of
@@ -55,19 +54,18 @@ class AnthropicProvider(HttpProvider, Chat):
         "safety_identifier",
     }
 
-    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Options(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
 
         base_url: str = "https://api.anthropic.com"
-        api_key: Secret | None = None  # none for servers that want none
         auth: Literal["x-api-key", "bearer"] = "x-api-key"  # how the key is sent
-        headers: dict[str, str] = {}  # sent with every request, such as anthropic-beta
-        models: dict[str, ModelFlags] = {}  # by a pattern of the upstream's names; the first that says a flag wins
+        # by a pattern of the upstream's names; the first that says a flag wins
+        models: dict[str, ModelFlags] = field(default_factory=dict)
 
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream, base_url=options.base_url)
+        super().__init__(options, upstream)
         self._url = f"{self.base_url.removesuffix('/v1')}/v1/messages"
         self._traits_of = cache(partial(traits_of, configured=options.models))  # as many as there are targets
 

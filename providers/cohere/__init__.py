@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import cache, partial
 from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import field
 
 from gateway import (
     Answer,
@@ -32,7 +32,6 @@ from gateway import (
     EmbeddingRequest,
     Embeddings,
     Provider,
-    Secret,
     Target,
     Upstream,
     hookimpl,
@@ -42,7 +41,7 @@ from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
 
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.documents import raise_error_inside
-from .._shared.http_provider import HttpProvider
+from .._shared.http_provider import HttpOptions, HttpProvider
 from ..gemini.parallel import in_parallel
 from .answer import read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors
@@ -67,23 +66,19 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
     }
     embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "input_type"})
 
-    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Options(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
 
         base_url: str = "https://api.cohere.com"
-        api_key: Secret | None = None  # none for servers that want none
-        headers: dict[str, str] = {}  # sent with every request
-        models: dict[str, ModelFlags] = {}  # by a pattern of Cohere's names; the first that says a flag wins
+        # by a pattern of Cohere's names; the first that says a flag wins
+        models: dict[str, ModelFlags] = field(default_factory=dict)
 
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream, base_url=options.base_url)
+        super().__init__(options, upstream)
         self._server = self.base_url.removesuffix("/v2")
         self._traits_of = cache(partial(traits_of, configured=options.models))  # as many as there are targets
-
-    def credentials(self) -> dict[str, str]:
-        return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""

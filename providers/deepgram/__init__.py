@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import field
 
 from gateway import (
     Provider,
@@ -33,11 +33,10 @@ from gateway import (
     Transcript,
     Transcription,
     TranscriptionRequest,
-    Upstream,
     hookimpl,
 )
 
-from .._shared.http_provider import HttpProvider
+from .._shared.http_provider import HttpOptions, HttpProvider
 from .._shared.sound_body import sound_of
 from . import speech, transcription
 
@@ -54,19 +53,16 @@ class DeepgramProvider(HttpProvider, Speech, Transcription):
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
     common_headers: ClassVar[Mapping[str, str]] = {}  # each path has its own
 
-    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Options(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
 
         api_key: Secret
         base_url: str = "https://api.deepgram.com"
-        headers: dict[str, str] = {}  # sent with every request
-        voice_map: dict[str, str] = {}  # models by the names of voices callers use; empty: the model's own voice
+        # models by the names of voices callers use; empty: the model's own voice
+        voice_map: dict[str, str] = field(default_factory=dict)
         detect_language: bool = True  # when a caller names none; otherwise Deepgram takes it for English
 
     options: Options
-
-    def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream, base_url=options.base_url)
 
     def credentials(self) -> dict[str, str]:
         return {"Authorization": f"Token {self.reveal(self.options.api_key)}"}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar
 
-from msgspec import Struct
+from msgspec import field
 
 from gateway import (
     Provider,
@@ -28,11 +28,10 @@ from gateway import (
     Transcript,
     Transcription,
     TranscriptionRequest,
-    Upstream,
     hookimpl,
 )
 
-from .._shared.http_provider import HttpProvider
+from .._shared.http_provider import HttpOptions, HttpProvider
 from .._shared.sound_body import sound_of
 from . import speech, transcription
 
@@ -49,19 +48,15 @@ class ElevenLabsProvider(HttpProvider, Speech, Transcription):
     transcript_formats: ClassVar[frozenset[str]] = transcription.FORMATS
     common_headers: ClassVar[Mapping[str, str]] = {}  # each path has its own
 
-    class Options(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Options(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
 
         api_key: Secret
         base_url: str = "https://api.elevenlabs.io"
-        headers: dict[str, str] = {}  # sent with every request
-        voice_map: dict[str, str] = {}  # ids of voices by the names callers use
+        voice_map: dict[str, str] = field(default_factory=dict)  # ids of voices by the names callers use
         voice_ids: bool = False  # callers may also name a voice by its id
 
     options: Options
-
-    def __init__(self, options: Options, upstream: Upstream) -> None:
-        super().__init__(options, upstream, base_url=options.base_url)
 
     def credentials(self) -> dict[str, str]:
         return {"xi-api-key": self.reveal(self.options.api_key)}

@@ -11,25 +11,25 @@ from collections.abc import Awaitable
 from typing import Literal
 from urllib.parse import urlsplit
 
-from msgspec import Raw, Struct, json, structs
+from msgspec import Raw, field, json, structs
 
-from gateway import Answer, Multipart, Secret, Target, Upstream, dialect_headers
+from gateway import Answer, Multipart, Target, Upstream, dialect_headers
 
-from .._shared.http_provider import HttpProvider
+from .._shared.http_provider import HttpOptions, HttpProvider
 from .presets import OPENAI, PRESETS, Quirks, field_value
 
 OFFICIAL_HOST = "api.openai.com"
 
 
-class SharedOptions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The keys under [providers.NAME] that every server of the dialect knows."""
 
-    api_key: Secret | None = None  # none for servers that want none
-    headers: dict[str, str] = {}  # sent with every request
     no_stream_options: bool | None = None  # for servers that refuse the field; usage is then estimated
     stream_end: Literal["auto", "done", "finish"] = "auto"  # what proves a stream complete
-    rename: dict[str, str] = {}  # request fields that the server spells otherwise: seed = "random_seed"
-    reasoning_effort: dict[str, str] = {}  # efforts that the server calls otherwise: minimal = "low"
+    # request fields that the server spells otherwise: seed = "random_seed"
+    rename: dict[str, str] = field(default_factory=dict)
+    # efforts that the server calls otherwise: minimal = "low"
+    reasoning_effort: dict[str, str] = field(default_factory=dict)
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
 
 
@@ -60,9 +60,6 @@ class OpenAIServer(HttpProvider):
     def configured_url(self) -> str:
         """Where the server is, as the options say it."""
         return OPENAI
-
-    def credentials(self) -> dict[str, str]:
-        return {} if self.options.api_key is None else {"Authorization": f"Bearer {self.reveal(self.options.api_key)}"}
 
     def url(self, path: str, target: Target) -> str:
         """The address of an endpoint."""
