@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.media_size import image_size
@@ -26,32 +26,6 @@ MAX_PREVIEWS = 64  # most previews of one stream
 
 _encoder = msgspec.json.Encoder()
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-
-
-class ImageDocument(Struct, omit_defaults=True):
-    """The wire form of the answer."""
-
-    created: int
-    data: list[GeneratedImage]
-    background: str | UnsetType = UNSET
-    output_format: str | UnsetType = UNSET
-    quality: str | UnsetType = UNSET
-    size: str | UnsetType = UNSET
-    usage: ImageUsage | UnsetType = UNSET
-
-
-class EventDocument(Struct, omit_defaults=True):
-    """The wire form of an event's data."""
-
-    type: str
-    b64_json: str
-    created_at: int
-    size: str
-    quality: str
-    background: str
-    output_format: str
-    partial_image_index: int | UnsetType = UNSET
-    usage: ImageUsage | UnsetType = UNSET
 
 
 def validate(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
@@ -87,16 +61,13 @@ def count_images(
 
 def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage | None) -> bytes:
     """The whole body."""
-    properties = _properties(answer, request)
-    document = ImageDocument(
-        int(time.time()),
-        [_shown(image, request) for image in answer.data],
-        background=properties["background"] or UNSET,
-        output_format=properties["output_format"],
-        quality=properties["quality"] or UNSET,
-        size=properties["size"] or UNSET,
-        usage=UNSET if usage is None else usage,
-    )
+    document = {
+        "created": int(time.time()),
+        "data": [_shown(image, request) for image in answer.data],
+        **{name: value for name, value in _properties(answer, request).items() if value},
+    }
+    if usage is not None:
+        document["usage"] = usage
     return _encoder.encode(document)
 
 
@@ -121,11 +92,11 @@ class ImageStreamEncoder:
             self.previews += 1
             if self.previews > MAX_PREVIEWS or not isinstance(item.partial_index, int):
                 raise UpstreamInvalidResponse(detail="too many previews, or an invalid one")
-            return self._frame("image_generation.partial_image", item, partial_image_index=item.partial_index)
+            return self._frame("image_generation.partial_image", item, {"partial_image_index": item.partial_index})
         if len(self.images) == self._request.count:
             return b""  # more images than were requested
         self.usage = possible_usage(item.usage, ImageUsage) or self.usage
-        frame = self._frame("image_generation.completed", item, usage=self.usage or ImageUsage())
+        frame = self._frame("image_generation.completed", item, {"usage": self.usage or ImageUsage()})
         self.delivered.images += 1
         self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))
         return frame
@@ -135,26 +106,10 @@ class ImageStreamEncoder:
             raise UpstreamTruncated(detail=f"{len(self.images)} of {self._request.count} images")
         return b""
 
-    def _frame(
-        self,
-        name: str,
-        event: ImageEvent,
-        *,
-        partial_image_index: int | UnsetType = UNSET,
-        usage: ImageUsage | UnsetType = UNSET,
-    ) -> bytes:
-        properties = _properties(event, self._request)
-        document = EventDocument(
-            name,
-            event.b64_json,
-            int(time.time()),
-            size=properties["size"] or "auto",
-            quality=properties["quality"] or "auto",
-            background=properties["background"] or "auto",
-            output_format=properties["output_format"],
-            partial_image_index=partial_image_index,
-            usage=usage,
-        )
+    def _frame(self, name: str, event: ImageEvent, own: dict[str, object]) -> bytes:
+        """A frame with the fields of every event, and the event's own."""
+        properties = {key: value or "auto" for key, value in _properties(event, self._request).items()}
+        document = {"type": name, "b64_json": event.b64_json, "created_at": int(time.time()), **properties, **own}
         return named_frame(name, _encoder.encode(document))
 
 
