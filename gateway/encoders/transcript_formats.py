@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from gateway.schemas.transcription import (
     Segment,
@@ -116,18 +116,9 @@ def _verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str,
 
 
 def _verbose_segment(number: int, segment: Segment) -> dict[str, Any]:
-    return {
-        "id": number,
-        "seek": 0,
-        "start": segment.start,
-        "end": segment.end,
-        "text": segment.text,
-        "tokens": segment.tokens,
-        "temperature": segment.temperature,
-        "avg_logprob": segment.avg_logprob,
-        "compression_ratio": segment.compression_ratio,
-        "no_speech_prob": segment.no_speech_prob,
-    }
+    fields = structs.asdict(segment)
+    del fields["speaker"]
+    return {"id": number, "seek": 0, **fields}
 
 
 def _diarized(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
