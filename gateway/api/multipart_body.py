@@ -26,22 +26,6 @@ INFLATED = 65_536  # most bytes of one decompression step
 class MultipartBody:
     """The body of one request."""
 
-    __slots__ = (
-        "_coding",
-        "_content_type",
-        "_form",
-        "_form_error",
-        "_inflated",
-        "_inflater",
-        "_large_fields",
-        "_max_bytes",
-        "_parts",
-        "_reader",
-        "_spool",
-        "_upload",
-        "size",
-    )
-
     def __init__(self, folder: Path, *, max_bytes: int, large_fields: Collection[str]) -> None:
         self._spool = Spool(folder)
         self._max_bytes = max_bytes
