@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from gateway import errors
-from gateway.errors import MAX_MESSAGE, GatewayError
+from gateway.errors import GatewayError
+from gateway.errors.base import MAX_MESSAGE
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ class ImageStreamEncoder:
 
 def error_event(error: GatewayError) -> bytes:
     """The frame of an error inside a stream; clients read the nested `error`."""
-    return named_frame("error", _encoder.encode({"type": "error", "error": error.envelope().error}))
+    return named_frame("error", _encoder.encode({"type": "error", **error.envelope()}))
 
 
 def named_frame(name: str, payload: bytes) -> bytes:

@@ -34,9 +34,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from gateway.errors.base import MAX_MESSAGE as MAX_MESSAGE
-from gateway.errors.base import ErrorBody as ErrorBody
-from gateway.errors.base import ErrorEnvelope as ErrorEnvelope
 from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.upstream import ProviderFailed as ProviderFailed
 from gateway.errors.upstream import UpstreamAuthError as UpstreamAuthError

@@ -11,22 +11,6 @@ from msgspec import UNSET, UnsetType
 MAX_MESSAGE = 2000  # characters
 LONGEST_WAIT = 86_400.0  # seconds; a longer wait is a mistake
 
-
-class ErrorBody(msgspec.Struct):
-    """The four keys of every error; none is ever left out."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorEnvelope(msgspec.Struct):
-    """The JSON document of an error answer, and of an error frame inside a stream."""
-
-    error: ErrorBody
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -59,9 +43,9 @@ class GatewayError(Exception):
         self.detail = detail
         super().__init__(self.message)
 
-    def envelope(self) -> ErrorEnvelope:
-        """The JSON document of this error, not encoded."""
-        return ErrorEnvelope(ErrorBody(self.message, self.type, self.param, self.code))
+    def envelope(self) -> dict[str, dict[str, str | None]]:
+        """The JSON document of this error, not encoded: an object `error` with message, type, param and code."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
     def body(self) -> bytes:
         """The JSON error document, UTF-8."""
