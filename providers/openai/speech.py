@@ -18,7 +18,8 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .._shared.documents import decoded, json_object
+from .._shared.documents import decoded
+from .._shared.sound_body import sound_of
 from .server import OpenAIServer, SharedOptions, fields_body
 
 DELTA, DONE = "speech.audio.delta", "speech.audio.done"
@@ -44,17 +45,9 @@ class OpenAISpeech(OpenAIServer, Speech):
         body = speech_body(request, target, self.options)
         async with await self.post("/audio/speech", body, target, accept="*/*") as answer:
             media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            if media_type == "application/json":
-                raise not_sound(await answer.read(), self.hidden)
-            if media_type.startswith("text/") and media_type != "text/event-stream":
-                raise UpstreamInvalidResponse(detail=f"{media_type} instead of a sound")
-            chunks = self._events(answer) if media_type == "text/event-stream" else self._bytes(answer)
-            async for chunk in chunks:
+            is_events = media_type == "text/event-stream"
+            async for chunk in self._events(answer) if is_events else sound_of(answer, self.hidden):
                 yield chunk
-
-    async def _bytes(self, answer: Answer) -> AsyncIterator[SpeechChunk]:
-        while piece := await answer.read_chunk():
-            yield SpeechChunk(piece)
 
     async def _events(self, answer: Answer) -> AsyncIterator[SpeechChunk]:
         while events := await answer.read_events():
@@ -99,9 +92,3 @@ def read_usage(document: Any) -> SpeechUsage | None:
         return msgspec.convert(document, SpeechUsage)
     except msgspec.ValidationError:
         return None
-
-
-def not_sound(body: bytes, hidden: Sequence[str] = ()) -> Exception:
-    """The error in a document that came in place of a sound."""
-    error = json_object(body).get("error")
-    return error_of_document(error, hidden) if error else UpstreamInvalidResponse(detail="a document, not a sound")
