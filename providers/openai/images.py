@@ -34,10 +34,9 @@ class WireImage(Struct):
     revised_prompt: str | None = None
 
 
-class WireAnswer(Struct):
-    """The answer as it comes."""
+class WireShape(Struct):
+    """What an answer and an event both tell of their images."""
 
-    data: list[WireImage] = []
     usage: Any = None
     size: Any = None
     quality: Any = None
@@ -46,18 +45,18 @@ class WireAnswer(Struct):
     error: Any = UNSET
 
 
-class WireEvent(Struct):
+class WireAnswer(WireShape):
+    """The answer as it comes."""
+
+    data: list[WireImage] = []
+
+
+class WireEvent(WireShape):
     """An event's data as it comes."""
 
     type: str = ""
     b64_json: str = ""
     partial_image_index: int | None = None
-    usage: Any = None
-    size: Any = None
-    quality: Any = None
-    background: Any = None
-    output_format: Any = None
-    error: Any = UNSET
 
 
 _answers = msgspec.json.Decoder(WireAnswer)
@@ -170,7 +169,7 @@ def read_usage(document: Any) -> ImageUsage | None:
     return usage if usage.input_tokens or usage.output_tokens else None
 
 
-def _said(found: WireAnswer | WireEvent) -> tuple[str | None, ...]:
+def _said(found: WireShape) -> tuple[str | None, ...]:
     """Size, quality, background and format, as far as they are texts."""
     values = (found.size, found.quality, found.background, found.output_format)
     return tuple(value if isinstance(value, str) else None for value in values)
