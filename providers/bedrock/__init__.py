@@ -41,7 +41,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from .._shared.base_url import checked_base_url
 from .._shared.chat_parts import CHAT_FIELDS
 from .answer import read_completion
-from .credentials import ChainedCredentials, CredentialSource, FixedCredentials
+from .credentials import ChainedCredentials
 from .errors import raise_for_status
 from .event_stream import FrameDecoder
 from .events import EventReader
@@ -83,7 +83,7 @@ class BedrockProvider(Provider, Chat):
         self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
         self._model = cache(partial(model_of, configured=options.models))  # as many as there are targets
         self._signer = Signer(options.region)
-        self._source: CredentialSource | None = None
+        self._source: Credentials | ChainedCredentials | None = None
         self._bearer: dict[str, str] = {}
 
     async def start(self) -> None:
@@ -95,12 +95,10 @@ class BedrockProvider(Provider, Chat):
             self._hidden = (*self._hidden, key)
         elif options.access_key_id is not None and options.secret_access_key is not None:
             token = options.session_token.reveal() if options.session_token is not None else ""
-            self._source = FixedCredentials(
-                Credentials(
-                    access_key_id=options.access_key_id.reveal(),
-                    secret_access_key=options.secret_access_key.reveal(),
-                    session_token=token,
-                )
+            self._source = Credentials(
+                access_key_id=options.access_key_id.reveal(),
+                secret_access_key=options.secret_access_key.reveal(),
+                session_token=token,
             )
         else:
             self._source = await ChainedCredentials.find(options.profile)
@@ -141,9 +139,10 @@ class BedrockProvider(Provider, Chat):
         return answer, hidden
 
     async def _headers(self, url: str, body: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
-        if self._source is None:
+        source = self._source
+        if source is None:
             return self._bearer, self._hidden
-        credentials = await self._source.current()
+        credentials = source if isinstance(source, Credentials) else await source.current()
         body_hash = hash_of(body) if len(body) < LARGE_BODY else await asyncio.to_thread(hash_of, body)
         headers = self._signer.headers(credentials, url, body_hash=body_hash, at=time.time())
         return headers, (*self._hidden, *credentials.texts)

@@ -1,6 +1,6 @@
-"""Where Bedrock's credentials come from: the configuration, or AWS's own chain as botocore walks it.
+"""Bedrock's credentials from AWS's own chain, as botocore walks it, where the configuration has none.
 
-`source.current()` gives the ones to sign with. The chain (environment, shared files, SSO, container, instance) needs
+`current()` gives the ones to sign with. The chain (environment, shared files, SSO, container, instance) needs
 the extra `model-gateway[bedrock]`; it is walked, and expiring keys are renewed, in a thread, since botocore blocks.
 Sharp edge: keys are renewed a quarter of an hour before they expire; a renewal that fails is an error only once they
 have, and until then is tried again every half minute.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.errors import UpstreamAuthError
 
@@ -19,25 +19,6 @@ from .signature import Credentials
 
 PAUSE = 30.0  # seconds from one renewal to the next, or a metadata service that is down would hold up every call
 EXTRA = "credentials from AWS's chain need botocore: install model-gateway[bedrock], or configure keys"
-
-
-class CredentialSource(Protocol):
-    """Anything that has credentials."""
-
-    async def current(self) -> Credentials:
-        """Those to sign with now; UpstreamAuthError when there are none."""
-        ...
-
-
-class FixedCredentials:
-    """The ones in the configuration."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-
-    async def current(self) -> Credentials:
-        """Always the same."""
-        return self._credentials
 
 
 class ChainedCredentials:
