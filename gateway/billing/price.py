@@ -11,15 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
 from gateway.billing.usage import Usage
-
-if TYPE_CHECKING:
-    from gateway.config.settings import PriceSettings
+from gateway.config.settings import PriceSettings
 
 PER_MILLION = 1_000_000
 ANY = "*"  # in per_image: every size, or quality, without its own entry

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,13 +17,11 @@ from gateway.config.secret import HIDDEN, Secret, SecretError
 from gateway.config.secret_watcher import Stamp, stamp_of
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem, suggestion
+from gateway.http_client.upstream import Upstream
 from gateway.log import gateway_log
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins
 from gateway.plugins.provider import Provider
-
-if TYPE_CHECKING:
-    from gateway.http_client.upstream import Upstream
 
 
 class Instances(Struct):

@@ -11,19 +11,17 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pluggy
 from msgspec import Struct
 
+from gateway.config.settings import PluginSettings
 from gateway.log import PluginLog
 from gateway.plugins import hookspecs
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.version import __version__
-
-if TYPE_CHECKING:
-    from gateway.config.settings import PluginSettings
 
 ENTRY_POINT_GROUP = "gateway"
 
