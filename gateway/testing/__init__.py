@@ -12,7 +12,8 @@ Sharp edge: `check_provider` runs an event loop of its own, so call it from a pl
 """
 
 from gateway.testing.background import background_upstream
-from gateway.testing.conformance import ask, check_provider, collect
+from gateway.testing.chat_cases import ask
+from gateway.testing.conformance import check_provider, collect
 from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen
 from gateway.testing.running import RunningGateway, running_gateway
 

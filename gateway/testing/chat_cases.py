@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,20 +14,20 @@ from gateway.testing.subject import Case, Subject, assert_sane_usage, assert_sou
 from gateway.testing.whole_call_cases import assert_closes_promptly, assert_unchanged, local_cases
 
 
-def question(text: str = "Repeat these five words please") -> ChatRequest:
-    """A plain request."""
-    body = {"model": "public-name", "messages": [{"role": "user", "content": text}]}
+def ask(text: str = "Say something in five words.", *, fields: Mapping[str, Any] | None = None) -> ChatRequest:
+    """A chat request as the gateway would hand it to a provider; `fields` are further fields of its body."""
+    body = {"model": "public-name", "messages": [{"role": "user", "content": text}], **(fields or {})}
     return decode_chat_request(msgspec.json.encode(body))
 
 
 async def stream_is_sound(subject: Subject) -> None:
     """Chunks come in order, with one finish per choice and possible usage."""
-    assert_sound_stream(await subject.stream(question()))
+    assert_sound_stream(await subject.stream(ask()))
 
 
 async def whole_answer_is_sound(subject: Subject) -> None:
     """`chat` gives what the stream would have spelled out."""
-    answer = await subject.chat.chat(question(), subject.target)
+    answer = await subject.chat.chat(ask(), subject.target)
     assert isinstance(answer, ChatCompletion), f"chat returned {answer!r} instead of a ChatCompletion"
     msgspec.json.encode(answer)
     assert answer.choices, "no choices"
@@ -41,25 +42,25 @@ async def whole_answer_is_sound(subject: Subject) -> None:
 
 async def calls_at_once_do_not_mix(subject: Subject) -> None:
     """One instance serves many calls: each of them ends soundly."""
-    streams = await asyncio.gather(*(subject.stream(question(f"number {n} is the word")) for n in range(8)))
+    streams = await asyncio.gather(*(subject.stream(ask(f"number {n} is the word")) for n in range(8)))
     for chunks in streams:
         assert_sound_stream(chunks)
 
 
 async def request_is_left_as_it_was(subject: Subject) -> None:
     """Another attempt may use the same request, so a provider copies what it changes."""
-    request = question()
+    request = ask()
     await assert_unchanged(request, subject.stream(request), "messages")
 
 
 async def leaving_early_is_prompt(subject: Subject) -> None:
     """A stream that is closed after its first chunk ends at once."""
-    await assert_closes_promptly(subject.chat.stream_chat(question(), subject.target), "stream")
+    await assert_closes_promptly(subject.chat.stream_chat(ask(), subject.target), "stream")
 
 
 async def stream_call(subject: Subject, target: Any) -> object:
     """One plain stream."""
-    return await subject.stream(question(), target=target)
+    return await subject.stream(ask(), target=target)
 
 
 CASES: tuple[Case, ...] = (

@@ -18,7 +18,7 @@ import msgspec
 from gateway.config.secret import Secret, secret_hook
 from gateway.http_client.timeouts import Timeouts
 from gateway.plugins.provider import Provider, Target, capabilities_of
-from gateway.schemas.chat_request import ChatRequest, decode_chat_request
+from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatCompletion
 from gateway.testing import (
     chat_cases,
@@ -61,12 +61,6 @@ def check_provider(
     `answer`.
     """
     return asyncio.run(_check(provider, options or {}, target, upstream))
-
-
-def ask(text: str = "Say something in five words.", *, fields: Mapping[str, Any] | None = None) -> ChatRequest:
-    """A chat request as the gateway would hand it to a provider; `fields` are further fields of its body."""
-    body = {"model": "public-name", "messages": [{"role": "user", "content": text}], **(fields or {})}
-    return decode_chat_request(msgspec.json.encode(body))
 
 
 def collect(

@@ -13,7 +13,7 @@ import msgspec
 from gateway.errors import UpstreamTimeout
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.testing import whole_call_cases
-from gateway.testing.chat_cases import question, stream_call
+from gateway.testing.chat_cases import ask, stream_call
 from gateway.testing.fake_upstream import Reply
 from gateway.testing.subject import Case, Subject, assert_sound_stream, assert_upstream_error
 from gateway.testing.whole_call_cases import assert_cancelled, assert_stream_left, error_of, impatient, stalled
@@ -29,7 +29,7 @@ async def cut_stream_never_looks_whole(subject: Subject) -> None:
                 return msgspec.structs.replace(reply, frames=frames[: int(len(frames) * share)], end=end)
 
             subject.fake.tamper = shorten
-            call = fold_chat(subject.chat.stream_chat(question(), subject.target))
+            call = fold_chat(subject.chat.stream_chat(ask(), subject.target))
             error = await error_of(call, f"{share:.0%} of a stream, end {end!r},")
             assert_upstream_error(error, subject.secrets)
 
@@ -43,7 +43,7 @@ async def frames_may_be_split_anywhere(subject: Subject) -> None:
         return msgspec.structs.replace(reply, frames=pieces)
 
     subject.fake.tamper = shred
-    assert_sound_stream(await subject.stream(question()))
+    assert_sound_stream(await subject.stream(ask()))
 
 
 async def stalled_stream_times_out(subject: Subject) -> None:
@@ -56,7 +56,7 @@ async def stalled_stream_times_out(subject: Subject) -> None:
 
 async def leaving_closes_the_upstream(subject: Subject) -> None:
     """Whoever leaves a stream leaves the upstream, which would go on generating, and charging."""
-    await assert_stream_left(subject, subject.chat.stream_chat(question(), subject.target))
+    await assert_stream_left(subject, subject.chat.stream_chat(ask(), subject.target))
 
 
 async def cancelling_a_stream_closes_the_upstream(subject: Subject) -> None:
@@ -66,7 +66,7 @@ async def cancelling_a_stream_closes_the_upstream(subject: Subject) -> None:
 
 
 async def _call(subject: Subject, target: Any) -> object:
-    return await subject.chat.chat(question(), target)
+    return await subject.chat.chat(ask(), target)
 
 
 CASES: tuple[Case, ...] = (
