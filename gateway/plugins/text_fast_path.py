@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from msgspec import Struct
+
 from gateway.schemas.chat_response import ChatChunk
 
 
-class TextLane:
+class TextLane(Struct):
     """Takes texts of a stream; the reader of the stream opens and closes it."""
 
-    __slots__ = ("take",)
-
-    def __init__(self) -> None:
-        #: Takes the texts of chunks that otherwise equal the given chunk, which was yielded before; False refuses all.
-        self.take: Callable[[ChatChunk, list[str]], bool] | None = None
+    #: Takes the texts of chunks that otherwise equal the given chunk, which was yielded before; False refuses all.
+    take: Callable[[ChatChunk, list[str]], bool] | None = None
 
 
 class LanedStream:
