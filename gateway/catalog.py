@@ -85,7 +85,8 @@ class Catalog:
         self.models = models
         self.aliases = aliases
         self.groups = groups
-        self._records = _records(models, aliases)
+        #: Every record with its model, aliases as records of their own, sorted by id.
+        self.records = _records(models, aliases)
 
     @classmethod
     def build(cls, settings: Settings) -> Catalog:
@@ -93,10 +94,7 @@ class Catalog:
         now = int(time.time())
         models = {name: _model(name, model, now) for name, model in settings.models.items()}
         aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
-        groups = {
-            name: GroupLimits(rpm=group.rpm, tpm=group.tpm, concurrency=group.concurrency)
-            for name, group in settings.groups.items()
-        }
+        groups = {name: GroupLimits(**structs.asdict(group)) for name, group in settings.groups.items()}
         return cls(models, aliases, groups=groups)
 
     def find(self, name: str) -> Model | None:
@@ -106,10 +104,6 @@ class Catalog:
             alias = self.aliases.get(name)
             return self.models[alias] if alias is not None else None
         return model
-
-    def records(self) -> list[tuple[ModelRecord, Model]]:
-        """Every record with its model, aliases as records of their own, sorted by id."""
-        return self._records
 
 
 def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tuple[ModelRecord, Model]]:
@@ -158,19 +152,16 @@ def _targets(name: str, settings: ModelSettings) -> tuple[WeightedTarget, ...]:
         idle=settings.idle_timeout,
         total=settings.total_timeout,
     )
-    places = [(target.provider, target.model, target.weight) for target in settings.targets]
-    if not places and settings.provider:
-        places = [(settings.provider, settings.model, 1)]
     return tuple(
         WeightedTarget(
             Target(
-                provider=provider,
-                model=model or name,
+                provider=target.provider,
+                model=target.model or name,
                 public_model=name,
                 timeouts=timeouts,
                 max_tokens_field=settings.max_tokens_field,
             ),
-            weight,
+            target.weight,
         )
-        for provider, model, weight in places
+        for target in settings.all_targets
     )

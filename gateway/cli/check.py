@@ -115,8 +115,7 @@ def _check_secret(value: object, findings: Findings, *key: str | int) -> None:
 def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -> None:
     """Each endpoint of a model needs one target whose provider has the capability."""
     for name, model in settings.models.items():
-        providers = [target.provider for target in model.targets] or [model.provider]
-        kinds = [plugins.providers.get(settings.providers[provider].plugin) for provider in providers]
+        kinds = [plugins.providers.get(settings.providers[target.provider].plugin) for target in model.all_targets]
         if None in kinds:
             continue  # said already
         able = {capability for kind in kinds if kind is not None for capability in capabilities_of(kind)}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from msgspec import structs
 
 from gateway.accounts.accounts import time_text
 from gateway.amounts import format_amount
@@ -52,9 +53,7 @@ def command(settings: Settings, with_health: bool, as_json: bool) -> None:
 
 def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
     """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today."""
-    places = [(target.provider, target.model or name, target.weight) for target in model.targets]
-    places = places or [(model.provider, model.model or name, 1)]
-    targets = [{"provider": provider, "model": upstream, "weight": weight} for provider, upstream, weight in places]
+    targets = [{**structs.asdict(target), "model": target.model or name} for target in model.all_targets]
     prices = tuple((Price.of(price), price) for price in model.price or ())
     holds = price_on(tuple(price for price, _ in prices), time.time()) if prices else None
     return {
@@ -86,8 +85,7 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
     by_key = {item.key: item for item in events}
     rows = []
     for name, model in sorted(settings.models.items()):
-        places = [(target.provider, target.model or name) for target in model.targets]
-        for provider, upstream in places or [(model.provider, model.model or name)]:
+        for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
             for credential in range(settings.providers[provider].instances):
                 keys = (
                     CircuitKey(provider),

@@ -258,6 +258,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     disconnect: Literal["delivered", "drain", "void"] = "delivered"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
 
+    @property
+    def all_targets(self) -> tuple[TargetSettings, ...]:
+        """The targets; where none are listed, the one that `provider` and `model` name."""
+        return self.targets or ((TargetSettings(provider=self.provider, model=self.model),) if self.provider else ())
+
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
     """[groups.NAME]: limits of each account in the group; an absent one is no limit."""

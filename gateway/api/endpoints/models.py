@@ -32,7 +32,7 @@ class ModelHandler(KeyedHandler):
     async def get(self) -> None:
         view = await self.confirm()
         name = self.argument
-        found = next((pair for pair in self.services.catalog.records() if pair[0].id == name), None)
+        found = next((pair for pair in self.services.catalog.records if pair[0].id == name), None)
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")
         self.send_json(found[0])
@@ -40,7 +40,7 @@ class ModelHandler(KeyedHandler):
 
 def _permitted(catalog: Catalog, view: KeyView) -> list[ModelRecord]:
     """The models that the key may use."""
-    return [record for record, model in catalog.records() if view.permits(model.name, model.groups)]
+    return [record for record, model in catalog.records if view.permits(model.name, model.groups)]
 
 
 def _anthropic_list(records: list[ModelRecord]) -> dict[str, Any]:
