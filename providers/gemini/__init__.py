@@ -55,6 +55,7 @@ from gateway import (
 from gateway.errors import UpstreamTruncated
 
 from .._shared.chat_parts import CHAT_FIELDS
+from .._shared.http_provider import JSON_HEADERS
 from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
@@ -131,11 +132,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     async def start(self) -> None:
         """Read the key, or find Google's credentials, once: both may come from files."""
         options = self.options
-        common = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            **options.headers,
-        }
+        common = {**JSON_HEADERS, **options.headers}
         if options.auth == "none":
             self._credentials = FixedHeaders(common)
         elif self._address.vertex:
