@@ -53,5 +53,5 @@ def test_every_form_of_a_fixed_sleep_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["await asyncio.sleep(0)", "await turns()", "await upstream_is_silent_for(0.1)"])
-def test_a_turn_of_the_loop_and_a_named_delay_are_no_fixed_sleep(line: str) -> None:
+def test_one_loop_iteration_and_a_named_delay_are_not_fixed_sleeps(line: str) -> None:
     assert sleeps(line) == []

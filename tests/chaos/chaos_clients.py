@@ -124,7 +124,7 @@ async def one_disconnect(traffic: Traffic, upstream: FakeUpstream, way: str) -> 
 
 
 @pytest.mark.gen_test(timeout=300)
-async def test_clients_that_leave_in_any_way_end_the_upstream_call_and_pay_what_was_delivered(
+async def test_clients_that_disconnect_in_any_way_end_the_upstream_call_and_pay_what_was_delivered(
     front: Front, upstream: FakeUpstream, share: float
 ) -> None:
     paced(upstream, 0.1)

@@ -63,7 +63,7 @@ price = {{ input = 0.5, output = 1.5 }}
 ACCOUNTS = [f"account-{n}" for n in range(9)]  # enough for every master of a cluster to have some
 
 
-def test_explain_compact_and_audit_are_commands_that_work_there(topology_url: str, tmp_path: Path) -> None:
+def test_explain_compact_and_audit_commands_work_on_each_topology(topology_url: str, tmp_path: Path) -> None:
     config, archive = tmp_path / "gateway.toml", str(tmp_path / "old.jsonl")
     config.write_text(CONFIG.format(url=topology_url, folder=tmp_path / "var"))
     terminal = Terminal(config)

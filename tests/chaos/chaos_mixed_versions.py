@@ -241,7 +241,7 @@ async def test_mixed_load_on_both_versions_is_charged_exactly_while_workers_and_
 
 @pytest.mark.gen_test(timeout=120)
 @pytest.mark.parametrize("revoker", VERSIONS)
-async def test_key_revoked_by_one_version_is_refused_and_cut_by_the_other(
+async def test_key_revoked_by_one_version_is_refused_by_the_other_and_its_streams_are_cut(
     yard: Yard, upstream: FakeUpstream, source: Path, store_url: str, models: str, revoker: str
 ) -> None:
     paced(upstream, 0.1)
@@ -359,7 +359,7 @@ async def test_key_with_the_cost_header_made_by_one_version_has_it_on_both(
 
 @pytest.mark.gen_test(timeout=120)
 @pytest.mark.parametrize("opener", VERSIONS)
-async def test_circuit_opened_by_one_version_is_heard_by_the_other(
+async def test_circuit_opened_by_one_version_opens_in_the_other(
     yard: Yard, ill: FakeUpstream, source: Path, store_url: str, models: str, opener: str
 ) -> None:
     gateways = await both_versions(yard, source, store_url, models)

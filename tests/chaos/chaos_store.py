@@ -114,7 +114,7 @@ async def ask_steadily(traffic: Traffic, until_then: asyncio.Event) -> list[Call
 
 @pytest.mark.gen_test(timeout=300)
 @pytest.mark.parametrize("way", ["stopped", "killed", "holed", "deaf"])
-async def test_store_away_refuses_quickly_and_leaves_nothing_unbilled(
+async def test_calls_without_a_store_are_refused_quickly_and_nothing_stays_unbilled(
     way: str, yard: Yard, upstream: FakeUpstream, share: float
 ) -> None:
     paced(upstream, INTERVAL)

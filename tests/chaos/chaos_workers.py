@@ -114,7 +114,9 @@ async def test_random_workers_killed_under_streams_lose_no_hold_and_no_chunk(
 
 
 @pytest.mark.gen_test(timeout=120)
-async def test_holds_end_with_their_workers_even_if_no_worker_lives_long(front: Front, upstream: FakeUpstream) -> None:
+async def test_holds_of_dead_workers_are_released_even_if_every_worker_dies_early(
+    front: Front, upstream: FakeUpstream
+) -> None:
     paced(upstream, INTERVAL)
     gateway = await front(workers=1)
     async with traffic_on(gateway) as traffic:

@@ -54,7 +54,7 @@ async def fetch(link: Upstream, url: str, method: str = "POST") -> bytes:
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-async def test_request_has_the_lines_it_needs_and_leaves_in_one_segment() -> None:
+async def test_request_has_the_required_header_lines_and_is_sent_in_one_segment() -> None:
     segments: list[bytes] = []
 
     async def behave(line: Line) -> None:
@@ -74,7 +74,7 @@ async def test_request_has_the_lines_it_needs_and_leaves_in_one_segment() -> Non
     assert body == b"{}"
 
 
-async def test_empty_bodies_say_their_length_only_where_a_body_belongs() -> None:
+async def test_empty_body_has_a_content_length_only_for_methods_with_a_body() -> None:
     async with Peer(each(OK, OK)) as peer, client() as link:
         for method in ("GET", "POST"):
             async with await link.send(method, peer.url) as answer:
@@ -84,7 +84,7 @@ async def test_empty_bodies_say_their_length_only_where_a_body_belongs() -> None
 
 
 @pytest.mark.parametrize("header", [("X", "a\r\nY: b"), ("X", "a\nb"), ("X: y", "a"), ("X", "a\0")])
-async def test_header_that_would_end_its_line_is_never_sent(header: tuple[str, str]) -> None:
+async def test_header_with_a_line_break_is_never_sent(header: tuple[str, str]) -> None:
     async with Peer(always_ok) as peer, client() as link:
         with pytest.raises(ValueError, match="header"):
             await link.send("POST", peer.url, headers=dict([header]))
@@ -92,7 +92,7 @@ async def test_header_that_would_end_its_line_is_never_sent(header: tuple[str, s
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "http://", "http://u:p@x/", "http://x:99999/", "nonsense", "http://[::1"])
-async def test_address_that_leads_nowhere_is_unreachable(url: str) -> None:
+async def test_invalid_address_is_unreachable(url: str) -> None:
     async with client() as link:
         with pytest.raises(UpstreamUnreachable):
             await link.send("GET", url)
@@ -120,7 +120,7 @@ async def test_path_with_spaces_and_line_ends_is_quoted() -> None:
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
     ],
 )
-async def test_answer_of_any_framing_in_pieces_of_any_size(raw: bytes, body: bytes, kept: bool) -> None:
+async def test_answer_of_any_framing_is_read_in_pieces_of_any_size(raw: bytes, body: bytes, kept: bool) -> None:
     async def behave(line: Line) -> None:
         await line.request()
         for byte in raw:
@@ -154,7 +154,7 @@ async def test_body_that_ends_with_the_connection_is_whole() -> None:
         assert await answer.read() == b"last"
 
 
-async def test_head_request_has_no_body_whatever_its_headers_say() -> None:
+async def test_answer_to_a_head_request_has_no_body_even_with_a_content_length() -> None:
     async with Peer(each(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")) as peer, client() as link:
         assert await fetch(link, peer.url, "HEAD") == b""
 
@@ -224,13 +224,13 @@ async def test_unread_answer_is_not_disturbed_by_the_next_one_on_its_connection(
 
 
 @pytest.mark.parametrize("stray", [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"HTTP/1.1 2", b"garbage"])
-async def test_answer_nobody_asked_for_never_reaches_the_next_caller(stray: bytes) -> None:
+async def test_unrequested_answer_never_reaches_the_next_caller(stray: bytes) -> None:
     async with Peer(each(OK + stray)) as peer, client() as link:
         assert [await fetch(link, peer.url) for _ in range(3)] == [b"ok"] * 3
         assert len(peer.lines) == 3
 
 
-async def test_idle_connection_on_which_the_server_talks_is_closed() -> None:
+async def test_idle_connection_that_receives_data_is_closed() -> None:
     async with Peer(each(OK)) as peer, client() as link:
         await fetch(link, peer.url)
         await peer.lines[0].send(OK)
@@ -244,7 +244,7 @@ async def test_idle_connection_is_closed_after_the_keepalive_time() -> None:
             await gone(line, within=0.5)
 
 
-async def test_connection_used_last_is_used_first() -> None:
+async def test_most_recently_used_connection_is_reused_first() -> None:
     async with Peer(always_ok) as peer, client() as link:
         await asyncio.gather(*(fetch(link, peer.url) for _ in range(3)))
         for _ in range(4):
@@ -252,7 +252,7 @@ async def test_connection_used_last_is_used_first() -> None:
         assert sorted(len(line.requests) for line in peer.lines) == [1, 1, 5]
 
 
-async def test_idle_connections_have_a_bound_and_busy_ones_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_are_bounded_and_busy_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MAX_IDLE", 2)
     async with Peer(always_ok) as peer, client() as link:
         await asyncio.gather(*(fetch(link, peer.url) for _ in range(150)))
@@ -275,7 +275,7 @@ async def test_connection_lost_before_it_was_used_is_unreachable_at_once(monkeyp
             await link.send("POST", peer.url, timeouts=Timeouts(first_byte=0.5))
 
 
-async def test_post_on_a_connection_that_dies_under_it_is_not_sent_again() -> None:
+async def test_post_on_a_connection_that_breaks_is_not_sent_again() -> None:
     """RFC 9110, 9.2.2: nobody can tell whether the server acted on it."""
 
     async def behave(line: Line) -> None:
@@ -304,7 +304,7 @@ async def test_closing_the_client_closes_busy_and_idle_connections() -> None:
 
 
 @pytest.mark.slow
-async def test_released_stream_whose_end_does_not_come_is_closed_after_a_second() -> None:
+async def test_released_stream_that_does_not_end_is_closed_after_a_second() -> None:
     async with Peer(each(CHUNKED + b"e\r\ndata: [DONE]\n\n\r\n")) as peer, client() as link:
         async with await link.send("POST", peer.url) as answer:
             assert len(await answer.read_events()) == 1
@@ -314,7 +314,7 @@ async def test_released_stream_whose_end_does_not_come_is_closed_after_a_second(
         assert time.monotonic() - released > 0.7
 
 
-async def test_released_stream_that_goes_on_and_on_is_closed_at_once() -> None:
+async def test_released_stream_that_keeps_sending_data_is_closed_at_once() -> None:
     async def behave(line: Line) -> None:
         await line.request()
         await line.send(CHUNKED)
@@ -356,7 +356,7 @@ async def test_reader_that_pauses_stops_the_server_and_loses_nothing(rest: str) 
         assert received == total
 
 
-async def test_silence_is_measured_by_one_timer_for_all() -> None:
+async def test_one_timer_measures_the_idle_time_of_all_connections() -> None:
     class Late:
         def __init__(self, when: float) -> None:
             self.when, self.expired = when, 0.0
@@ -385,7 +385,7 @@ async def test_silence_is_measured_by_one_timer_for_all() -> None:
     deadlines.close()
 
 
-async def test_idle_time_begins_anew_with_every_piece_of_an_answer_read_whole() -> None:
+async def test_idle_time_restarts_with_every_piece_of_an_answer_read_whole() -> None:
     idle, pause, sent = 0.3, 0.1, 0
 
     async def behave(line: Line) -> None:
@@ -441,7 +441,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def test_upload_of_90_mib_takes_as_long_as_the_server_and_little_memory() -> None:
+async def test_upload_of_90_mib_waits_for_a_slow_server_and_uses_little_memory() -> None:
     go = asyncio.Event()
     received = 0
 
@@ -471,7 +471,7 @@ async def test_upload_of_90_mib_takes_as_long_as_the_server_and_little_memory() 
 
 
 @pytest.mark.parametrize("length", [65536 * 3 - 1, 65536 * 3 + 1])
-async def test_upload_that_is_not_as_long_as_announced_is_cut(length: int) -> None:
+async def test_upload_with_a_wrong_announced_length_is_cut(length: int) -> None:
     async with Peer(each()) as peer, client() as link:
         source = Source(3)
         with pytest.raises(ValueError, match="Content-Length"):
@@ -517,7 +517,7 @@ async def test_slow_source_does_not_count_as_a_silent_upstream() -> None:
             assert await answer.read() == b"ok"
 
 
-async def test_upstream_that_takes_no_more_of_an_upload_is_late() -> None:
+async def test_upstream_that_stops_reading_an_upload_times_out() -> None:
     async with Peer(lambda line: forever()) as peer, client() as link:
         source = Source(1 << 20)
         with pytest.raises(UpstreamTimeout):
@@ -573,7 +573,7 @@ async def test_compressed_events_are_read(coding: str, squeeze: Callable[[bytes]
         ("br", b"whatever", UpstreamInvalidResponse),
     ],
 )
-async def test_compression_that_cannot_be_undone(coding: str, body: bytes, kind: type[Exception]) -> None:
+async def test_answer_with_invalid_compression_is_refused(coding: str, body: bytes, kind: type[Exception]) -> None:
     async with Peer(each(coded(coding, body))) as peer, client() as link:
         answer = await link.send("POST", peer.url)
         with pytest.raises(kind):
@@ -590,7 +590,7 @@ def server_tls() -> ssl.SSLContext:
     return context
 
 
-async def test_certificate_is_checked_unless_told_otherwise(server_tls: ssl.SSLContext) -> None:
+async def test_certificate_is_verified_unless_verification_is_disabled(server_tls: ssl.SSLContext) -> None:
     async with Peer(always_ok, server_tls) as peer, client() as link:
         with pytest.raises(UpstreamUnreachable):
             await fetch(link, peer.url)
@@ -670,7 +670,7 @@ def nobody_there() -> Route:
     return route
 
 
-async def test_no_address_that_answers_is_an_os_error() -> None:
+async def test_connect_raises_an_os_error_if_no_address_answers() -> None:
     route = nobody_there()
     with pytest.raises(ConnectionRefusedError):
         await route.open(asyncio.Protocol)

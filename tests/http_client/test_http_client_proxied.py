@@ -119,7 +119,7 @@ async def test_tls_upstream_is_reached_by_a_tunnel_that_is_kept(certificates: Ce
         assert b"proxy-authorization" not in b"".join(line.requests).lower()
 
 
-async def test_plain_upstream_is_reached_by_the_absolute_form_with_credentials_each_time(
+async def test_plain_upstream_is_reached_by_the_absolute_form_with_credentials_in_every_request(
     certificates: Certificates,
 ) -> None:
     async with (
@@ -189,7 +189,7 @@ async def test_upstream_is_sent_the_same_with_and_without_a_proxy(
     assert first[2] == second[2]
 
 
-async def test_form_with_a_file_arrives_whole(certificates: Certificates, tls: ssl.SSLContext | None) -> None:
+async def test_form_with_a_file_arrives_complete(certificates: Certificates, tls: ssl.SSLContext | None) -> None:
     async with ForwardProxy() as proxy, Peer(always_ok, tls) as peer, through(proxy, certificates) as link:
         async with await link.send("POST", peer.url, body=form()) as answer:
             assert await answer.read() == b"ok"
@@ -198,7 +198,7 @@ async def test_form_with_a_file_arrives_whole(certificates: Certificates, tls: s
         assert b"sound" in message
 
 
-async def test_proxy_that_is_reached_by_tls_carries_both_kinds(
+async def test_proxy_reached_by_tls_serves_plain_and_tls_upstreams(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with (
@@ -210,7 +210,7 @@ async def test_proxy_that_is_reached_by_tls_carries_both_kinds(
         assert proxy.connections == 1
 
 
-async def test_only_the_view_takes_the_proxy(certificates: Certificates) -> None:
+async def test_only_the_proxied_view_of_the_client_uses_the_proxy(certificates: Certificates) -> None:
     async with ForwardProxy() as proxy, Peer(always_ok) as peer, whole(certificates) as link:
         view = link.through(ProxySetting.parse(proxy.url).resolve())
         assert await fetch(link, peer.url) == b"ok"
@@ -222,7 +222,7 @@ async def test_only_the_view_takes_the_proxy(certificates: Certificates) -> None
         assert proxy.connections == 1
 
 
-async def test_environment_names_proxies_by_scheme_and_hosts_without(
+async def test_environment_sets_proxies_by_scheme_and_hosts_without_a_proxy(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -248,7 +248,7 @@ async def test_environment_names_proxies_by_scheme_and_hosts_without(
 
 
 @pytest.mark.parametrize("credentials", ["", "gate:canary-wrong"])
-async def test_proxy_that_wants_other_credentials_is_an_error_of_authentication(
+async def test_proxy_that_refuses_the_credentials_is_an_authentication_error(
     credentials: str, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with (
@@ -340,7 +340,7 @@ async def test_upstream_without_a_trusted_certificate_is_unreachable(certificate
         await until(lambda: proxy.open == 0)
 
 
-async def test_proxy_that_opens_no_tunnel_in_time_is_late_by_the_connect_timeout(certificates: Certificates) -> None:
+async def test_proxy_that_opens_no_tunnel_in_time_hits_the_connect_timeout(certificates: Certificates) -> None:
     async with (
         ForwardProxy() as proxy,
         Peer(always_ok, certificates.server) as peer,
@@ -355,7 +355,7 @@ async def test_proxy_that_opens_no_tunnel_in_time_is_late_by_the_connect_timeout
         await until(lambda: proxy.open == 0)
 
 
-async def test_proxy_that_passes_no_answer_on_is_late_by_the_first_byte_timeout(
+async def test_proxy_that_forwards_no_answer_hits_the_first_byte_timeout(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with ForwardProxy() as proxy, Peer(each(), tls) as peer, through(proxy, certificates) as link:
@@ -366,7 +366,7 @@ async def test_proxy_that_passes_no_answer_on_is_late_by_the_first_byte_timeout(
         await until(lambda: proxy.open == 0)
 
 
-async def test_proxy_that_hangs_up_or_talks_something_else_is_an_error_of_the_upstream(
+async def test_proxy_that_disconnects_or_sends_no_http_is_an_upstream_error(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     place = "https://localhost:1/" if tls else "http://localhost:1/"
@@ -418,7 +418,7 @@ async def test_answer_of_any_coding_and_with_large_headers_is_read(
         assert await fetch(link, peer.url) == body
 
 
-async def test_silence_is_late_and_closes_the_connection(
+async def test_silent_upstream_times_out_and_its_connection_is_closed(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     script = each(CHUNKED + b"1\r\na\r\n")
@@ -454,7 +454,7 @@ async def test_answer_that_is_no_http_is_invalid(
 
 
 @pytest.mark.parametrize("way", ["close", "cancel"])
-async def test_leaving_an_answer_closes_its_connection_at_once(
+async def test_closing_an_answer_closes_its_connection_at_once(
     way: str, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     script = each(CHUNKED + b"1\r\na\r\n" if way == "close" else b"")
@@ -509,7 +509,7 @@ async def test_closing_the_client_cuts_the_answers_under_way(
 # Kept connections ----------------------------------------------------------------------------------------------------
 
 
-async def test_answer_to_no_request_never_reaches_the_next_caller(
+async def test_answer_without_a_request_never_reaches_the_next_caller(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with ForwardProxy() as proxy, Peer(always_ok, tls) as peer, through(proxy, certificates) as link:
@@ -522,7 +522,7 @@ async def test_answer_to_no_request_never_reaches_the_next_caller(
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-async def test_request_on_a_connection_that_dies_under_it_is_not_sent_again(
+async def test_request_on_a_connection_that_breaks_is_not_sent_again(
     method: str, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async def behave(line: Line) -> None:
@@ -559,7 +559,7 @@ class Source:
             self.closed = True
 
 
-async def test_upstream_that_takes_no_more_of_an_upload_is_late_and_the_source_is_closed(
+async def test_upstream_that_stops_reading_an_upload_times_out_and_the_source_is_closed(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async def behave(line: Line) -> None:
@@ -617,7 +617,7 @@ def sockets_at(port: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("length", [2, 4])
-async def test_upload_that_is_not_as_long_as_announced_is_cut(
+async def test_upload_with_a_wrong_announced_length_is_cut(
     length: int, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with ForwardProxy() as proxy, Peer(always_ok, tls) as peer, through(proxy, certificates) as link:
@@ -628,7 +628,7 @@ async def test_upload_that_is_not_as_long_as_announced_is_cut(
 
 
 @pytest.mark.parametrize("error", [InvalidValue("the form is broken", param="file"), KeyError("odd")], ids=repr)
-async def test_error_of_the_source_goes_through(
+async def test_error_of_the_upload_source_is_raised_unchanged(
     error: Exception, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async def broken() -> AsyncIterator[bytes]:
@@ -642,7 +642,7 @@ async def test_error_of_the_source_goes_through(
         await until(lambda: proxy.open == 0)
 
 
-async def test_unforeseen_error_ends_the_request_at_once(
+async def test_unexpected_error_ends_the_request_at_once(
     certificates: Certificates, tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:

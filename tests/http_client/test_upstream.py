@@ -243,7 +243,7 @@ async def test_slow_reader_is_not_a_silent_upstream() -> None:
         assert [event.data async for event in answer.events()] == [b"2", b"3"]
 
 
-async def test_total_timeout_ends_a_stream_that_keeps_talking() -> None:
+async def test_total_timeout_ends_a_stream_that_keeps_sending() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply(frames=[b"data: 1\n\n"] * 1000, interval=0.02))
         answer = await link.send("POST", fake.url, timeouts=Timeouts(total=0.3))
@@ -291,7 +291,7 @@ async def test_answer_over_the_limit_is_refused_and_its_socket_closed() -> None:
         assert (await fake.wait_ended()).outcome == "left"
 
 
-async def test_compressed_answer_is_understood_though_not_asked_for() -> None:
+async def test_unrequested_compressed_answer_is_decoded() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply(body=gzip.compress(b'{"a":1}'), headers={"Content-Encoding": "gzip"}))
         async with await link.send("GET", fake.url) as answer:
@@ -356,7 +356,7 @@ async def test_cancelled_stream_closes_the_socket_at_once() -> None:
         await closed_at_once(fake, cancel)
 
 
-async def test_leaving_an_answer_early_closes_the_socket_at_once() -> None:
+async def test_closing_an_answer_early_closes_the_socket_at_once() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.enqueue(Reply(frames=[b"data: 1\n\n"] * 10_000, interval=0.005))
 
@@ -378,7 +378,7 @@ async def test_stalled_reader_holds_little_of_a_fast_upstream() -> None:
         assert 0 < fake.seen[0].frames < 1000
 
 
-async def test_more_than_a_hundred_streams_at_once() -> None:
+async def test_more_than_a_hundred_streams_are_read_at_once() -> None:
     async with FakeUpstream() as fake, upstream() as link:
         fake.tamper = lambda _: Reply(frames=[b"data: 1\n\n"], end="silence")
         fake.answer = lambda _: Reply()
@@ -409,7 +409,7 @@ async def test_failing_source_of_a_body_keeps_its_own_error() -> None:
             await link.send("POST", fake.url, body=source())
 
 
-async def test_multipart_streams_files_and_survives_hostile_names() -> None:
+async def test_multipart_streams_files_and_escapes_hostile_names() -> None:
     async def audio() -> AsyncIterator[bytes]:
         for _ in range(3):
             yield b"RIFF" * 1000
@@ -427,7 +427,7 @@ async def test_multipart_streams_files_and_survives_hostile_names() -> None:
         assert b'name="model"\r\n\r\nwhisper\r\n' in body
 
 
-async def test_multipart_whose_files_have_a_size_says_how_long_it_is() -> None:
+async def test_multipart_whose_files_have_a_size_has_a_content_length() -> None:
     async def audio() -> AsyncIterator[bytes]:
         for _ in range(3):
             yield b"RIFF" * 1000
@@ -460,7 +460,7 @@ def streamed(*pieces: bytes, pause: Callable[[], Awaitable[None]] = turns, whole
     return behave
 
 
-async def test_pieces_taken_past_a_reader_do_not_wake_it() -> None:
+async def test_pieces_taken_by_the_callback_do_not_wake_the_reader() -> None:
     taken = []
 
     def past(piece: bytes) -> bool:
@@ -476,7 +476,7 @@ async def test_pieces_taken_past_a_reader_do_not_wake_it() -> None:
     assert taken == [pieces[1], pieces[2], pieces[4]]
 
 
-async def test_only_data_that_begin_with_an_event_are_passed_to_the_lane() -> None:
+async def test_only_data_at_the_start_of_an_event_are_passed_to_the_callback() -> None:
     shown = []
 
     def past(piece: bytes) -> bool:
@@ -492,7 +492,7 @@ async def test_only_data_that_begin_with_an_event_are_passed_to_the_lane() -> No
     assert shown == [b"data: ", b"data: 3\n\n"]
 
 
-async def test_nothing_overtakes_a_reader_that_is_busy() -> None:
+async def test_data_queued_for_a_busy_reader_are_not_passed_to_the_callback() -> None:
     taken: list[bytes] = []
 
     def past(piece: bytes) -> bool:
@@ -508,7 +508,7 @@ async def test_nothing_overtakes_a_reader_that_is_busy() -> None:
     assert taken == []
 
 
-async def test_failure_past_a_reader_is_raised_where_it_reads() -> None:
+async def test_error_of_the_callback_is_raised_by_the_read() -> None:
     def past(piece: bytes) -> bool:
         raise LookupError("mine")
 
@@ -519,7 +519,7 @@ async def test_failure_past_a_reader_is_raised_where_it_reads() -> None:
             await answer.read_events(past)
 
 
-async def test_silence_counts_from_what_went_past_the_reader() -> None:
+async def test_data_taken_by_the_callback_restart_the_idle_timeout() -> None:
     pieces = [b"data: %d\n\n" % number for number in range(6)]
     pause, idle = 0.1, 0.4
     patience = Timeouts(connect=1, first_byte=1, idle=idle, total=5)

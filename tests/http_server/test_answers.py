@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gen_test
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def test_flushed_chunks_arrive_one_by_one_and_end_properly(serve: Any) -> None:
+async def test_flushed_chunks_arrive_one_by_one_with_a_valid_end(serve: Any) -> None:
     gate = asyncio.Event()
 
     class Streams(RequestHandler):
@@ -51,7 +51,7 @@ async def test_flushed_chunks_arrive_one_by_one_and_end_properly(serve: Any) -> 
             assert [chunk async for chunk in chunks] == [b"two"]
 
 
-async def test_headers_and_body_leave_in_one_write(serve: Any) -> None:
+async def test_headers_and_body_are_sent_in_one_write(serve: Any) -> None:
     class Split(HTTPMessageDelegate, HTTPServerConnectionDelegate):
         def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
             self.connection = request_conn
@@ -310,7 +310,7 @@ async def test_answers_without_a_body_have_no_framing(serve: Any) -> None:
             assert "Content-Length" not in headers
 
 
-async def test_handlers_find_what_tornado_code_asks_of_the_stream(serve: Any) -> None:
+async def test_stream_has_the_attributes_that_tornado_code_uses(serve: Any) -> None:
     class Looks(RequestHandler):
         def get(self) -> None:
             stream = self.request.connection.stream

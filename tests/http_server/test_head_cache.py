@@ -44,7 +44,7 @@ def test_the_same_head_is_read_once() -> None:
     assert body == b"xyz"
 
 
-def test_application_data_are_kept_with_another_content_length() -> None:
+def test_application_data_of_a_cached_head_are_kept_with_another_content_length() -> None:
     parser = new_parser()
     read(parser, PLAIN % 3 + b"abc")
     first, _ = read(parser, PLAIN % 3 + b"abc")
@@ -87,7 +87,7 @@ def test_head_of_a_client_that_never_repeats_it_is_no_longer_stored() -> None:
         b"Content-Length:\t\x0b3",
     ],
 )
-def test_invalid_head_is_refused_also_after_valid_ones(lengths: bytes) -> None:
+def test_invalid_head_is_refused_after_valid_ones_too(lengths: bytes) -> None:
     request = (PLAIN % 3).replace(b"Content-Length: 3", lengths) + b"abc"
     with pytest.raises(BadRequest):
         read(new_parser(), request)

@@ -56,7 +56,7 @@ def rst(client: Any) -> None:
 
 @pytest.mark.parametrize("leave", [fin, half_close, rst])
 @pytest.mark.parametrize("pipelined", [0, 1, 2_000, 4_000])
-async def test_a_client_that_leaves_is_noticed_at_once(serve: Any, leave: Any, pipelined: int) -> None:
+async def test_a_client_that_disconnects_is_noticed_at_once(serve: Any, leave: Any, pipelined: int) -> None:
     Waits.started, Waits.left = asyncio.Event(), asyncio.Event()
     served = await serve(Waits)
     async with served.client() as client:
@@ -70,7 +70,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(serve: Any, leave: Any, p
             await Waits.left.wait()
 
 
-async def test_a_half_close_before_the_answer_counts_as_leaving(serve: Any) -> None:
+async def test_a_half_close_before_the_answer_counts_as_a_disconnect(serve: Any) -> None:
     left = asyncio.Event()
 
     class Thinks(RequestHandler):
@@ -89,7 +89,7 @@ async def test_a_half_close_before_the_answer_counts_as_leaving(serve: Any) -> N
         assert left.is_set()
 
 
-async def test_a_client_that_leaves_in_its_body_ends_the_handler(serve: Any, eventually: Any) -> None:
+async def test_a_client_that_disconnects_inside_its_body_ends_the_handler(serve: Any, eventually: Any) -> None:
     events: list[str] = []
 
     @stream_request_body
@@ -117,7 +117,9 @@ async def test_a_client_that_leaves_in_its_body_ends_the_handler(serve: Any, eve
 
 
 @pytest.mark.parametrize("leave", [half_close, rst])
-async def test_waiting_for_back_pressure_ends_when_the_client_leaves(serve: Any, eventually: Any, leave: Any) -> None:
+async def test_waiting_for_back_pressure_ends_when_the_client_disconnects(
+    serve: Any, eventually: Any, leave: Any
+) -> None:
     errors: list[StreamClosedError] = []
     written = 0
 
@@ -245,7 +247,7 @@ async def test_drain_finishes_answers_and_closes_idle_connections(serve: Any, ev
             await asyncio.open_connection(*served.address)
 
 
-async def test_drain_drops_what_outlives_its_time(serve: Any) -> None:
+async def test_drain_closes_connections_that_exceed_its_timeout(serve: Any) -> None:
     Waits.started, Waits.left = asyncio.Event(), asyncio.Event()
     served = await serve(Waits)
     async with served.client() as client:
@@ -257,7 +259,7 @@ async def test_drain_drops_what_outlives_its_time(serve: Any) -> None:
         assert Waits.left.is_set()
 
 
-async def test_drain_spares_a_request_whose_head_is_half_read(serve: Any, eventually: Any) -> None:
+async def test_drain_completes_a_request_whose_head_is_half_read(serve: Any, eventually: Any) -> None:
     class Hello(RequestHandler):
         def get(self) -> None:
             self.write("hello")

@@ -125,7 +125,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(serve: Any) ->
     assert (await served.ask(POST + b"Content-Length: 1000\r\n\r\n" + b"x" * 1_000)).status == 200
 
 
-async def test_the_refusal_reaches_a_client_that_sends_on(serve: Any) -> None:
+async def test_the_refusal_reaches_a_client_that_keeps_sending(serve: Any) -> None:
     served = await serve(Hello, max_body_bytes=1_000)
     async with served.client() as client:
         client.send(POST + b"Content-Length: 8000000\r\n\r\n" + b"x" * 8_000_000)
@@ -181,7 +181,7 @@ async def test_slow_heads_and_bodies_time_out_with_408(serve: Any) -> None:
         assert (await client.read()).status == 408
 
 
-async def test_idle_and_silent_connections_close_without_a_word(serve: Any) -> None:
+async def test_idle_and_silent_connections_are_closed_without_an_answer(serve: Any) -> None:
     served = await serve(Hello, header_timeout=0.1, keepalive_timeout=0.2)
     async with served.client() as silent, served.client() as idle:
         assert (await idle.ask(GET)).status == 200
@@ -202,7 +202,7 @@ async def test_a_body_timeout_of_the_request_replaces_the_rate(serve: Any) -> No
     assert (await served.ask(POST + b"Content-Length: 9\r\n\r\nabc")).status == 408
 
 
-async def test_garbage_never_stops_the_server(serve: Any) -> None:
+async def test_invalid_bytes_never_stop_the_server(serve: Any) -> None:
     served = await serve(Hello)
     seed = random.Random(7)
     good = POST + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"

@@ -122,7 +122,7 @@ async def test_more_pipelined_bytes_than_the_bound_are_answered_too(serve: Any) 
             assert len((await client.read()).body) > 60_000
 
 
-async def test_http_1_0_closes_unless_it_asks_to_stay(serve: Any) -> None:
+async def test_http_1_0_connection_closes_unless_keep_alive_is_requested(serve: Any) -> None:
     served = await serve(Echo)
     async with served.client() as client:
         for _ in range(2):
@@ -133,7 +133,7 @@ async def test_http_1_0_closes_unless_it_asks_to_stay(serve: Any) -> None:
         assert await client.closed() == b""
 
 
-async def test_http_1_1_stays_unless_it_asks_to_close(serve: Any) -> None:
+async def test_http_1_1_connection_stays_open_unless_close_is_requested(serve: Any) -> None:
     served = await serve(Echo)
     async with served.client() as client:
         assert "Connection" not in (await client.ask(GET)).headers
@@ -142,7 +142,7 @@ async def test_http_1_1_stays_unless_it_asks_to_close(serve: Any) -> None:
         assert await client.closed() == b""
 
 
-async def test_head_has_headers_and_no_body(serve: Any) -> None:
+async def test_answer_to_head_has_headers_and_no_body(serve: Any) -> None:
     served = await serve(Echo)
     async with served.client() as client:
         answer = await client.ask(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -85,13 +85,13 @@ def test_tutorial_builds_a_package_whose_tests_pass(author: Author) -> None:
 
 
 @pytest.mark.parametrize("name", ["Acme", "1st", "a b", "a--b", "-a", "a/../b", "", "x" * 41])
-def test_names_that_are_no_package_are_refused(author: Author, name: str) -> None:
+def test_names_that_are_not_package_names_are_refused(author: Author, name: str) -> None:
     result = CliRunner().invoke(cli, ["plugins", "new", "--folder", str(author.folder), "--", name])
     assert result.exit_code == 2
     assert list(author.folder.iterdir()) == []
 
 
-def test_the_name_of_a_provider_that_is_there_already_is_refused(author: Author) -> None:
+def test_the_name_of_an_existing_provider_is_refused(author: Author) -> None:
     result = CliRunner().invoke(cli, ["plugins", "new", "openai", "--folder", str(author.folder)])
     assert result.exit_code == 2
     assert "'openai' is there already" in result.output

@@ -64,7 +64,7 @@ def outcomes(gateway: Gateway) -> list[tuple[str, float]]:
     [(b"nonsense\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost: x\r\n", 408)],
     ids=["malformed", "slow"],
 )
-async def test_unreadable_request(
+async def test_unreadable_request_is_refused_and_logged(
     http_server: HTTPServer,
     _unused_port: tuple[object, int],
     gateway: Gateway,

@@ -10,7 +10,7 @@ from gateway.metrics import METRICS
 from tests.processes.conftest import Serve
 
 
-async def test_side_port_speaks_both_forms_of_prometheus_and_says_health_in_booleans(serve: Serve) -> None:
+async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_booleans(serve: Serve) -> None:
     gateway = await serve()
     assert (await gateway.chat()).status == 200
     assert (await gateway.chat("nowhere")).status == 403

@@ -14,7 +14,7 @@ from tests.processes.conftest import Yard
 from tests.slow_disk import slow_disk
 
 
-async def test_call_of_a_restarted_worker_outlives_a_store_that_forgets_it(
+async def test_call_of_a_restarted_worker_is_kept_if_the_store_loses_it(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -28,7 +28,7 @@ async def refused(gateway: Served) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_port_in_use_is_one_line(yard: Yard, workers: int) -> None:
+async def test_port_in_use_is_reported_in_one_line(yard: Yard, workers: int) -> None:
     gateway = yard.make(workers=workers)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as another gateway of several workers has it
@@ -39,7 +39,7 @@ async def test_port_in_use_is_one_line(yard: Yard, workers: int) -> None:
     assert len(gateway.text.splitlines()) == 1
 
 
-async def test_side_port_in_use_is_one_line(yard: Yard) -> None:
+async def test_side_port_in_use_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", gateway.side_port))
@@ -47,7 +47,7 @@ async def test_side_port_in_use_is_one_line(yard: Yard) -> None:
         assert f"127.0.0.1:{gateway.side_port}" in await refused(gateway)
 
 
-async def test_data_folder_that_cannot_be_made_is_one_line(yard: Yard) -> None:
+async def test_data_folder_that_cannot_be_created_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make()
     gateway.data_dir.write_text("a file where the folder should be")
     line = await refused(gateway)
@@ -60,7 +60,7 @@ async def test_bad_configuration_names_file_and_key(yard: Yard) -> None:
     assert f"{gateway.config}: server2: unknown key" in await refused(gateway)
 
 
-async def test_invalid_store_address_is_one_line(yard: Yard) -> None:
+async def test_invalid_store_address_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make(store="http://127.0.0.1:1")
     assert (await refused(gateway)).startswith("gateway: ")
 
@@ -119,7 +119,7 @@ async def test_plugin_that_cannot_load_is_named_and_the_others_serve(yard: Yard,
     assert (await gateway.account()).held == 0
 
 
-async def test_plugin_that_raises_in_a_request_is_named_and_harms_no_other(yard: Yard) -> None:
+async def test_plugin_that_raises_in_a_request_is_named_and_affects_no_other(yard: Yard) -> None:
     gateway = yard.make(MODELS + POISONED)
     install_plugin(gateway, "poison", PROVIDER)
     await gateway.started()

@@ -33,7 +33,7 @@ async def test_sigterm_finishes_running_streams_and_takes_no_new_connection(serv
     assert (await gateway.command("audit"))["mismatches"] == []
 
 
-async def test_drain_timeout_cuts_what_would_never_end_and_bills_it(serve: Serve) -> None:
+async def test_drain_timeout_cuts_endless_streams_and_bills_them(serve: Serve) -> None:
     gateway = await serve(drain_timeout=0.5)
     stream = await gateway.stream("endless").flowing()
     started = time.monotonic()
@@ -77,7 +77,7 @@ async def test_control_c_reaches_the_whole_group_and_cuts_no_stream(serve: Serve
     assert "Traceback" not in gateway.text
 
 
-async def test_sigterm_before_it_is_ready_ends_it(yard: Yard) -> None:
+async def test_sigterm_before_the_gateway_is_ready_ends_it(yard: Yard) -> None:
     gateway = yard.make(workers=2)
     gateway.launch()
     await until(lambda: children(gateway.pid), within=10.0)
@@ -86,7 +86,7 @@ async def test_sigterm_before_it_is_ready_ends_it(yard: Yard) -> None:
     assert "Traceback" not in gateway.text
 
 
-async def test_supervisor_killed_leaves_no_process_and_the_next_start_has_everything(serve: Serve) -> None:
+async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_data(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
     key = await gateway.command("keys", "create", "test", "--name", "gone")
@@ -118,7 +118,7 @@ async def test_supervisor_killed_leaves_no_process_and_the_next_start_has_everyt
     await gateway.proved()
 
 
-async def test_restart_at_once_after_the_supervisor_was_killed_under_load(serve: Serve) -> None:
+async def test_gateway_restarts_at_once_after_its_supervisor_was_killed_under_load(serve: Serve) -> None:
     gateway = await serve()
     running, answered = True, 0
 

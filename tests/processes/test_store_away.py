@@ -26,7 +26,7 @@ def is_polite_refusal(answer: Answer) -> bool:
     return True
 
 
-async def test_killed_store_comes_back_by_itself_and_nothing_is_lost(serve: Serve) -> None:
+async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
     streams = await gateway.flowing(6)
@@ -69,7 +69,7 @@ async def test_killed_store_comes_back_by_itself_and_nothing_is_lost(serve: Serv
     await gateway.proved()
 
 
-async def test_store_that_hangs_is_refused_within_its_timeout_and_settled_when_it_goes_on(serve: Serve) -> None:
+async def test_calls_to_a_hanging_store_fail_within_its_timeout_and_are_settled_when_it_continues(serve: Serve) -> None:
     gateway = await serve()
     assert (await gateway.chat()).status == 200
     stream = await gateway.stream("slow").flowing()
@@ -102,7 +102,7 @@ async def test_store_that_hangs_is_refused_within_its_timeout_and_settled_when_i
     await gateway.proved()
 
 
-async def test_store_that_is_not_there_at_start_is_waited_for(yard: Yard) -> None:
+async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> None:
     server = EmbeddedServer(yard.folder / "elsewhere")
     server.home.prepare()
     gateway = yard.make(store=f"unix://{server.home.choose_socket()}")

@@ -122,7 +122,7 @@ async def upload(gateway: Any, size: int) -> tuple[int, Any, str]:
         return answer.status, await answer.json(), digest.hexdigest()
 
 
-async def test_90_mib_add_less_than_8_mib_to_the_worker(serve: Serve, listener: Listener) -> None:
+async def test_upload_of_90_mib_adds_less_than_8_mib_to_the_worker(serve: Serve, listener: Listener) -> None:
     gateway = await serve(MODELS.format(base_url=listener.base_url))
     worker = gateway.workers[0]
     for _ in range(2):
@@ -137,7 +137,7 @@ async def test_90_mib_add_less_than_8_mib_to_the_worker(serve: Serve, listener: 
     await nothing_is_left(gateway, worker)
 
 
-async def test_client_that_leaves_within_an_upload_leaves_nothing(serve: Serve, listener: Listener) -> None:
+async def test_client_that_disconnects_during_an_upload_leaves_nothing(serve: Serve, listener: Listener) -> None:
     gateway = await serve(MODELS.format(base_url=listener.base_url))
     worker = gateway.workers[0]
     task = asyncio.ensure_future(upload(gateway, SIZE))

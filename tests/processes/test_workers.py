@@ -50,7 +50,7 @@ async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Ser
     assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 0
 
 
-async def test_moved_account_is_judged_by_its_new_group_at_the_next_request_on_every_worker(serve: Serve) -> None:
+async def test_moved_account_has_the_rules_of_its_new_group_at_the_next_request_on_every_worker(serve: Serve) -> None:
     gold = '[groups.gold]\n[models.gold]\nprovider = "fake"\nmodel = "quick"\ngroups = ["gold"]\nfree = true\n'
     gateway = await serve(MODELS + gold, workers=2)
 
@@ -173,7 +173,9 @@ def startup(gateway):
 """
 
 
-async def test_worker_that_dies_at_every_start_is_not_spun_and_its_share_goes_to_the_others(yard: Yard) -> None:
+async def test_worker_that_dies_at_every_start_is_restarted_with_delays_and_the_others_serve_its_share(
+    yard: Yard,
+) -> None:
     gateway = yard.make(workers=2)
     flag = gateway.folder / "dying"
     install_plugin(gateway, "dying", PLUGIN.format(flag=str(flag)))

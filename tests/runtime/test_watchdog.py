@@ -112,7 +112,7 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
     assert "up is not called for 30 s: the provider plugin's own code keeps failing" in caplog.text
 
 
-async def test_a_worker_under_pressure_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
+async def test_an_overloaded_worker_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
     gateway.overload.close()  # its next beat would find that nothing is late
     gateway.overload.high = True
     async with client.request("POST", "/v1/chat/completions", headers={"Authorization": "Bearer nonsense"}) as response:
@@ -143,7 +143,7 @@ async def test_lasting_lag_is_overload_and_ends_again() -> None:
     overload.close()
 
 
-async def test_one_late_check_is_no_overload() -> None:
+async def test_one_late_check_is_not_an_overload() -> None:
     overload = OverloadMonitor(max_lag=0.2, max_memory=0)
     overload.start()
     loop_is_held_for(overload.max_lag + 0.15)
@@ -159,7 +159,7 @@ async def test_memory_over_its_limit_is_overload() -> None:
     assert overload.memory > 1 << 20
 
 
-async def test_of_two_providers_with_the_same_code_the_one_that_holds_the_loop_is_named(blocker: Any) -> None:
+async def test_provider_that_holds_the_loop_is_named_among_two_with_the_same_code(blocker: Any) -> None:
     one, other = blocker.Mine(), blocker.Mine()
     async with Kennel() as kennel:
         kennel.watchdog.packages = {"blocker_package": ["one", "other"]}

@@ -108,7 +108,7 @@ async def salvaging(worker: Forgetful) -> AsyncIterator[WorkerRecovery]:
 
 
 @pytest.mark.slow
-async def test_restarted_workers_and_a_store_that_forgets_every_time_lose_nothing(tmp_path: Path) -> None:
+async def test_restarted_workers_lose_nothing_with_a_store_that_loses_its_data_every_time(tmp_path: Path) -> None:
     """A small storm: in each round a worker settles some calls, dies in others, is adopted; then the store dies."""
     async with Forgetful(tmp_path) as worker, salvaging(worker) as recovery:
         truth = 0

@@ -91,7 +91,7 @@ async def test_requested_report_is_answered_after_all_counts_were_sent() -> None
     pair.close()
 
 
-async def test_loop_turns_between_the_pieces_of_a_report() -> None:
+async def test_event_loop_runs_between_the_pieces_of_a_report() -> None:
     pair = await Pair().open()
     left: list[int] = []
 
@@ -107,7 +107,7 @@ async def test_loop_turns_between_the_pieces_of_a_report() -> None:
     pair.close()
 
 
-async def test_two_reports_at_once_and_calls_meanwhile_are_counted_once() -> None:
+async def test_calls_during_two_concurrent_reports_are_counted_once() -> None:
     pair = await Pair().open()
     pair.supervisor.send("report", b"1")
     pair.supervisor.send("report", b"2")

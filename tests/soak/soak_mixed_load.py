@@ -149,7 +149,9 @@ async def wrongly_billed(gateway: Served, truth: Truth, mixture: Mixture) -> dic
 
 
 @pytest.mark.gen_test(timeout=MINUTES * 60 + 300)
-async def test_nothing_grows_and_every_unit_is_billed_under_mixed_load(yard: Yard, upstream: FakeUpstream) -> None:
+async def test_memory_does_not_grow_and_every_unit_is_billed_under_mixed_load(
+    yard: Yard, upstream: FakeUpstream
+) -> None:
     truth = Truth(upstream)
     gateway = await yard.serve(MODELS.format(url=upstream.base_url, rpm=1_000_000), workers=2)
     at_first = [descriptors(pid) for pid in gateway.workers]

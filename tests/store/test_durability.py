@@ -35,7 +35,7 @@ async def test_write_is_on_the_disk_before_the_command_returns(redis_server):
         await store.close()
 
 
-async def test_server_without_an_append_only_file_is_taken_at_its_word(redis_server):
+async def test_server_without_an_append_only_file_is_trusted(redis_server):
     store = await Store.open(redis_server)
     try:
         await store.client.config_set("appendonly", "no")
@@ -46,7 +46,7 @@ async def test_server_without_an_append_only_file_is_taken_at_its_word(redis_ser
         await store.close()
 
 
-async def test_server_that_died_after_the_write_is_in_doubt_even_if_it_is_back(tmp_path):
+async def test_durability_is_in_doubt_if_the_server_died_after_the_write_even_if_it_is_back(tmp_path):
     server = EmbeddedServer(tmp_path)
     await server.start()
     store = await Store.open(server.socket, timeout=5.0)
@@ -64,7 +64,7 @@ async def test_server_that_died_after_the_write_is_in_doubt_even_if_it_is_back(t
         await server.stop()
 
 
-async def test_file_of_the_embedded_server_is_synced_whatever_the_server_says(tmp_path, monkeypatch):
+async def test_file_of_the_embedded_server_is_synced_whatever_the_server_reports(tmp_path, monkeypatch):
     server = EmbeddedServer(tmp_path)
     await server.start()
     synced: list[str] = []
@@ -96,7 +96,7 @@ WRITING = [
 READING = ["accounts list", "accounts show acme", "keys list", "audit", "usage acme"]
 
 
-def test_every_command_that_writes_waits_for_the_disk_and_no_other(terminal: Terminal, valkey: Path) -> None:  # noqa: F811
+def test_only_commands_that_write_wait_for_the_disk(terminal: Terminal, valkey: Path) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
     key = terminal.json("keys", "create", "acme")["id"]
     for command in WRITING + READING:
@@ -106,7 +106,9 @@ def test_every_command_that_writes_waits_for_the_disk_and_no_other(terminal: Ter
         assert on_store(valkey, asked) - before == (command in WRITING), command
 
 
-def test_doubtful_durability_is_a_note_and_not_a_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_doubtful_durability_is_a_warning_and_not_a_failure(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
 
     async def doubts(_: Any) -> list[str]:

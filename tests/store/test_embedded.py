@@ -79,7 +79,7 @@ async def test_data_survives_stop_and_start(tmp_path):
         assert await value_of(server.socket, "balance") == b"10"
 
 
-async def test_everything_it_makes_is_private_to_the_user(tmp_path):
+async def test_files_of_the_embedded_server_are_private_to_the_user(tmp_path):
     async with started(tmp_path / "var") as server:
         await put(server.socket, "k", "v")
         made = [tmp_path / "var", *(tmp_path / "var").rglob("*")]
@@ -87,7 +87,7 @@ async def test_everything_it_makes_is_private_to_the_user(tmp_path):
         assert [path for path in made if path.stat().st_mode & 0o077] == []
 
 
-async def test_it_listens_on_the_socket_only_and_keeps_the_money_rules(tmp_path):
+async def test_embedded_server_listens_on_the_socket_only_with_the_durability_settings(tmp_path):
     async with started(tmp_path) as server:
         store = await Store.open(server.socket)
         try:
@@ -105,7 +105,7 @@ async def test_it_listens_on_the_socket_only_and_keeps_the_money_rules(tmp_path)
             await store.close()
 
 
-async def test_it_runs_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(tmp_path):
+async def test_embedded_server_runs_in_its_own_session_and_ctrl_c_does_not_reach_it(tmp_path):
     async with started(tmp_path) as server:
         assert server.pid is not None
         assert os.getsid(server.pid) == server.pid != os.getsid(0)
@@ -162,7 +162,7 @@ async def test_a_folder_has_one_gateway_at_a_time(tmp_path):
     await second.stop()
 
 
-async def test_data_of_a_newer_server_is_refused(tmp_path):
+async def test_data_of_a_newer_server_are_refused(tmp_path):
     async with started(tmp_path) as server:
         await put(server.socket, "k", "v")
     version = tmp_path / "store" / "version"
@@ -177,7 +177,7 @@ async def test_data_of_a_newer_server_is_refused(tmp_path):
         assert await value_of(server.socket, "k") == b"v"
 
 
-async def test_a_folder_too_deep_for_a_socket_gets_a_short_one_elsewhere(tmp_path):
+async def test_a_folder_with_a_path_too_long_for_a_socket_gets_a_short_one_elsewhere(tmp_path):
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     async with started(deep) as server:
         assert len(os.fsencode(server.socket)) <= 100
@@ -190,7 +190,7 @@ async def test_a_folder_too_deep_for_a_socket_gets_a_short_one_elsewhere(tmp_pat
     server.socket.parent.rmdir()
 
 
-async def test_a_short_folder_that_somebody_else_prepared_is_refused(tmp_path, monkeypatch):
+async def test_a_socket_folder_open_to_other_users_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp")
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     async with started(deep) as server:
@@ -217,7 +217,7 @@ async def test_the_server_of_a_killed_gateway_is_taken_over_with_its_data(tmp_pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bind a child's life to its parent's")
-async def test_a_killed_gateway_takes_its_server_with_it(tmp_path):
+async def test_the_server_of_a_killed_gateway_ends_with_it(tmp_path):
     gateway = await killable_owner(tmp_path)
     pid = int(await gateway.stdout.readline())
     gateway.kill()
@@ -225,7 +225,7 @@ async def test_a_killed_gateway_takes_its_server_with_it(tmp_path):
     await until(lambda: not alive(pid), within=10.0)
 
 
-async def test_an_orphan_that_lives_on_is_ended_before_a_new_server_starts(tmp_path):
+async def test_an_orphaned_server_is_ended_before_a_new_server_starts(tmp_path):
     # As where there is no parent-death signal: the owner lets go of its lock, the server runs on.
     first = EmbeddedServer(tmp_path)
     await first.start()
@@ -246,7 +246,7 @@ async def test_a_command_attaches_to_the_running_server_and_leaves_it_running(tm
         assert ask(server.socket, "PING") == "+PONG"
 
 
-async def test_a_command_starts_a_server_for_the_moment(tmp_path):
+async def test_a_command_starts_a_temporary_server(tmp_path):
     async with EmbeddedServer.attach_or_start(tmp_path) as socket:
         await put(socket, "k", "v")
     assert not socket.exists()
@@ -254,9 +254,7 @@ async def test_a_command_starts_a_server_for_the_moment(tmp_path):
         assert await value_of(socket, "k") == b"v"
 
 
-async def test_commands_at_the_same_time_share_the_momentary_server_until_the_last_of_them_has_ended(
-    tmp_path, monkeypatch
-):
+async def test_concurrent_commands_share_the_temporary_server_until_the_last_one_ends(tmp_path, monkeypatch):
     start, stop = EmbeddedServer.start, EmbeddedServer.stop
     begun, events, starters = 0, [], []
 
@@ -298,7 +296,7 @@ async def test_an_error_inside_a_command_still_ends_its_server(tmp_path):
         assert server.pid is not None
 
 
-async def test_a_server_that_ends_at_start_is_quoted(tmp_path):
+async def test_the_error_quotes_a_server_that_ends_at_start(tmp_path):
     async with started(tmp_path):
         pass
     (tmp_path / "store/appendonlydir/appendonly.aof.manifest").write_text("nonsense\n")

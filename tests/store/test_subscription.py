@@ -57,13 +57,13 @@ async def deaf_to_cancellation(where: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_cancellation_ends_a_subscription_in_whatever_turn_of_the_loop_it_comes(valkey, new_loop):
+def test_cancellation_ends_a_subscription_in_any_loop_iteration(valkey, new_loop):
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(deaf_to_cancellation(valkey)) == []
 
 
 @pytest.mark.parametrize("listener", [running, health_sharing])
-async def test_listener_closes_in_whatever_turn_of_the_loop_it_is_told(store, listener):
+async def test_listener_closes_in_any_loop_iteration(store, listener):
     for number in range(TURNS):
         one = listener(store)
         one.start()
@@ -73,7 +73,7 @@ async def test_listener_closes_in_whatever_turn_of_the_loop_it_is_told(store, li
 
 
 @pytest.mark.parametrize("listener", [running, health_sharing])
-async def test_listener_that_never_began_closes(store, listener):
+async def test_listener_that_never_started_can_be_closed(store, listener):
     await listener(store).close()
 
 

@@ -61,14 +61,14 @@ async def round_trip(world: World) -> None:
     ("key", "slot"),
     [("", 0), ("123456789", 0x31C3), ("{123456789}:lg", 0x31C3), ("a{123456789}{x}", 0x31C3), ("{}123456789", 1951)],
 )
-def test_slots_are_those_of_the_specification(key, slot):
+def test_cluster_slots_follow_the_specification(key, slot):
     assert slot_of(key) == slot
 
 
 # Cluster -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_cluster_keeps_its_keys_where_they_belong(cluster):
+async def test_a_cluster_serves_calls_and_each_key_has_its_slot(cluster):
     async with open_world(cluster.url) as w:
         assert len(w.store.links) == 3
         await round_trip(w)
