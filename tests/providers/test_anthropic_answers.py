@@ -104,7 +104,7 @@ async def test_vendors_sdk_raises_for_every_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(STREAMS) - FAILING))
-async def test_vendors_sdk_and_the_provider_read_the_same_out_of_a_stream(name: str) -> None:
+async def test_vendors_sdk_and_the_provider_read_the_same_from_a_stream(name: str) -> None:
     async with FakeUpstream(messages_chat) as fake:
         fake.enqueue(streamed(*frames(name)))
         async with (
@@ -137,7 +137,7 @@ async def test_text_of_all_blocks_is_the_content() -> None:
         assert answer.service_tier == "default"
 
 
-async def test_parallel_calls_come_with_their_arguments_as_text() -> None:
+async def test_parallel_calls_have_their_arguments_as_text() -> None:
     for answer in await both_ways("tools"):
         message = answer.choices[0].message
         assert words(answer) == ("I will look at both ports.", "tool_calls")
@@ -174,7 +174,7 @@ async def test_thinking_is_shown_and_can_be_sent_back() -> None:
         assert usage.completion_tokens_details.reasoning_tokens == 52
 
 
-async def test_thinking_that_came_out_goes_back_in_unchanged() -> None:
+async def test_thinking_is_sent_back_unchanged() -> None:
     for answer in await both_ways("thinking"):
         said = msgspec.json.decode(msgspec.json.encode(answer.choices[0].message))
         history = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "b"}]
@@ -184,7 +184,7 @@ async def test_thinking_that_came_out_goes_back_in_unchanged() -> None:
         assert sent == [*document("thinking")["content"][:2], {"type": "text", "text": "Four."}]
 
 
-async def test_cached_tokens_are_part_of_the_prompt_and_writes_are_split_by_their_life() -> None:
+async def test_cached_tokens_are_part_of_the_prompt_and_cache_writes_are_split_by_lifetime() -> None:
     whole, stream = [answer.usage for answer in await both_ways("cache")]
     assert whole and whole == stream
     details = whole.prompt_tokens_details
@@ -195,7 +195,7 @@ async def test_cached_tokens_are_part_of_the_prompt_and_writes_are_split_by_thei
     assert [answer.service_tier for answer in await both_ways("cache")] == ["priority", "priority"]
 
 
-async def test_refusal_says_why() -> None:
+async def test_refusal_has_its_explanation() -> None:
     for answer in await both_ways("refusal"):
         choice = answer.choices[0]
         assert choice.finish_reason == "content_filter"
@@ -220,7 +220,7 @@ async def test_stop_reasons_are_translated(theirs: str, ours: str) -> None:
     assert (await folded(streamed(*told))).choices[0].finish_reason == ours
 
 
-async def test_usage_comes_with_the_finish_and_replaces_that_of_the_start() -> None:
+async def test_usage_of_the_finish_replaces_that_of_the_start() -> None:
     """Counts of the start know one token of output, and would be billed if the caller left."""
     chunks = await chunks_of(streamed(*frames("text")))
     assert [chunk.usage is not UNSET for chunk in chunks] == [False, False, False, True]
@@ -228,7 +228,7 @@ async def test_usage_comes_with_the_finish_and_replaces_that_of_the_start() -> N
 
 
 @pytest.mark.parametrize("left_out", [{}, {"input_tokens": None, "cache_read_input_tokens": None}])
-async def test_counts_that_a_later_event_leaves_out_still_hold(left_out: dict[str, None]) -> None:
+async def test_counts_missing_in_a_later_event_are_kept(left_out: dict[str, None]) -> None:
     delta = {"stop_reason": "end_turn", "stop_sequence": None}
     last = event("message_delta", delta=delta, usage={**left_out, "output_tokens": 7})
     usage = (await folded(streamed(*frames("cache")[:-2], last, event("message_stop")))).usage
@@ -252,7 +252,7 @@ async def test_impossible_usage_is_ignored(usage: dict[str, Any]) -> None:
     assert (await answer_to(Reply.json({**whole, "usage": None}))).usage is None
 
 
-async def test_call_whose_input_comes_with_its_start_is_read() -> None:
+async def test_tool_call_with_its_input_in_the_start_event_is_read() -> None:
     """Some servers of this dialect send no fragments."""
     block = {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"port": "Brest"}}
     start, *_, last, stop = frames("tools")
@@ -269,7 +269,7 @@ async def test_call_whose_input_comes_with_its_start_is_read() -> None:
     assert call.function and call.function.arguments == '{"port":"Brest"}'
 
 
-async def test_blocks_and_events_nobody_knows_are_passed_over() -> None:
+async def test_unknown_blocks_and_events_are_skipped() -> None:
     start, *rest = frames("text")
     foreign = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     strange = [
@@ -295,7 +295,7 @@ async def test_whole_answer_to_a_streaming_request_is_read() -> None:
         assert (again.choices[0].message.content or "") == (whole.choices[0].message.content or "")
 
 
-async def test_nothing_comes_before_the_model_speaks() -> None:
+async def test_no_chunk_comes_before_the_first_content() -> None:
     """So an overload that Anthropic reports inside the stream can be answered by another target."""
     chunks: list[ChatChunk] = []
     async with FakeUpstream(messages_chat) as fake, provider(fake) as subject:
@@ -310,7 +310,7 @@ async def test_nothing_comes_before_the_model_speaks() -> None:
 # Ends that are none --------------------------------------------------------------------------------------------------
 
 
-async def test_error_within_a_stream_is_raised_after_what_came_before() -> None:
+async def test_error_inside_a_stream_is_raised_after_the_earlier_chunks() -> None:
     chunks: list[ChatChunk] = []
     async with FakeUpstream(messages_chat) as fake, provider(fake) as subject:
         fake.enqueue(streamed(*frames("broken")))
@@ -355,13 +355,13 @@ async def test_stream_without_its_last_event_is_truncated_wherever_it_ends(kept:
         event("message_stop"),
     ],
 )
-async def test_events_that_make_no_sense_are_an_invalid_response(frame: bytes) -> None:
+async def test_invalid_events_are_an_invalid_response(frame: bytes) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await chunks_of(streamed(*frames("text")[:1], frame))
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b"[]", b"null", b'{"content":"text"}', b'{"type":"message"}'])
-async def test_body_that_is_no_message_is_an_invalid_response(body: bytes) -> None:
+async def test_body_that_is_not_a_message_is_an_invalid_response(body: bytes) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await answer_to(Reply(body=body))
 
@@ -430,7 +430,7 @@ async def test_no_error_shows_the_credential_or_the_address() -> None:
 # Leaving -------------------------------------------------------------------------------------------------------------
 
 
-async def test_leaving_a_stream_closes_the_upstreams_socket() -> None:
+async def test_closing_a_stream_closes_the_upstreams_socket() -> None:
     async with FakeUpstream(messages_chat) as fake, provider(fake) as subject:
         fake.enqueue(msgspec.structs.replace(streamed(*frames("text")[:4]), end="silence"))
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(ask(), target()))
@@ -455,7 +455,7 @@ async def test_cancelling_a_call_closes_the_upstreams_socket() -> None:
 # The kit -------------------------------------------------------------------------------------------------------------
 
 
-def test_conforms_to_the_kit() -> None:
+def test_anthropic_conforms() -> None:
     key = Secret("literal", "an-unusual-key-0123456789")
     passed = check_provider(
         AnthropicProvider,

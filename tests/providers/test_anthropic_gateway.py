@@ -131,7 +131,7 @@ async def test_cache_reads_and_writes_are_billed_at_their_own_prices(
     await until(is_charged)
 
 
-async def test_overload_inside_a_stream_goes_to_the_next_target(
+async def test_overload_inside_a_stream_is_retried_on_the_next_target(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(streamed(*frames("overloaded")))
@@ -141,7 +141,7 @@ async def test_overload_inside_a_stream_goes_to_the_next_target(
     assert {seen.json["model"] for seen in upstream.seen} == {"claude-sonnet-5", "claude-opus-5"}
 
 
-async def test_error_and_cut_within_a_stream_reach_the_caller_as_errors(
+async def test_error_and_cut_inside_a_stream_reach_the_caller_as_errors(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     for reply in (streamed(*frames("broken")), streamed(*frames("text")[:-1])):
@@ -154,7 +154,7 @@ async def test_error_and_cut_within_a_stream_reach_the_caller_as_errors(
         assert text.startswith("Four")
 
 
-async def test_fields_the_dialect_lacks_are_refused_or_dropped_by_their_class(
+async def test_unsupported_fields_are_refused_or_dropped_by_their_class(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     sound: Any = [

@@ -71,7 +71,7 @@ def refused(**fields: Any) -> GatewayError:
     return caught.value
 
 
-def test_checker_of_the_vendors_types_finds_what_is_wrong() -> None:
+def test_checker_of_the_vendors_types_finds_invalid_bodies() -> None:
     body = body_of(tools=[TIDE])
     body["tools"][0]["input_schema"]["anything"] = 1  # a schema is open
     assert faults(body, MessageCreateParamsNonStreaming) == []
@@ -111,14 +111,14 @@ def test_later_instructions_join_the_users_turn() -> None:
     ]
 
 
-def test_messages_of_one_side_are_merged_and_empty_texts_removed() -> None:
+def test_consecutive_messages_of_one_role_are_merged_and_empty_texts_removed() -> None:
     sent = messages(
         user("a"), {"role": "assistant", "content": ""}, user([text(" \n"), text("b")]), user("c"), user(" ")
     )
     assert sent == [user([text("a"), text("b"), text("c")])]
 
 
-def test_first_turn_must_be_the_users() -> None:
+def test_first_turn_must_be_a_user_message() -> None:
     error = refused(messages=[{"role": "system", "content": "s"}, {"role": "assistant", "content": "Hi"}, user("a")])
     assert (error.code, error.param) == ("invalid_value", "messages[1].role")
     assert refused(messages=[{"role": "system", "content": "s"}]).param == "messages"
@@ -129,18 +129,18 @@ def test_first_turn_must_be_the_users() -> None:
     ("declared", "data", "sent"),
     [("image/png", PNG, "image/png"), ("image/png", JPEG, "image/jpeg"), ("image/jpg", "AAAA", "image/jpeg")],
 )
-def test_inline_image_goes_as_base64_under_its_true_type(declared: str, data: str, sent: str) -> None:
+def test_inline_image_is_sent_as_base64_with_its_detected_type(declared: str, data: str, sent: str) -> None:
     part = {"type": "image_url", "image_url": {"url": f"data:{declared};base64,{data}", "detail": "low"}}
     (turn,) = messages(user([text("look"), part]))
     assert turn["content"][1] == {"type": "image", "source": {"type": "base64", "media_type": sent, "data": data}}
 
 
-def test_image_at_an_address_is_sent_as_its_address() -> None:
+def test_image_url_is_sent_as_a_url() -> None:
     (turn,) = messages(user([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]))
     assert turn["content"] == [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]
 
 
-def test_documents_go_as_pdf_text_or_image() -> None:
+def test_documents_are_sent_as_pdf_text_or_image() -> None:
     def file(kind: str, data: str, **extra: Any) -> dict[str, Any]:
         return {"type": "file", "file": {"file_data": f"data:{kind};base64,{data}", **extra}}
 
@@ -207,19 +207,19 @@ def test_tool_calls_and_results_of_a_turn_stay_together() -> None:
     )
 
 
-def test_results_come_before_other_words_of_their_turn() -> None:
+def test_tool_results_come_before_other_text_of_their_turn() -> None:
     sent = messages(user("a"), called(("c", "clock", "{}")), {"role": "system", "content": "Now"}, result("c", ""))
     assert sent[2] == user([{"type": "tool_result", "tool_use_id": "c"}, text("Now")])
 
 
-def test_ids_of_other_vendors_are_narrowed_the_same_way_on_both_sides() -> None:
+def test_call_ids_of_other_vendors_are_shortened_equally_in_calls_and_results() -> None:
     sent = messages(user("a"), called(("functions.clock:0", "clock", "{}")), result("functions.clock:0", "6"))
     id = sent[1]["content"][0]["id"]
     assert id == sent[2]["content"][0]["tool_use_id"] and id.replace("_", "").isalnum()
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "null", '"text"', "[" * 5000])
-def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_refused(arguments: str) -> None:
     error = refused(messages=[user("a"), called(("c", "clock", arguments)), result("c", "6")])
     assert (error.code, error.param) == ("invalid_value", "messages[1].tool_calls[0].function.arguments")
 
@@ -277,7 +277,7 @@ def test_allowed_tools_are_the_only_ones_sent() -> None:
     assert [tool["name"] for tool in body["tools"]] == ["clock"] and body["tool_choice"] == {"type": "any"}
 
 
-def test_nothing_is_sent_about_tools_that_are_not_there() -> None:
+def test_tool_fields_are_not_sent_without_tools() -> None:
     assert not {"tools", "tool_choice"} & body_of(tools=[], tool_choice="none", parallel_tool_calls=False).keys()
 
 
@@ -288,7 +288,7 @@ def test_custom_tools_are_refused() -> None:
     assert (error.code, error.param) == ("unsupported_value", "messages[1].tool_calls[0].type")
 
 
-def test_model_that_decides_itself_refuses_a_forced_call() -> None:
+def test_adaptive_thinking_model_refuses_a_forced_call() -> None:
     assert refused(model="claude-opus-5-5", tools=[TIDE], tool_choice="required").param == "tool_choice"
     assert body_of("claude-opus-5-5", tools=[TIDE], tool_choice="auto")["tools"]
 
@@ -311,13 +311,13 @@ def test_output_limit_is_always_sent(fields: dict[str, Any], flags: dict[str, in
     assert body_of(flags=flags, **fields)["max_tokens"] == sent
 
 
-def test_stop_texts_of_space_only_are_dropped() -> None:
+def test_stop_texts_of_whitespace_only_are_dropped() -> None:
     assert body_of(stop=["END", " \n", "."])["stop_sequences"] == ["END", "."]
     assert body_of(stop="END")["stop_sequences"] == ["END"]
     assert "stop_sequences" not in body_of(stop="\n")
 
 
-def test_temperature_is_clamped_and_wins_over_top_p() -> None:
+def test_temperature_is_clamped_and_takes_precedence_over_top_p() -> None:
     assert body_of(BUDGET, temperature=1.7)["temperature"] == 1
     body = body_of(BUDGET, temperature=0.25, top_p=0.5)
     assert body["temperature"] == 0.25 and "top_p" not in body
@@ -325,11 +325,11 @@ def test_temperature_is_clamped_and_wins_over_top_p() -> None:
 
 
 @pytest.mark.parametrize("model", [ADAPTIVE, "claude-opus-4-7", "claude-of-next-year"])
-def test_models_that_refuse_sampling_are_sent_none(model: str) -> None:
+def test_sampling_fields_are_not_sent_to_models_that_refuse_them(model: str) -> None:
     assert not {"temperature", "top_p"} & body_of(model, temperature=0.5, top_p=0.5).keys()
 
 
-def test_newest_version_of_the_api_takes_no_sampling() -> None:
+def test_newest_api_version_gets_no_sampling_fields() -> None:
     assert "temperature" not in body_of(BUDGET, flags={"version": "2026-10-21"}, temperature=0.5)
 
 
@@ -340,7 +340,7 @@ def test_json_schema_is_sent_as_output_format() -> None:
     assert "system" not in body
 
 
-def test_json_object_is_asked_for_in_words() -> None:
+def test_json_object_is_requested_by_an_instruction() -> None:
     given = [{"role": "system", "content": "s"}, user("a")]
     body = body_of(response_format={"type": "json_object"}, messages=given)
     assert "JSON object" in body["system"][1]["text"] and "output_config" not in body
@@ -348,7 +348,7 @@ def test_json_object_is_asked_for_in_words() -> None:
     assert "system" not in body_of(response_format={"type": "text"})
 
 
-def test_user_is_named_by_the_safer_of_two_fields() -> None:
+def test_safety_identifier_takes_precedence_over_user() -> None:
     assert body_of(user="u")["metadata"] == {"user_id": "u"}
     assert body_of(user="u", safety_identifier="s")["metadata"] == {"user_id": "s"}
     long, other = (body_of(user=name * 300)["metadata"]["user_id"] for name in "ab")
@@ -359,7 +359,7 @@ def test_several_choices_are_refused() -> None:
     assert refused(n=2).param == "n" and body_of(n=1)
 
 
-def test_stream_is_asked_for_only_where_it_is_read() -> None:
+def test_stream_is_requested_only_by_streaming_calls() -> None:
     assert body_of(stream=True)["stream"] is True and "stream" not in body_of()
 
 
@@ -370,7 +370,7 @@ def test_stream_is_asked_for_only_where_it_is_read() -> None:
     ("effort", "budget"),
     [("minimal", 1024), ("low", 1024), ("medium", 4096), ("high", 16384), ("xhigh", 24576), ("max", 32000)],
 )
-def test_budget_models_think_beside_the_answers_own_limit(effort: str, budget: int) -> None:
+def test_thinking_budget_is_added_to_the_output_limit(effort: str, budget: int) -> None:
     body = body_of(BUDGET, reasoning_effort=effort)
     assert body["thinking"] == {"type": "enabled", "budget_tokens": budget}
     assert body["max_tokens"] == 4096 + budget and "output_config" not in body
@@ -412,19 +412,19 @@ def test_no_effort_turns_thinking_off_where_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("model", [BUDGET, "claude-opus-4-6"])
-def test_thinking_takes_no_temperature(model: str) -> None:
+def test_temperature_is_not_sent_with_thinking(model: str) -> None:
     body = body_of(model, reasoning_effort="high", temperature=0.5, top_p=0.97)
     assert body["thinking"] and "temperature" not in body and body["top_p"] == 0.97
     assert "top_p" not in body_of(model, reasoning_effort="high", top_p=0.5)
 
 
 @pytest.mark.parametrize("model", [BUDGET, ADAPTIVE])
-def test_thinking_gives_way_to_a_forced_call(model: str) -> None:
+def test_thinking_is_turned_off_for_a_forced_call(model: str) -> None:
     assert "thinking" not in body_of(model, reasoning_effort="high", tools=[TIDE], tool_choice="required")
     assert body_of(model, reasoning_effort="high", tools=[TIDE])["thinking"]
 
 
-def test_signed_thinking_goes_back_first() -> None:
+def test_signed_thinking_is_sent_back_first() -> None:
     blocks = [THOUGHT, REDACTED, {"type": "thinking", "thinking": "unsigned"}, {"type": "other"}]
     answer = called(("c", "clock", "{}"), content="So:", thinking_blocks=blocks, reasoning_content="hm")
     body = body_of(BUDGET, messages=[user("a"), answer, result("c", "6")], tools=[CLOCK], reasoning_effort="low")
@@ -450,7 +450,7 @@ def test_thinking_in_another_shape_is_refused_and_null_is_none(key: str) -> None
     assert messages(user("a"), {"role": "assistant", "content": "b", key: None}, user("c"))
 
 
-def test_budget_gives_way_where_a_call_came_without_its_thinking() -> None:
+def test_budget_is_not_sent_if_a_call_in_the_history_lacks_its_thinking() -> None:
     """Clients that know OpenAI only do not send thinking back, and Anthropic refuses to go on thinking then."""
     history = [user("a"), called(("c", "clock", "{}")), result("c", "6")]
     assert "thinking" not in body_of(BUDGET, messages=history, tools=[CLOCK], reasoning_effort="high")
@@ -459,7 +459,7 @@ def test_budget_gives_way_where_a_call_came_without_its_thinking() -> None:
     assert body_of(BUDGET, messages=plain, reasoning_effort="high")["thinking"]
 
 
-def test_prefill_is_for_models_that_take_it() -> None:
+def test_prefill_is_sent_only_to_models_that_accept_it() -> None:
     history = [user("a"), {"role": "assistant", "content": "The answer is ( "}]
     body = body_of(BUDGET, messages=history, reasoning_effort="high")
     assert body["messages"][1]["content"] == [text("The answer is (")] and "thinking" not in body
@@ -467,7 +467,7 @@ def test_prefill_is_for_models_that_take_it() -> None:
     assert (error.code, error.param) == ("unsupported_value", "messages[1].role")
 
 
-def test_refusals_go_back_as_text_and_sounds_do_not_go_at_all() -> None:
+def test_refusals_are_sent_back_as_text_and_audio_is_not_sent() -> None:
     parts = [{"type": "text", "text": "Well. "}, {"type": "refusal", "refusal": "No."}]
     assert messages(user("a"), {"role": "assistant", "content": parts}, user("b"))[1]["content"] == [
         text("Well. "),
@@ -500,7 +500,7 @@ def test_cache_breakpoints_become_cache_control() -> None:
     assert body["messages"][2]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "5m"}
 
 
-def test_last_four_breakpoints_remain_and_none_outlives_an_earlier_one() -> None:
+def test_last_four_breakpoints_are_kept_and_no_lifetime_exceeds_an_earlier_one() -> None:
     ttls = ["12h", "12h", "12h", "30m", "12h", "30m"]
     (turn,) = messages(user([text(str(index), **mark(ttl)) for index, ttl in enumerate(ttls)]))
     kept = [block.get("cache_control", {}).get("ttl") for block in turn["content"]]
@@ -510,7 +510,7 @@ def test_last_four_breakpoints_remain_and_none_outlives_an_earlier_one() -> None
 # Model flags, headers, options ---------------------------------------------------------------------------------------
 
 
-def test_operators_flags_win_and_leave_the_others() -> None:
+def test_operators_flags_override_only_the_named_ones() -> None:
     table = {
         "claude-sonnet-4-5*": ModelFlags(default_max_tokens=100),
         "claude-*": ModelFlags(default_max_tokens=200, prefill=False),
@@ -571,7 +571,7 @@ async def test_base_url_may_end_with_the_version_of_the_path(ending: str) -> Non
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "host", "https://", "https://user:pass@host"])
-def test_base_url_that_cannot_be_one_is_refused(address: str) -> None:
+def test_invalid_base_url_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="base_url") as caught:
         AnthropicProvider(AnthropicProvider.Options(base_url=address), Upstream())
     assert "pass@" not in str(caught.value)

@@ -155,7 +155,7 @@ async def chunks_of(*frames: Any, done: bool = True) -> list[ChatChunk]:
 
 @pytest.mark.parametrize("api_version", ["", OLD])
 @pytest.mark.parametrize("shape", ["chat", "stream", "embeddings", "images", "speech"])
-async def test_every_endpoint_has_its_new_and_its_old_path(shape: str, api_version: str) -> None:
+async def test_every_endpoint_has_a_new_and_an_old_path(shape: str, api_version: str) -> None:
     base = {"model": "public-name"}
     async with FakeUpstream(azure) as fake, provider(fake, api_version=api_version) as subject:
         match shape:
@@ -212,7 +212,7 @@ async def test_entra_token_is_a_bearer_and_is_read_from_its_file(tmp_path: Path)
         ({"endpoint": "https://a.invalid", "api_key": Secret("literal", "k"), "token": Secret("literal", "t")}, "eith"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AzureProvider(AzureProvider.Options(**options), Upstream())
 
@@ -220,14 +220,14 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], words: st
 # What comes back -----------------------------------------------------------------------------------------------------
 
 
-async def test_prelude_and_verdicts_of_the_filters_do_not_pass() -> None:
+async def test_prelude_and_filter_results_are_removed() -> None:
     chunks = await chunks_of(*STREAM)
     assert len(chunks) == 5
     text = msgspec.json.encode(chunks)
     assert b"filter" not in text and b"offset" not in text
 
 
-async def test_stream_folds_to_the_whole_answer() -> None:
+async def test_stream_accumulates_to_the_whole_answer() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.stream(STREAM), Reply.json(WHOLE))
         streamed = await fold_chat(subject.stream_chat(streaming(), TARGET))
@@ -238,7 +238,7 @@ async def test_stream_folds_to_the_whole_answer() -> None:
         assert b"filter" not in msgspec.json.encode(answer)
 
 
-async def test_verdict_that_ends_an_answer_does_pass() -> None:
+async def test_content_filter_finish_reason_is_kept() -> None:
     chunks = await chunks_of(*STREAM[:4], verdict(0, 8, finish_reason="content_filter"), done=False)
     assert chunks[-1].choices[0].finish_reason == "content_filter"
 
@@ -252,7 +252,7 @@ async def error_of(reply: Reply) -> GatewayError:
     return caught.value
 
 
-async def test_filtered_prompt_is_the_callers_error() -> None:
+async def test_filtered_prompt_is_a_caller_error() -> None:
     error = await error_of(Reply.json(FILTERED, status=400))
     assert isinstance(error, ContentFiltered)
     assert (error.status, error.code, error.param) == (400, "content_filter", "messages")
@@ -263,12 +263,12 @@ async def test_missing_deployment_may_be_tried_elsewhere() -> None:
     assert isinstance(error, UpstreamError) and error.retryable and "DeploymentNotFound" in (error.detail or "")
 
 
-async def test_wait_is_taken_from_the_finer_header() -> None:
+async def test_retry_wait_is_read_from_the_more_precise_header() -> None:
     error = await error_of(Reply.json(LIMITED, status=429, headers={"retry-after": "1", "retry-after-ms": "640"}))
     assert isinstance(error, UpstreamRateLimited) and error.retry_after == 0.64
 
 
-async def test_wrong_key_is_the_operators_error_and_is_not_shown() -> None:
+async def test_wrong_key_is_an_operator_error_and_is_not_shown() -> None:
     assert isinstance(await error_of(Reply.json(WRONG_KEY, status=401)), UpstreamAuthError)
 
 

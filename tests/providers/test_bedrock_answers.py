@@ -136,7 +136,7 @@ async def test_botocore_reads_every_field_of_a_stream(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_botocore_and_the_provider_read_the_same_out_of_a_stream(name: str) -> None:
+async def test_botocore_and_the_provider_read_the_same_from_a_stream(name: str) -> None:
     theirs = await asked_by_botocore(streamed(*frames(name)), "converse_stream")
     deltas = [one["contentBlockDelta"]["delta"] for one in theirs if "contentBlockDelta" in one]
     starts = [one["contentBlockStart"]["start"]["toolUse"] for one in theirs if "contentBlockStart" in one]
@@ -174,7 +174,7 @@ async def test_text_of_all_blocks_is_the_content() -> None:
         assert answer.service_tier is UNSET
 
 
-async def test_parallel_calls_come_with_their_arguments_as_text() -> None:
+async def test_parallel_calls_have_their_arguments_as_text() -> None:
     for answer in await both_ways("tools"):
         assert words(answer) == ("I will look at both ports.", "tool_calls")
         assert calls_of(answer) == [
@@ -206,7 +206,7 @@ async def test_thinking_is_shown_and_can_be_sent_back() -> None:
         ]
 
 
-async def test_thinking_that_came_out_goes_back_in_unchanged() -> None:
+async def test_thinking_is_sent_back_unchanged() -> None:
     for answer in await both_ways("thinking"):
         said = msgspec.json.decode(msgspec.json.encode(answer.choices[0].message))
         history = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "b"}]
@@ -216,7 +216,7 @@ async def test_thinking_that_came_out_goes_back_in_unchanged() -> None:
         assert sent == document("thinking")["output"]["message"]["content"]
 
 
-async def test_cached_tokens_are_part_of_the_prompt_and_writes_are_split_by_their_life() -> None:
+async def test_cached_tokens_are_part_of_the_prompt_and_cache_writes_are_split_by_lifetime() -> None:
     whole, stream = [answer.usage for answer in await both_ways("cache")]
     assert whole and whole == stream
     details = whole.prompt_tokens_details
@@ -226,7 +226,7 @@ async def test_cached_tokens_are_part_of_the_prompt_and_writes_are_split_by_thei
     assert lives is not UNSET and (lives.ttl_30m_tokens, lives.ttl_12h_tokens) == (456, 100)
 
 
-async def test_tier_is_the_one_that_was_used() -> None:
+async def test_service_tier_is_the_one_that_was_used() -> None:
     assert [answer.service_tier for answer in await both_ways("cache")] == ["priority"] * 2
     assert [answer.service_tier for answer in await both_ways("cache", service_tier="flex")] == ["priority"] * 2
     assert [answer.service_tier for answer in await both_ways("text", service_tier="scale")] == ["default"] * 2
@@ -262,7 +262,7 @@ async def test_malformed_output_is_an_error(reason: str) -> None:
         await chunks_of(streamed(*frames("text")[:-2], event("messageStop", stopReason=reason), frames("text")[-1]))
 
 
-async def test_guardrails_words_are_the_answer() -> None:
+async def test_guardrail_message_is_the_answer() -> None:
     for answer in await both_ways("guardrail"):
         assert words(answer) == ("Sorry, the model cannot answer this question.", "content_filter")
 
@@ -289,12 +289,12 @@ async def test_impossible_usage_is_ignored(usage: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("usage", [None, "many", [], {}])
-async def test_missing_usage_is_no_usage(usage: Any) -> None:
+async def test_missing_usage_is_none(usage: Any) -> None:
     assert (await answer_to(Reply.json({**document("text"), "usage": usage}))).usage is None
     assert (await folded(streamed(*frames("text")[:-1], event("metadata", usage=usage)))).usage is None
 
 
-async def test_blocks_and_events_nobody_knows_are_passed_over() -> None:
+async def test_unknown_blocks_and_events_are_skipped() -> None:
     foreign = {"toolUseId": "srv_1", "name": "search", "type": "server_tool_use"}
     strange = [
         event("contentBlockStart", start={"toolUse": foreign}, contentBlockIndex=9),
@@ -336,12 +336,12 @@ async def test_stream_without_its_metadata_is_truncated(kept: int) -> None:
         await chunks_of(streamed(*frames("text")[:kept]))
 
 
-async def test_metadata_without_a_finish_proves_nothing() -> None:
+async def test_metadata_without_a_finish_is_truncated() -> None:
     with pytest.raises(UpstreamTruncated):
         await chunks_of(streamed(frames("text")[0], frames("text")[-1]))
 
 
-async def test_damaged_stream_gives_what_came_before_and_then_fails() -> None:
+async def test_damaged_stream_returns_the_earlier_chunks_and_then_fails() -> None:
     damaged = bytearray(b"".join(frames("text")))
     damaged[len(frames("text")[0]) + len(frames("text")[1]) + 60] ^= 4
     chunks: list[ChatChunk] = []
@@ -365,7 +365,9 @@ async def test_damaged_stream_gives_what_came_before_and_then_fails() -> None:
         ("somethingNewException", UpstreamError),
     ],
 )
-async def test_exception_within_a_stream_is_raised_after_what_came_before(kind: str, error: type[GatewayError]) -> None:
+async def test_exception_inside_a_stream_is_raised_after_the_earlier_chunks(
+    kind: str, error: type[GatewayError]
+) -> None:
     chunks: list[ChatChunk] = []
     async with FakeUpstream(converse) as fake, provider(fake) as subject:
         fake.enqueue(streamed(*frames("text")[:2], exception(kind, message="Something"), *frames("text")[2:]))
@@ -375,7 +377,7 @@ async def test_exception_within_a_stream_is_raised_after_what_came_before(kind: 
     assert type(caught.value) is error and len(chunks) == 1
 
 
-async def test_overflow_and_filter_within_a_stream_are_the_callers() -> None:
+async def test_context_overflow_and_filter_inside_a_stream_are_caller_errors() -> None:
     for message, kind in (
         ("Input is too long for requested model.", ContextLengthExceeded),
         ("The generated text has been blocked by our content filters.", ContentFiltered),
@@ -391,7 +393,7 @@ async def test_error_frame_is_raised() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"null", b"[]", b'{"delta":7}', b"\xff", b"[" * 9000])
-async def test_event_that_is_not_the_dialects_is_invalid(payload: bytes) -> None:
+async def test_event_of_another_dialect_is_invalid(payload: bytes) -> None:
     headers = {":message-type": "event", ":event-type": "contentBlockDelta"}
     with pytest.raises(UpstreamInvalidResponse):
         await chunks_of(streamed(frames("text")[0], frame(headers, payload)))
@@ -446,19 +448,19 @@ async def test_errors_are_distinguished_by_their_names(name: str, streaming: boo
         {"__type": "com.amazonaws.bedrock#ThrottlingException:http://internal.amazon.com/", "message": None},
     ],
 )
-async def test_name_of_an_error_may_stand_in_its_body(body: dict[str, Any]) -> None:
+async def test_name_of_an_error_is_read_from_its_body(body: dict[str, Any]) -> None:
     with pytest.raises(UpstreamRateLimited):
         await answer_to(Reply.json(body, status=400))
 
 
-async def test_error_without_a_name_goes_by_its_status() -> None:
+async def test_error_without_a_name_is_classified_by_its_status() -> None:
     with pytest.raises(UpstreamAuthError):
         await answer_to(Reply.json({"Message": "Missing Authentication Token"}, status=403))
     with pytest.raises(UpstreamRejected, match="who knows"):
         await answer_to(Reply(status=400, body=b"who knows"))
 
 
-async def test_wait_that_is_asked_for_is_kept() -> None:
+async def test_requested_retry_wait_is_kept() -> None:
     with pytest.raises(UpstreamRateLimited) as caught:
         await answer_to(msgspec.structs.replace(failure("throttling"), headers={"retry-after": "7"}))
     assert caught.value.retry_after == 7

@@ -48,25 +48,25 @@ def reseal(message: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_botocore_and_the_decoder_read_the_same_out_of_a_stream(name: str) -> None:
+def test_botocore_and_the_decoder_read_the_same_from_a_stream(name: str) -> None:
     data = b"".join(frames(name))
     assert decoded(data) == read_by_botocore(data) != []
 
 
 @given(messages, st.lists(st.integers(0, 10_000), max_size=8))
-def test_cuts_anywhere_change_nothing(parts: list[tuple[dict[str, str], bytes]], cuts: list[int]) -> None:
+def test_random_splits_do_not_change_the_result(parts: list[tuple[dict[str, str], bytes]], cuts: list[int]) -> None:
     data = b"".join(frame(*part) for part in parts)
     assert decoded(data, cuts) == read_by_botocore(data) == [Frame(*part) for part in parts]
 
 
-def test_every_single_cut_is_harmless() -> None:
+def test_every_single_split_gives_the_same_result() -> None:
     data = event("messageStart", role="assistant") + event("messageStop", stopReason="end_turn")
     whole = decoded(data)
     assert all(decoded(data, [cut]) == whole for cut in range(len(data)))
     assert decoded(data, list(range(len(data)))) == whole and len(whole) == 2
 
 
-def test_headers_of_every_type_are_passed_over_and_texts_kept() -> None:
+def test_headers_of_every_type_are_skipped_and_text_headers_kept() -> None:
     """The types and their sizes as botocore knows them."""
     values = {
         "yes": b"\0",
@@ -89,7 +89,7 @@ def test_headers_of_every_type_are_passed_over_and_texts_kept() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 7))
-def test_any_flipped_bit_is_noticed(place: int, bit: int) -> None:
+def test_any_flipped_bit_is_detected(place: int, bit: int) -> None:
     """In the lengths, the headers, the payload or either checksum: bytes are damaged, so the stream is truncated."""
     data = bytearray(event("contentBlockDelta", delta={"text": "Four."}, contentBlockIndex=0))
     data[place % len(data)] ^= 1 << bit
@@ -105,7 +105,7 @@ def test_stream_that_ends_inside_a_frame_is_truncated(length: int) -> None:
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=4))
-def test_nonsense_raises_nothing_but_upstream_errors(data: bytes, cuts: list[int]) -> None:
+def test_random_bytes_raise_only_upstream_errors(data: bytes, cuts: list[int]) -> None:
     try:
         found = decoded(data, cuts)
     except GatewayError as error:
@@ -115,7 +115,7 @@ def test_nonsense_raises_nothing_but_upstream_errors(data: bytes, cuts: list[int
 
 
 @given(st.binary(max_size=60), st.integers(0, 80))
-def test_sealed_nonsense_raises_nothing_but_upstream_errors(inside: bytes, headers_length: int) -> None:
+def test_random_frames_with_valid_checksums_raise_only_upstream_errors(inside: bytes, headers_length: int) -> None:
     """Both checksums fit, so what is wrong is inside."""
     lengths = struct.pack(">II", 16 + len(inside), headers_length)
     try:
@@ -128,13 +128,13 @@ def test_sealed_nonsense_raises_nothing_but_upstream_errors(inside: bytes, heade
     ("total", "headers_length"),
     [(MAX_FRAME_BYTES + 1, 0), (0xFFFFFFFF, 0), (0, 0), (15, 0), (16, 1), (100, 85), (100, 0xFFFFFFFF)],
 )
-def test_absurd_lengths_are_refused_before_anything_is_kept(total: int, headers_length: int) -> None:
+def test_impossible_lengths_are_refused_before_anything_is_buffered(total: int, headers_length: int) -> None:
     lengths = struct.pack(">II", total, headers_length)
     with pytest.raises(UpstreamInvalidResponse):
         list(FrameDecoder().feed(lengths + struct.pack(">I", zlib.crc32(lengths))))
 
 
-def test_frames_before_a_damaged_one_are_given() -> None:
+def test_frames_before_a_damaged_one_are_returned() -> None:
     good, bad = event("messageStart", role="assistant"), bytearray(event("messageStop", stopReason="end_turn"))
     bad[-1] ^= 1
     frames = FrameDecoder().feed(good + good + bytes(bad))
@@ -143,7 +143,7 @@ def test_frames_before_a_damaged_one_are_given() -> None:
         next(frames)
 
 
-def test_longest_frame_there_may_be_is_read_in_small_pieces() -> None:
+def test_longest_allowed_frame_is_read_in_small_pieces() -> None:
     """16 MiB in pieces of 64 KiB: what is kept is searched once, not once for every piece."""
     payload = bytes(16 * 1024 * 1024)
     source = io.BytesIO(frame({":event-type": "x"}, payload))

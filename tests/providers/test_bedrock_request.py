@@ -92,7 +92,7 @@ def test_validator_refuses_invalid_values() -> None:
 
 
 @pytest.mark.parametrize("model", [BUDGET, "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/a.b-v1:0"])
-def test_path_is_botocores(model: str) -> None:
+def test_request_path_equals_that_of_botocore(model: str) -> None:
     assert url_path(model, "Converse") == f"/model/{quote(model, safe='')}/converse"
     assert url_path(model, "ConverseStream") == f"/model/{quote(model, safe='')}/converse-stream"
 
@@ -100,11 +100,11 @@ def test_path_is_botocores(model: str) -> None:
 # Roles -------------------------------------------------------------------------------------------------------------
 
 
-def test_plain_question() -> None:
+def test_simple_chat_body_has_only_the_required_fields() -> None:
     assert sent() == {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}
 
 
-def test_leading_instructions_are_the_system_and_later_ones_part_of_the_users_turn() -> None:
+def test_leading_instructions_are_the_system_prompt_and_later_ones_join_the_users_turn() -> None:
     body = sent(
         messages=[
             {"role": "system", "content": "Be brief."},
@@ -123,7 +123,7 @@ def test_leading_instructions_are_the_system_and_later_ones_part_of_the_users_tu
     ]
 
 
-def test_turns_alternate_and_empty_texts_are_gone() -> None:
+def test_turns_alternate_and_empty_texts_are_removed() -> None:
     said = {"role": "assistant", "content": ""}
     body = sent(messages=[USER, {"role": "user", "content": "there"}, said, {"role": "user", "content": [text("x")]}])
     assert body["messages"] == [{"role": "user", "content": [{"text": "hi"}, {"text": "there"}, {"text": "x"}]}]
@@ -142,14 +142,14 @@ def test_conversation_must_begin_with_the_user(messages: list[Any], param: str) 
     assert refusal(messages=messages).param == param
 
 
-def test_newest_claude_does_not_go_on_with_a_prefilled_answer() -> None:
+def test_prefilled_answer_is_refused_for_the_newest_claude() -> None:
     prefilled = [USER, {"role": "assistant", "content": "Four"}]
     assert sent(BUDGET, messages=prefilled)["messages"][-1] == {"role": "assistant", "content": [{"text": "Four"}]}
     assert sent(PLAIN, messages=prefilled)["messages"][-1]["role"] == "assistant"
     assert refusal(ADAPTIVE, messages=prefilled).param == "messages[1].role"
 
 
-def test_refusals_of_the_assistant_are_text() -> None:
+def test_refusals_of_the_assistant_are_sent_as_text() -> None:
     parts = {"role": "assistant", "content": [text("Well, "), {"type": "refusal", "refusal": "no."}]}
     plain = {"role": "assistant", "content": None, "refusal": "No."}
     body = sent(messages=[USER, parts, USER, plain, USER])
@@ -170,14 +170,14 @@ def test_refusals_of_the_assistant_are_text() -> None:
         (f"data:image/webp;base64,{base64.b64encode(b'RIFF0000WEBP').decode()}", "webp", None),
     ],
 )
-def test_image_goes_in_as_base64(url: str, kind: str, data: str | None) -> None:
+def test_image_is_sent_as_base64(url: str, kind: str, data: str | None) -> None:
     blocks = user(text("What is this?"), image(url))
     assert blocks[0] == {"text": "What is this?"}
     assert blocks[1] == {"image": {"format": kind, "source": {"bytes": data or url.split(",")[1]}}}
 
 
 @pytest.mark.parametrize("url", ["https://example.com/cat.png", "data:image/tiff;base64,AAAA"])
-def test_image_that_converse_cannot_take_is_refused_by_its_path(url: str) -> None:
+def test_unsupported_image_is_refused_by_its_path(url: str) -> None:
     error = refusal(messages=[{"role": "user", "content": [text("x"), image(url)]}])
     assert (error.code, error.param) == ("unsupported_value", "messages[0].content[1].image_url.url")
 
@@ -196,12 +196,12 @@ def test_image_that_converse_cannot_take_is_refused_by_its_path(url: str) -> Non
         ("text/markdown", "md"),
     ],
 )
-def test_document_goes_in_as_base64(media_type: str, kind: str) -> None:
+def test_document_is_sent_as_base64(media_type: str, kind: str) -> None:
     (block,) = user(file(media_type, filename="Tides 2026.xyz"))
     assert block == {"document": {"format": kind, "name": "Tides 2026", "source": {"bytes": PDF}}}
 
 
-def test_documents_have_names_that_bedrock_takes_and_no_two_the_same() -> None:
+def test_documents_have_valid_and_unique_names() -> None:
     given = ["../Tide_table (final).v2.pdf", "Über — alles!.pdf", None, "", "…", "a" * 500 + ".pdf"]
     given += ["a" * 500 + ".pdf", "document", "[x]-1.tar.gz", "  two  spaces .pdf"]
     blocks = user(*(file("application/pdf", filename=name) for name in given))
@@ -210,7 +210,7 @@ def test_documents_have_names_that_bedrock_takes_and_no_two_the_same() -> None:
     assert found[5:] == ["a" * 180, "a" * 180 + " (2)", "document (4)", "[x]-1 tar", "two spaces"]
 
 
-def test_file_that_is_an_image_is_one() -> None:
+def test_image_file_is_sent_as_an_image() -> None:
     assert user(file("image/png", PNG)) == [{"image": {"format": "png", "source": {"bytes": PNG}}}]
 
 
@@ -220,7 +220,7 @@ def test_document_of_another_type_is_refused_by_its_path(media_type: str) -> Non
     assert (error.code, error.param) == ("unsupported_value", "messages[0].content[0].file.file_data")
 
 
-def test_sound_goes_in_as_base64() -> None:
+def test_audio_is_sent_as_base64() -> None:
     part = {"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}
     assert user(part) == [{"audio": {"format": "wav", "source": {"bytes": WAV}}}]
 
@@ -250,7 +250,7 @@ def test_tools_are_specified_with_their_schemas() -> None:
         ("allowed required", {"any": {}}, ["clock"]),
     ],
 )
-def test_tool_choice(choice: Any, theirs: Any, names: list[str]) -> None:
+def test_tool_choice_is_translated(choice: Any, theirs: Any, names: list[str]) -> None:
     if str(choice).startswith("allowed"):
         tools = [{"type": "function", "function": {"name": "clock"}}]
         choice = {"type": "allowed_tools", "allowed_tools": {"mode": choice.split()[1], "tools": tools}}
@@ -259,12 +259,12 @@ def test_tool_choice(choice: Any, theirs: Any, names: list[str]) -> None:
     assert [tool["toolSpec"]["name"] for tool in config["tools"]] == names
 
 
-def test_no_tools_are_sent_where_none_may_be_called() -> None:
+def test_tools_are_not_sent_if_tool_choice_is_none() -> None:
     assert "toolConfig" not in sent(tools=[function()], tool_choice="none")
     assert "toolConfig" not in sent(tools=[])
 
 
-def test_tools_stay_where_the_history_shows_calls() -> None:
+def test_tools_are_sent_if_the_history_has_calls() -> None:
     """Bedrock refuses a history with calls and no tools; there is no choice `none`, so the model chooses."""
     cases: list[dict[str, Any]] = [{"tools": [function()], "tool_choice": "none"}, {}]
     for fields in cases:
@@ -283,7 +283,7 @@ def test_legacy_functions_are_tools() -> None:
     assert body["toolConfig"]["toolChoice"] == {"tool": {"name": "tide"}}
 
 
-def test_calls_and_results_in_the_history() -> None:
+def test_calls_and_results_of_the_history_are_translated() -> None:
     said = {"role": "assistant", "content": "I look.", "tool_calls": [call("call_1"), call("b" * 70, "clock", "")]}
     results: list[Any] = [
         {"role": "tool", "tool_call_id": "call_1", "content": [text("6:"), text("40")]},
@@ -304,7 +304,7 @@ def test_calls_and_results_in_the_history() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", "7", '"text"', "[" * 5000])
-def test_arguments_that_are_no_object_are_refused_by_their_path(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_refused_by_their_path(arguments: str) -> None:
     said = {"role": "assistant", "content": None, "tool_calls": [call("call_1", arguments=arguments)]}
     error = refusal(messages=[USER, said, {"role": "tool", "tool_call_id": "call_1", "content": "x"}])
     assert error.param == "messages[1].tool_calls[0].function.arguments"
@@ -317,7 +317,7 @@ def test_custom_tools_are_refused_by_their_path() -> None:
     assert refusal(messages=[USER, said]).param == "messages[1].tool_calls[0].type"
 
 
-def test_signed_thoughts_go_back_first_and_unsigned_ones_do_not() -> None:
+def test_signed_thoughts_are_sent_back_first_and_unsigned_ones_are_dropped() -> None:
     blocks = [
         {"type": "thinking", "thinking": "Hmm.", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "c2VhbGVk"},
@@ -340,7 +340,7 @@ def test_signed_thoughts_go_back_first_and_unsigned_ones_do_not() -> None:
 # Limits, sampling, thinking ----------------------------------------------------------------------------------------
 
 
-def test_limits_and_sampling() -> None:
+def test_limits_and_sampling_fields_are_translated() -> None:
     body = sent(PLAIN, max_tokens=50, temperature=1.7, top_p=0.9, stop=["END", "  ", "\n"])
     assert body["inferenceConfig"] == {"maxTokens": 50, "temperature": 1.0, "topP": 0.9, "stopSequences": ["END"]}
     assert sent(PLAIN, max_completion_tokens=2**60, stop="x")["inferenceConfig"] == {
@@ -349,7 +349,7 @@ def test_limits_and_sampling() -> None:
     }
 
 
-def test_claude_takes_one_sampling_field_and_the_newest_none() -> None:
+def test_claude_gets_one_sampling_field_and_the_newest_claude_none() -> None:
     assert sent(BUDGET, temperature=0.5, top_p=0.9)["inferenceConfig"] == {"temperature": 0.5}
     assert sent(BUDGET, top_p=0.9)["inferenceConfig"] == {"topP": 0.9}
     assert "inferenceConfig" not in sent(ADAPTIVE, temperature=0.5, top_p=0.9)
@@ -393,7 +393,7 @@ def test_effort_is_not_sent_to_models_without_reasoning(effort: str) -> None:
     assert sent(PLAIN, reasoning_effort=effort) == sent(PLAIN)
 
 
-def test_thinking_gives_way_to_what_excludes_it() -> None:
+def test_thinking_is_turned_off_by_fields_that_exclude_it() -> None:
     forced = sent(BUDGET, reasoning_effort="high", tools=[function()], tool_choice="required", temperature=0.5)
     assert "additionalModelRequestFields" not in forced and forced["inferenceConfig"] == {"temperature": 0.5}
     unproved = sent(BUDGET, reasoning_effort="high", tools=[function()], messages=CALLED)
@@ -406,7 +406,7 @@ def test_thinking_gives_way_to_what_excludes_it() -> None:
 # The form of the answer, hints ---------------------------------------------------------------------------------------
 
 
-def test_schema_of_the_answer_goes_in_as_text() -> None:
+def test_response_schema_is_sent_as_text() -> None:
     schema = {"name": "tide", "schema": TIDE, "description": "A tide", "strict": True}
     body = sent(response_format={"type": "json_schema", "json_schema": schema}, reasoning_effort="none")
     (described,) = body["outputConfig"]["textFormat"]["structure"].values()
@@ -416,7 +416,7 @@ def test_schema_of_the_answer_goes_in_as_text() -> None:
     assert sent(response_format={"type": "text"}) == sent()
 
 
-def test_any_json_is_refused() -> None:
+def test_json_object_format_is_refused() -> None:
     error = refusal(response_format={"type": "json_object"})
     assert (error.status, error.code, error.param) == (400, "unsupported_value", "response_format.type")
 
@@ -432,11 +432,11 @@ def test_any_json_is_refused() -> None:
         ("scale", None),
     ],
 )
-def test_service_tier(asked: str, theirs: str | None) -> None:
+def test_service_tier_is_translated(asked: str, theirs: str | None) -> None:
     assert sent(service_tier=asked).get("serviceTier") == (theirs and {"type": theirs})
 
 
-def test_metadata_goes_along_as_far_as_bedrock_takes_it() -> None:
+def test_metadata_entries_valid_for_bedrock_are_sent() -> None:
     given = {"team": "tides", "emoji": "🌊", "long": "x" * 400, "": "empty", "odd!": "x", "mail": "a@b.c"}
     assert sent(metadata=given)["requestMetadata"] == {"team": "tides", "mail": "a@b.c"}
     assert "requestMetadata" not in sent(metadata={"emoji": "🌊"})
@@ -446,7 +446,7 @@ def marked(content: str, **breakpoint: Any) -> dict[str, Any]:
     return {**text(content), "prompt_cache_breakpoint": {"mode": "explicit", **breakpoint}}
 
 
-def test_breakpoints_become_cache_points_of_which_the_last_four_remain() -> None:
+def test_last_four_breakpoints_become_cache_points() -> None:
     system = {"role": "system", "content": [marked("a"), marked("b", ttl="12h"), text("c")]}
     parts = [
         marked("d", ttl="12h"),
@@ -461,14 +461,14 @@ def test_breakpoints_become_cache_points_of_which_the_last_four_remain() -> None
     assert blocks == [{"text": "d"}, long, {"text": "e"}, short, {"text": "f"}, short]  # no long life after a short one
 
 
-def test_breakpoints_are_left_out_where_a_model_has_no_cache() -> None:
+def test_breakpoints_are_dropped_for_models_without_a_cache() -> None:
     messages = [{"role": "user", "content": [marked("a"), text("b")]}]
     assert sent(PLAIN, messages=messages)["messages"][0]["content"] == [{"text": "a"}, {"text": "b"}]
     flags = {"*llama4*": BedrockFlags(cache_points=True)}
     assert {"cachePoint": {"type": "default"}} in sent(PLAIN, flags=flags, messages=messages)["messages"][0]["content"]
 
 
-def test_breakpoint_of_a_result_stands_behind_it() -> None:
+def test_breakpoint_of_a_tool_result_follows_it() -> None:
     result = {"role": "tool", "tool_call_id": "call_1", "content": [marked("6:40")]}
     content = sent(messages=[*CALLED[:2], result], tools=[function()])["messages"][2]["content"]
     assert [next(iter(block)) for block in content] == ["toolResult", "cachePoint"]
@@ -477,7 +477,7 @@ def test_breakpoint_of_a_result_stands_behind_it() -> None:
 # Models ------------------------------------------------------------------------------------------------------------
 
 
-def test_operators_flags_come_first_and_the_rest_is_as_known() -> None:
+def test_operators_flags_take_precedence_and_the_rest_keeps_its_defaults() -> None:
     flags = {
         "*sonnet-4-5*": BedrockFlags(max_output_tokens=9000, additional_fields={"top_k": 40}),
         "*": BedrockFlags(default_max_tokens=2000, cache_points=False),
@@ -510,7 +510,7 @@ def test_flags_are_derived_from_model_names(name: str, thinking: str, sampling: 
     assert (model.traits.thinking_mode, model.traits.sampling, model.cache_points) == (thinking, sampling, cache)
 
 
-def test_flags_of_a_profile_are_the_operators() -> None:
+def test_flags_of_an_inference_profile_come_from_the_operator() -> None:
     flags = {"arn:aws:*a1b2c3": BedrockFlags(thinking_mode="budget", sampling=True, cache_points=True)}
     name = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/a1b2c3"
     body = sent(name, flags=flags, reasoning_effort="low")

@@ -59,7 +59,7 @@ def signed(url: str, body: bytes, credentials: Credentials, *, region: str = REG
 @pytest.mark.parametrize("operation", ["converse", "converse-stream"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("base", [PUBLIC, "http://127.0.0.1:8080", "https://vpce-1.example:443/prefix"])
-def test_signature_is_botocores(base: str, model: str, operation: str, token: str) -> None:
+def test_signature_equals_that_of_botocore(base: str, model: str, operation: str, token: str) -> None:
     url = f"{base}/model/{quote(model, safe='')}/{operation}"
     credentials = Credentials(access_key_id=KEY_ID, secret_access_key=SECRET, session_token=token)
     for body in (b'{"messages":[]}', b"", "Tür".encode() * 999):
@@ -74,14 +74,14 @@ ids = st.text(min_size=1, max_size=40).filter(lambda name: name not in {".", "..
 
 
 @given(ids, st.binary(max_size=60), st.sampled_from(["us-east-1", "ap-southeast-2"]))
-def test_signature_is_botocores_for_any_name_and_body(model: str, body: bytes, region: str) -> None:
+def test_signature_equals_that_of_botocore_for_any_name_and_body(model: str, body: bytes, region: str) -> None:
     credentials = Credentials(access_key_id=KEY_ID, secret_access_key=SECRET)
     url = f"https://bedrock-runtime.{region}.amazonaws.com/model/{quote(model, safe='')}/converse"
     theirs = signed_by_botocore(url, body, credentials, region=region)
     assert signed(url, body, credentials, region=region)["authorization"] == theirs["authorization"]
 
 
-def test_derived_key_lasts_for_its_day_and_secret_only() -> None:
+def test_derived_key_is_reused_only_for_the_same_day_and_secret() -> None:
     signer, url = Signer(REGION), f"{PUBLIC}/model/m/converse"
     other = Credentials(access_key_id=KEY_ID, secret_access_key="another")
     same = Credentials(access_key_id=KEY_ID, secret_access_key=SECRET)
@@ -137,7 +137,7 @@ async def test_body_arrives_as_it_was_signed(model: str) -> None:
     assert headers["authorization"] == request.headers["Authorization"]
 
 
-async def test_large_body_is_hashed_beside_the_loop_and_signed_the_same() -> None:
+async def test_large_body_is_hashed_in_a_thread_and_signed_equally() -> None:
     request = asking(messages=[{"role": "user", "content": "x" * LARGE_BODY}])
     threads = []
 
@@ -205,7 +205,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_chain_finds_keys_in_the_environment(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credential_chain_finds_keys_in_the_environment(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
@@ -213,7 +213,7 @@ async def test_chain_finds_keys_in_the_environment(bare: Path, monkeypatch: pyte
     assert found == Credentials(access_key_id=KEY_ID, secret_access_key=SECRET, session_token=TOKEN)
 
 
-async def test_chain_finds_the_named_section_of_the_shared_file(bare: Path) -> None:
+async def test_credential_chain_finds_the_named_profile_of_the_shared_file(bare: Path) -> None:
     (bare / "credentials").write_text(
         f"[default]\naws_access_key_id=other\naws_secret_access_key=other\n"
         f"[work]\naws_access_key_id={KEY_ID}\naws_secret_access_key={SECRET}\n"
@@ -223,13 +223,13 @@ async def test_chain_finds_the_named_section_of_the_shared_file(bare: Path) -> N
     assert f"Credential={KEY_ID}/" in fake.seen[0].headers["authorization"]
 
 
-async def test_empty_chain_refuses_to_start(bare: Path) -> None:
+async def test_empty_credential_chain_prevents_the_start(bare: Path) -> None:
     subject = BedrockProvider(BedrockProvider.Options(region=REGION), Upstream())
     with pytest.raises(ValueError, match="found no credentials"):
         await subject.start()
 
 
-async def test_chain_without_botocore_says_what_to_install(bare: Path) -> None:
+async def test_credential_chain_without_botocore_says_what_to_install(bare: Path) -> None:
     subject = BedrockProvider(BedrockProvider.Options(region=REGION), Upstream())
     without = mock.patch.dict("sys.modules", {"botocore.session": None})
     with without, pytest.raises(ValueError, match=r"model-gateway\[bedrock\]"):
@@ -260,7 +260,7 @@ class Expiring:
         return self.fresh()
 
 
-async def test_keys_that_hold_are_not_renewed() -> None:
+async def test_valid_keys_are_not_renewed() -> None:
     keys = Expiring(seconds=3600)
     source = ChainedCredentials(keys.found)
     first = await source.current()
@@ -276,7 +276,7 @@ async def test_expiring_keys_are_renewed_once_and_in_a_thread() -> None:
     assert len(expiring.threads) == 1 and expiring.threads[0] is not threading.main_thread()
 
 
-async def test_all_who_wait_share_one_failed_renewal() -> None:
+async def test_all_waiting_calls_share_one_failed_renewal() -> None:
     expiring = Expiring(seconds=3600)
     source = ChainedCredentials(expiring.found)
     expiring.fails = True

@@ -113,7 +113,7 @@ async def test_vendors_sdk_raises_for_every_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_vendors_sdk_and_the_provider_read_the_same_out_of_a_stream(name: str) -> None:
+async def test_vendors_sdk_and_the_provider_read_the_same_from_a_stream(name: str) -> None:
     text, thought, calls = "", "", []
     async with FakeUpstream(cohere) as fake, client(fake) as theirs:
         fake.enqueue(streamed(*frames(name)))
@@ -133,7 +133,7 @@ async def test_vendors_sdk_and_the_provider_read_the_same_out_of_a_stream(name: 
     assert calls_of(ours) == [(id, name, msgspec.json.decode(arguments or "{}")) for id, name, arguments in calls]
 
 
-async def test_vendors_sdk_and_the_provider_read_the_same_out_of_embeddings() -> None:
+async def test_vendors_sdk_and_the_provider_read_the_same_from_embeddings() -> None:
     asked: Any = {"model": "m", "texts": ["a", "b"], "input_type": "clustering", "embedding_types": ["float"]}
     async with FakeUpstream(cohere) as fake, provider(fake) as subject, client(fake) as vendor:
         fake.enqueue(*[Reply.json(document("embed"))] * 2)
@@ -148,7 +148,7 @@ async def test_vendors_sdk_and_the_provider_read_the_same_out_of_embeddings() ->
 # Answers and streams -------------------------------------------------------------------------------------------------
 
 
-async def test_text_and_counts_of_what_the_model_saw() -> None:
+async def test_text_and_token_counts_of_the_model_are_read() -> None:
     for answer in await both_ways("text"):
         assert words(answer) == ("Four. That is two and two.", "stop") and len(answer.choices) == 1
         usage = answer.usage
@@ -158,7 +158,7 @@ async def test_text_and_counts_of_what_the_model_saw() -> None:
     assert [answer.service_tier for answer in await both_ways("text", service_tier="priority")] == ["default"] * 2
 
 
-async def test_plan_is_reasoning_and_calls_come_with_their_arguments_as_text() -> None:
+async def test_tool_plan_is_reasoning_and_call_arguments_are_text() -> None:
     for answer in await both_ways("tools"):
         message = answer.choices[0].message
         assert (message.content or None, answer.choices[0].finish_reason) == (None, "tool_calls")
@@ -177,13 +177,13 @@ async def test_fragments_of_calls_are_numbered() -> None:
     assert fragments[-1].function and fragments[-1].function.arguments == "{}"  # a call without arguments
 
 
-async def test_thinking_is_kept_apart() -> None:
+async def test_thinking_is_separate_from_the_content() -> None:
     for answer in await both_ways("thinking"):
         assert words(answer) == ("Four.", "stop")
         assert answer.choices[0].message.reasoning_content == "Two numbers. Their sum is asked."
 
 
-async def test_citations_end_here() -> None:
+async def test_citations_are_dropped() -> None:
     for answer in await both_ways("citations"):
         assert words(answer) == ("Four.", "stop") and b"snippet" not in msgspec.json.encode(answer)
 
@@ -288,14 +288,14 @@ async def test_stream_without_its_end_is_truncated(kept: int) -> None:
         await chunks_of(streamed(*frames("text")[:kept]))
 
 
-async def test_marker_at_the_end_is_neither_needed_nor_enough() -> None:
+async def test_end_marker_is_neither_required_nor_sufficient() -> None:
     assert await chunks_of(streamed(*frames("text")[:-1])) == await chunks_of(streamed(*frames("text")))
     with pytest.raises(UpstreamError):
         await chunks_of(streamed(*frames("text")[:3], b"data: [DONE]\n\n"))
 
 
 @pytest.mark.parametrize("frame", [b"data: {nope\n\n", b"data: 7\n\n", b"data: {}\n\n", b"data: \xff\n\n"])
-async def test_frame_that_is_not_the_dialects_is_invalid(frame: bytes) -> None:
+async def test_frame_of_another_dialect_is_invalid(frame: bytes) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await chunks_of(streamed(*frames("text")[:3], frame))
 
@@ -311,7 +311,7 @@ async def test_error_inside_a_success_status_is_raised() -> None:
         await chunks_of(Reply.json(document("text")))  # a document where a stream was asked for
 
 
-async def test_word_error_in_an_answer_is_no_error() -> None:
+async def test_the_word_error_in_a_text_is_not_an_error() -> None:
     whole = document("text")
     whole["message"]["content"][0]["text"] = 'Say {"error":"boom"} and "error"'
     assert words(await answer_to(Reply.json(whole)))[0] == 'Say {"error":"boom"} and "error"'
@@ -343,7 +343,7 @@ def test_every_error_of_the_fixtures_is_expected() -> None:
 
 @pytest.mark.parametrize("way", ["whole", "stream", "embed"])
 @pytest.mark.parametrize("name", ERRORS)
-async def test_errors_are_distinguished(name: str, way: str) -> None:
+async def test_each_error_has_its_type_status_and_code(name: str, way: str) -> None:
     kind, status, code = EXPECTED[name]
     with pytest.raises(GatewayError) as caught:
         if way == "embed":

@@ -92,12 +92,12 @@ def test_validator_refuses_invalid_values() -> None:
 # Messages ----------------------------------------------------------------------------------------------------------
 
 
-def test_plain_question() -> None:
+def test_simple_chat_body_has_only_the_required_fields() -> None:
     assert sent() == {"messages": [USER]}
     assert sent(stream=True) == {"messages": [USER], "stream": True}
 
 
-def test_roles_keep_their_order_and_developers_are_systems() -> None:
+def test_roles_keep_their_order_and_developer_becomes_system() -> None:
     given = [
         {"role": "system", "content": "Be brief."},
         {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]},
@@ -118,14 +118,14 @@ def test_roles_keep_their_order_and_developers_are_systems() -> None:
 
 @pytest.mark.parametrize("url", ["https://example.com/cat.png", "data:image/png;base64,iVBORw0KGgo="])
 @pytest.mark.parametrize(("detail", "theirs"), [("low", "low"), ("high", "high"), ("auto", "auto"), ("original", None)])
-def test_images_go_in_by_their_address(url: str, detail: str, theirs: str | None) -> None:
+def test_image_urls_are_sent_with_a_supported_detail(url: str, detail: str, theirs: str | None) -> None:
     part = {"type": "image_url", "image_url": {"url": url, "detail": detail}}
     (message,) = messages_sent({"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]})
     image = {"url": url} if theirs is None else {"url": url, "detail": theirs}
     assert message["content"] == [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": image}]
 
 
-def test_calls_and_results_in_the_history() -> None:
+def test_calls_and_results_of_the_history_are_translated() -> None:
     said = {"role": "assistant", "content": "I look.", "tool_calls": [call("a"), call("b", "clock", "")]}
     result = {
         "role": "tool",
@@ -167,7 +167,7 @@ def test_tools_keep_their_shape() -> None:
 
 
 @pytest.mark.parametrize(("choice", "theirs"), [("auto", None), ("none", "NONE"), ("required", "REQUIRED")])
-def test_tool_choice(choice: str, theirs: str | None) -> None:
+def test_tool_choice_is_translated(choice: str, theirs: str | None) -> None:
     assert sent(tools=[function()], tool_choice=choice).get("tool_choice") == theirs
     tools = [{"type": "function", "function": {"name": "clock"}}]
     if choice != "none":
@@ -185,14 +185,14 @@ def test_named_tool_choice_is_refused(legacy: bool) -> None:
     assert (error.status, error.code, error.param) == (400, "unsupported_value", "tool_choice")
 
 
-def test_no_tools_send_no_choice() -> None:
+def test_tool_choice_is_not_sent_without_tools() -> None:
     assert sent(tools=[], tool_choice="none") == sent()
 
 
 # Sampling, format, thinking ----------------------------------------------------------------------------------------
 
 
-def test_sampling_is_spelled_as_cohere_does_and_kept_in_its_ranges() -> None:
+def test_sampling_fields_have_cohere_names_and_ranges() -> None:
     fields: dict[str, Any] = {"max_tokens": 50, "temperature": 1.7, "top_p": 0.9, "stop": "END", "seed": 7}
     body = sent(**fields, frequency_penalty=0.5, presence_penalty=0.25, k=40, logprobs=True)
     body.pop("messages")
@@ -222,7 +222,7 @@ def test_invalid_k_is_refused(k: Any, code: str) -> None:
     assert "k" not in sent(k=None)
 
 
-def test_form_of_the_answer() -> None:
+def test_response_format_is_translated() -> None:
     assert sent(response_format={"type": "json_object"})["response_format"] == {"type": "json_object"}
     wanted = {"type": "json_schema", "json_schema": {"name": "tide", "schema": TIDE}}
     assert sent(response_format=wanted)["response_format"] == {"type": "json_object", "json_schema": TIDE}
@@ -232,21 +232,21 @@ def test_form_of_the_answer() -> None:
 @pytest.mark.parametrize(
     ("effort", "budget"), [("minimal", 1024), ("low", 1024), ("medium", 4096), ("high", 16384), ("max", 32000)]
 )
-def test_effort_is_a_budget_for_models_that_think(effort: str, budget: int) -> None:
+def test_effort_is_a_token_budget_for_reasoning_models(effort: str, budget: int) -> None:
     body = sent(THINKING, reasoning_effort=effort)
     assert body["thinking"] == {"type": "enabled", "token_budget": budget}
     assert sent(MODEL, reasoning_effort=effort) == sent()
     assert sent(MODEL, flags={"command-*": ModelFlags(thinking=True)}, reasoning_effort=effort) == body
 
 
-def test_effort_none_and_a_limit_without_room_turn_thinking_off() -> None:
+def test_effort_none_or_a_small_limit_turns_thinking_off() -> None:
     assert sent(THINKING, reasoning_effort="none")["thinking"] == {"type": "disabled"}
     assert sent(THINKING, reasoning_effort="high", max_tokens=100)["thinking"] == {"type": "disabled"}
     body = sent(THINKING, reasoning_effort="high", max_tokens=8000)
     assert body["max_tokens"] == 8000 and 1024 <= body["thinking"]["token_budget"] < 8000
 
 
-def test_operators_flags_come_first() -> None:
+def test_operators_flags_take_precedence() -> None:
     flags = {
         "command-a-*": ModelFlags(safety_mode="STRICT"),
         "*": ModelFlags(safety_mode="OFF", thinking=False, input_type="clustering"),
@@ -324,7 +324,7 @@ def test_texts_are_sent_96_at_a_time_and_in_order(count: int, sizes: list[int]) 
 
 
 @pytest.mark.parametrize("input_type", ["image", "query", 7, [], {}, ""])
-def test_purpose_that_cohere_does_not_know_is_refused(input_type: Any) -> None:
+def test_unknown_input_type_is_refused(input_type: Any) -> None:
     with pytest.raises(BadRequest) as caught:
         batches("x", input_type=input_type)
     assert (caught.value.param, caught.value.code) == ("input_type", "invalid_value")

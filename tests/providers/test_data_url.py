@@ -20,7 +20,7 @@ from gateway_providers._shared.data_url import DataURL, image_type, is_data_url,
         ("data:;base64,AAAA", "", "AAAA"),
     ],
 )
-def test_data_url_is_taken_apart(url: str, media_type: str, data: str) -> None:
+def test_data_url_is_parsed(url: str, media_type: str, data: str) -> None:
     assert is_data_url(url) and read_data_url(url, "p") == DataURL(media_type, data)
 
 

@@ -131,7 +131,7 @@ def query_of(seen: Seen) -> list[tuple[str, str]]:
         ("pcm", {"encoding": "linear16", "container": "none", "sample_rate": "24000"}),
     ],
 )
-async def test_each_format_is_an_encoding_in_a_container(format: str, asked: dict[str, str]) -> None:
+async def test_each_format_maps_to_an_encoding_and_a_container(format: str, asked: dict[str, str]) -> None:
     async with FakeUpstream(deepgram) as fake, provider(fake) as subject:
         sound = await spoken(subject, speech(response_format=format), SPEAKER)
         seen = fake.seen[0]
@@ -140,14 +140,14 @@ async def test_each_format_is_an_encoding_in_a_container(format: str, asked: dic
     assert sound == MP3 * 13
 
 
-async def test_speed_goes_into_the_address() -> None:
+async def test_speed_is_a_query_parameter() -> None:
     async with FakeUpstream(deepgram) as fake, provider(fake) as subject:
         await spoken(subject, speech(speed=1.25), SPEAKER)
         await spoken(subject, speech(speed=1.0), SPEAKER)
     assert dict(query_of(fake.seen[0]))["speed"] == "1.25" and "speed" not in dict(query_of(fake.seen[1]))
 
 
-async def test_model_is_the_voice_unless_there_is_a_table() -> None:
+async def test_voice_table_maps_voices_to_models() -> None:
     async with FakeUpstream(deepgram) as fake, provider(fake, voice_map={"onyx": "aura-2-orion-en"}) as subject:
         await spoken(subject, speech(voice="onyx"), SPEAKER)
         assert ("model", "aura-2-orion-en") in query_of(fake.seen[0])
@@ -157,7 +157,7 @@ async def test_model_is_the_voice_unless_there_is_a_table() -> None:
     assert (caught.value.code, caught.value.param) == ("invalid_value", "voice")
 
 
-async def test_sound_is_passed_on_as_it_comes() -> None:
+async def test_audio_is_forwarded_as_it_arrives() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[MP3], end="silence"))
         stream = cast("AsyncGenerator[SpeechChunk, None]", subject.speak(speech(), SPEAKER))
@@ -174,7 +174,7 @@ async def test_sound_is_passed_on_as_it_comes() -> None:
         (Reply.json({"request_id": "callback"}), UpstreamInvalidResponse),
     ],
 )
-async def test_sound_that_is_not_whole_never_looks_it(reply: Reply, kind: type[GatewayError]) -> None:
+async def test_incomplete_audio_raises_an_error(reply: Reply, kind: type[GatewayError]) -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(reply)
         with pytest.raises(kind):
@@ -219,7 +219,7 @@ async def heard(file: Any = None, *, target: Target = LISTENER, **fields: str) -
         return await subject.transcribe(listening(file or Upload(), **fields), target), fake.seen[0]
 
 
-async def test_sound_is_the_body_and_everything_else_the_address() -> None:
+async def test_audio_is_the_body_and_options_are_query_parameters() -> None:
     _, seen = await heard(language="de", keywords='["Brest","Ouessant"]', numerals="true")
     assert query_of(seen) == [
         ("model", "nova-3"),
@@ -234,7 +234,7 @@ async def test_sound_is_the_body_and_everything_else_the_address() -> None:
     assert (seen.headers["content-type"], seen.headers["content-length"]) == ("audio/mpeg", "1000")
 
 
-async def test_language_is_detected_and_older_models_have_keywords() -> None:
+async def test_language_is_detected_and_older_models_use_keywords() -> None:
     _, seen = await heard(target=Target("deepgram", "nova-2-general"), keywords="Brest")
     assert ("detect_language", "true") in query_of(seen) and ("keywords", "Brest") in query_of(seen)
     async with FakeUpstream(deepgram) as fake, provider(fake, detect_language=False) as subject:
@@ -286,7 +286,7 @@ async def test_document_without_a_transcript_is_invalid(document: Any) -> None:
             await subject.transcribe(listening(Upload()), LISTENER)
 
 
-async def test_upload_is_never_whole_in_memory() -> None:
+async def test_upload_is_never_completely_in_memory() -> None:
     class Discarding(FakeUpstream):
         """Reads an upload without keeping it."""
 
@@ -316,14 +316,14 @@ async def sdk(fake: FakeUpstream) -> AsyncIterator[AsyncDeepgramClient]:
         yield AsyncDeepgramClient(api_key=KEY, environment=place, httpx_client=client)
 
 
-def test_fixtures_are_what_the_sdk_knows() -> None:
+def test_fixtures_have_only_fields_that_the_sdk_knows() -> None:
     extra = unknown(ListenV1Response.model_validate(transcript(speakers=True)))
     assert {name.rpartition(".")[2] for name in extra} <= {"punctuated_word", "language_confidence"}, extra
     for _, document, _ in REFUSALS:
         assert faults(document, ErrorResponseLegacyError) == []
 
 
-async def test_sdk_asks_for_speech_as_we_do() -> None:
+async def test_our_speech_request_equals_that_of_the_sdk() -> None:
     async with FakeUpstream(deepgram) as fake, provider(fake) as subject, sdk(fake) as client:
         sound = await spoken(subject, speech(response_format="pcm", speed=1.1), SPEAKER)
         asked: dict[str, Any] = {"encoding": "linear16", "container": "none", "sample_rate": 24000, "speed": 1.1}
@@ -335,7 +335,7 @@ async def test_sdk_asks_for_speech_as_we_do() -> None:
     assert sdks.headers["authorization"] == ours.headers["authorization"]
 
 
-async def test_sdk_asks_for_a_transcript_as_we_do() -> None:
+async def test_our_transcription_request_equals_that_of_the_sdk() -> None:
     async with FakeUpstream(deepgram) as fake, provider(fake) as subject, sdk(fake) as client:
         file = Upload()
         found = await subject.transcribe(listening(file, language="en", response_format="diarized_json"), LISTENER)

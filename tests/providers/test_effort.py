@@ -26,7 +26,7 @@ def test_every_effort_is_in_every_table() -> None:
     assert {*CLAUDE_LEVELS, "none"} == EFFORTS
 
 
-def test_page_has_the_word_and_the_budget_of_every_effort() -> None:
+def test_page_has_the_level_and_the_budget_of_every_effort() -> None:
     section = FIELDS.split("### Reasoning effort\n", 1)[1].split("\n## ", 1)[0]
     rows = {
         row[0]: row[1:]
@@ -57,7 +57,7 @@ def test_page_has_the_word_and_the_budget_of_every_effort() -> None:
         (50000, 16384, 8000, True, (8000, 4000)),
     ],
 )
-def test_budget_is_added_to_our_own_limit_and_taken_from_the_callers(
+def test_budget_is_added_to_our_default_limit_and_taken_from_the_callers_limit(
     limit: int, budget: int, most: int | None, fixed: bool, sent: tuple[int, int]
 ) -> None:
     assert limit_with_budget(limit, budget, most=most, fixed=fixed) == sent

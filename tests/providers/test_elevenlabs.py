@@ -136,7 +136,7 @@ async def test_unsupported_request_is_refused_before_anything_is_sent(
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
-async def test_ids_of_voices_may_be_allowed() -> None:
+async def test_voice_ids_are_accepted_if_the_option_allows_them() -> None:
     async with FakeUpstream(eleven) as fake, provider(fake, voice_ids=True) as subject:
         await spoken(subject, speech(voice={"id": "pNInz6obpgDQGcFmaJgB"}), SPEAKER)
         assert "/pNInz6obpgDQGcFmaJgB/" in fake.seen[0].path
@@ -144,11 +144,11 @@ async def test_ids_of_voices_may_be_allowed() -> None:
             await spoken(subject, speech(voice="../history?x=11111111"), SPEAKER)
 
 
-def test_formats_that_it_does_not_make_are_not_declared() -> None:
+def test_unsupported_formats_are_not_declared() -> None:
     assert ElevenLabsProvider.speech_formats == {"mp3", "opus", "wav", "pcm"}
 
 
-async def test_sound_is_passed_on_as_it_comes() -> None:
+async def test_audio_is_forwarded_as_it_arrives() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[MP3], end="silence"))
         stream = cast("AsyncGenerator[SpeechChunk, None]", subject.speak(speech(), SPEAKER))
@@ -166,7 +166,7 @@ async def test_sound_is_passed_on_as_it_comes() -> None:
         (Reply.json({"audio_base64": "AAAA"}), UpstreamInvalidResponse),
     ],
 )
-async def test_sound_that_is_not_whole_never_looks_it(reply: Reply, kind: type[GatewayError]) -> None:
+async def test_incomplete_audio_raises_an_error(reply: Reply, kind: type[GatewayError]) -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(reply)
         with pytest.raises(kind):
@@ -210,7 +210,7 @@ async def heard(**fields: str) -> tuple[Transcript, Seen]:
         return await subject.transcribe(listening(Upload(), **fields), LISTENER), fake.seen[0]
 
 
-async def test_form_asks_for_what_the_format_needs() -> None:
+async def test_form_requests_the_details_that_the_format_needs() -> None:
     _, seen = await heard(language="en", temperature="0.5", num_speakers="2", seed="7")
     form = form_of(seen)
     assert form.pop("file") == b"\x55" * 1000
@@ -231,7 +231,7 @@ async def test_form_asks_for_what_the_format_needs() -> None:
         assert form["tag_audio_events"] == b"true"
 
 
-async def test_words_come_without_spaces_and_laughter() -> None:
+async def test_words_exclude_spacing_and_audio_events() -> None:
     transcript, _ = await heard(response_format="verbose_json")
     assert transcript.words == [
         Word("The", 0.1, 0.2),
@@ -244,7 +244,7 @@ async def test_words_come_without_spaces_and_laughter() -> None:
     assert transcript.usage is not None and transcript.usage.seconds == 2.75
 
 
-async def test_speakers_take_turns() -> None:
+async def test_speaker_changes_start_new_segments() -> None:
     transcript, _ = await heard(response_format="diarized_json")
     assert transcript.segments == [
         Segment(0.1, 1.0, "The boats are in.", "speaker_0"),
@@ -263,7 +263,7 @@ async def test_document_without_a_transcript_is_invalid(document: Any) -> None:
             await subject.transcribe(listening(Upload()), LISTENER)
 
 
-async def test_upload_is_never_whole_in_memory() -> None:
+async def test_upload_is_never_completely_in_memory() -> None:
     class Discarding(FakeUpstream):
         """Reads an upload without keeping it."""
 

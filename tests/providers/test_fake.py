@@ -41,7 +41,7 @@ def test_default_answer_repeats_the_question_and_counts_words() -> None:
     assert collect(FakeProvider, ask("how are you")) == answer
 
 
-def test_limit_stop_and_choices_are_honoured() -> None:
+def test_token_limit_stop_texts_and_choice_count_are_honoured() -> None:
     short = collect(FakeProvider, ask("a b c", fields={"max_tokens": 3}))
     assert (short.choices[0].message.content, short.choices[0].finish_reason) == ("You said: a ", "length")
     stopped = collect(FakeProvider, ask("a b c", fields={"stop": ["b"]}))
@@ -49,7 +49,7 @@ def test_limit_stop_and_choices_are_honoured() -> None:
     assert [choice.index for choice in collect(FakeProvider, ask("a", fields={"n": 3})).choices] == [0, 1, 2]
 
 
-def test_json_schema_gets_a_value_that_fits() -> None:
+def test_json_schema_gets_a_matching_value() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -75,7 +75,7 @@ def test_required_tool_is_called(choice: Any) -> None:
     assert answer.choices[0].finish_reason == "tool_calls" and answer.choices[0].message.content is None
 
 
-async def test_script_says_text_reasoning_tools_and_reason() -> None:
+async def test_script_sets_text_reasoning_tools_and_finish_reason() -> None:
     chunks = await chunks_of(
         {"text": "yes", "reasoning": "hm", "tool_calls": [{"name": "f"}], "finish_reason": "content_filter"}
     )
@@ -91,7 +91,7 @@ async def test_number_of_chunks_can_be_chosen(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-async def test_fails_after_so_many_chunks(count: int) -> None:
+async def test_script_fails_after_a_number_of_chunks(count: int) -> None:
     received = []
     with pytest.raises(UpstreamRateLimited):
         script = {"text": "a b c d e", "fail_after": count, "error": "UpstreamRateLimited"}
@@ -100,12 +100,12 @@ async def test_fails_after_so_many_chunks(count: int) -> None:
     assert len(received) == count
 
 
-async def test_fails_like_a_plugin_with_a_bug() -> None:
+async def test_script_raises_like_a_plugin_with_a_bug() -> None:
     with pytest.raises(RuntimeError):
         await chunks_of({"fail_after": 0, "error": "RuntimeError"})
 
 
-async def test_whole_answers_fail_too() -> None:
+async def test_script_fails_whole_answers_too() -> None:
     with pytest.raises(UpstreamOverloaded):
         await scripted({"fail_after": 1, "error": "UpstreamOverloaded"}).chat(ask(), TARGET)
     with pytest.raises(UpstreamTruncated):
@@ -125,13 +125,13 @@ async def test_usage_can_be_wrong(kind: str, count: Any) -> None:
     assert [usage.completion_tokens for usage in usages if usage] == ([] if count is None else [count])
 
 
-async def test_waits_as_told() -> None:
+async def test_script_delays_are_observed() -> None:
     started = time.monotonic()
     await chunks_of({"text": "a b", "latency": 0.03, "first_token": 0.03, "interval": 0.03})
     assert 0.1 < time.monotonic() - started < 1
 
 
-async def test_endless_stream_leaves_room_for_others_and_can_be_left() -> None:
+async def test_endless_stream_does_not_block_the_loop_and_can_be_closed() -> None:
     stream = cast(
         "AsyncGenerator[ChatChunk, None]", scripted({"text": "a", "endless": True}).stream_chat(ask(), TARGET)
     )

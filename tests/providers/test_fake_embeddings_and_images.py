@@ -70,13 +70,13 @@ def png_chunks(data: bytes) -> Any:
         at += 12 + size
 
 
-async def test_stream_gives_previews_then_the_image_and_usage_that_grows() -> None:
+async def test_stream_sends_previews_then_the_image_with_growing_usage() -> None:
     events = [event async for event in scripted().stream_images(picture(stream=True, n=2, partial_images=1), TARGET)]
     assert [event.partial_index for event in events] == [0, None, 0, None]
     assert [event.usage.output_tokens for event in events if event.usage] == [100, 200]
 
 
-async def test_scripts_fail_and_wait_on_every_endpoint() -> None:
+async def test_scripted_errors_and_delays_work_on_every_endpoint() -> None:
     failing = scripted(fail_after=0, error="UpstreamRateLimited")
     with pytest.raises(UpstreamRateLimited):
         await failing.embed(texts("a"), TARGET)

@@ -60,7 +60,7 @@ from tests.providers.gemini_upstream import (
 )
 
 
-def test_conforms_to_the_plugin_kit() -> None:
+def test_gemini_conforms() -> None:
     passed = check_provider(
         GeminiProvider,
         options={"base_url": "{upstream}/v1beta", "api_key": Secret("literal", KEY)},
@@ -85,7 +85,7 @@ async def test_thoughts_are_reasoning_and_never_content() -> None:
     assert (message.content, message.reasoning_content) == ("Four.", "**Adding**\n\nTwo and two.")
 
 
-async def test_parallel_calls_have_ids_arguments_as_text_and_the_signature_they_came_with() -> None:
+async def test_parallel_calls_have_ids_arguments_as_text_and_their_signature() -> None:
     choice = (await answer_to(CALLS)).choices[0]
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
     calls = choice.message.tool_calls
@@ -100,7 +100,7 @@ async def test_parallel_calls_have_ids_arguments_as_text_and_the_signature_they_
     assert calls[1].extra_content is UNSET
 
 
-async def test_pretty_printed_arguments_are_made_compact() -> None:
+async def test_pretty_printed_arguments_are_compacted() -> None:
     pretty = msgspec.json.format(msgspec.json.encode(CALLS), indent=2)
     answer = await answer_to(Reply(body=pretty, headers={"Content-Type": "application/json"}))
     call = (answer.choices[0].message.tool_calls or [])[0]
@@ -123,7 +123,7 @@ async def test_image_of_a_chat_answer_is_an_extension_of_the_message() -> None:
 
 
 @pytest.mark.parametrize(("format", "head"), [("pcm16", b""), ("wav", b"RIFF")])
-async def test_spoken_answer_is_the_messages_audio(format: str, head: bytes) -> None:
+async def test_audio_answer_is_the_audio_of_the_message(format: str, head: bytes) -> None:
     asked = chat_request(modalities=["text", "audio"], audio={"voice": "alloy", "format": format})
     answer = await answer_to(SOUND, asked)
     audio = msgspec.json.decode(cast("Any", answer.choices[0].message.audio))
@@ -133,7 +133,7 @@ async def test_spoken_answer_is_the_messages_audio(format: str, head: bytes) -> 
     assert answer.usage is not None and answer.usage.completion_tokens_details.audio_tokens == 30
 
 
-async def test_log_probabilities_take_the_wires_shape() -> None:
+async def test_log_probabilities_have_openais_shape() -> None:
     found = (await answer_to(LOGPROBS, chat_request(logprobs=True, top_logprobs=2))).choices[0].logprobs
     first = {"token": "Hé", "logprob": -0.1, "bytes": [72, 195, 169]}
     second = {"token": "Ho", "logprob": -2.5, "bytes": [72, 111]}
@@ -182,7 +182,7 @@ def last_usage(chunks: list[ChatChunk]) -> CompletionUsage | None:
     return next((chunk.usage for chunk in reversed(chunks) if chunk.usage is not UNSET), None)
 
 
-async def test_stream_spells_the_answer_and_its_last_usage_counts() -> None:
+async def test_stream_has_the_whole_text_and_its_last_usage_counts() -> None:
     chunks = await chunks_of(*STREAM)
     assert spelled(chunks, "content") == "Two and two." and spelled(chunks, "reasoning_content") == "**Plan**"
     assert [one.finish_reason for chunk in chunks for one in chunk.choices if one.finish_reason] == ["stop"]
@@ -203,7 +203,7 @@ async def test_streamed_calls_are_numbered_whole_and_signed() -> None:
     assert [one.finish_reason for chunk in chunks for one in chunk.choices if one.finish_reason] == ["tool_calls"]
 
 
-async def test_streamed_candidates_end_each_for_itself() -> None:
+async def test_streamed_candidates_end_independently() -> None:
     frames = [
         document(candidate(part(text="a")), candidate(part(text="b"), index=1)),
         document(candidate(part(text="A"), finish="STOP")),
@@ -219,7 +219,7 @@ async def test_streamed_candidates_end_each_for_itself() -> None:
         await chunks_of(*frames[:2], request=chat_request(n=2, stream=True))
 
 
-async def test_candidate_that_begins_after_another_ended_is_waited_for() -> None:
+async def test_stream_waits_for_a_candidate_that_begins_after_another_ended() -> None:
     frames = [
         document(candidate(part(text="a"), finish="STOP"), usage=usage(3, 1)),
         document(candidate(part(text="b"), finish="STOP", index=1), usage=usage(3, 2)),
@@ -261,19 +261,19 @@ async def test_streamed_image_and_sound_are_deltas() -> None:
     assert sounds[0]["id"] == sounds[1]["id"] and "expires_at" in sounds[0] and "expires_at" not in sounds[1]
 
 
-async def test_server_that_does_not_stream_is_understood() -> None:
+async def test_whole_answer_to_a_streaming_call_is_read() -> None:
     chunks = await chunks_of(Reply.json(THOUGHT))
     assert spelled(chunks, "content") == "Four." and chunks[-1].choices[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-async def test_stream_without_a_finish_reason_was_cut(count: int) -> None:
+async def test_stream_without_a_finish_reason_is_truncated(count: int) -> None:
     with pytest.raises(UpstreamTruncated):
         await chunks_of(sse(*STREAM[:count]))
 
 
 @pytest.mark.parametrize("wrap", [False, True])
-async def test_error_within_a_stream_is_raised_after_what_came_before(wrap: bool) -> None:
+async def test_error_inside_a_stream_is_raised_after_the_earlier_chunks(wrap: bool) -> None:
     error: Any = google_error(503, "UNAVAILABLE", "The model is overloaded. Please try again later.")
     seen: list[ChatChunk] = []
     async with FakeUpstream() as fake, provider(fake) as subject:
@@ -325,7 +325,7 @@ def expected(reason: str, *, spoke: bool) -> str | None:
 
 
 @pytest.mark.parametrize("reason", ALL_REASONS)
-async def test_every_finish_reason_has_its_word(reason: str) -> None:
+async def test_every_finish_reason_is_translated(reason: str) -> None:
     for parts in ([TEXT], []):
         answer = document(candidate(*parts, finish=reason), usage=usage(3, len(parts)))
         wanted = expected(reason, spoke=bool(parts))
@@ -348,7 +348,7 @@ async def test_unknown_finish_reason_ends_an_answer_but_not_an_empty_one() -> No
         await answer_to(document(candidate(finish="NEXT_YEARS")))
 
 
-async def test_one_usable_candidate_saves_the_answer() -> None:
+async def test_one_usable_candidate_makes_the_answer_valid() -> None:
     answer = await answer_to(document(candidate(TEXT, finish="STOP"), candidate(finish="MALFORMED_RESPONSE", index=1)))
     assert [choice.finish_reason for choice in answer.choices] == ["stop", "stop"]
 
@@ -356,7 +356,7 @@ async def test_one_usable_candidate_saves_the_answer() -> None:
 # Usage -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_count_lands_in_its_place() -> None:
+def test_every_token_count_has_its_usage_field() -> None:
     found = read_usage(
         {
             "promptTokenCount": 100,
@@ -431,7 +431,9 @@ LONG = "The input token count (1200000) exceeds the maximum number of tokens all
         (504, google_error(504, "DEADLINE_EXCEEDED"), UpstreamTimeout),
     ],
 )
-async def test_every_error_row_becomes_its_type(status: int, error: Any, kind: type[GatewayError], wrap: bool) -> None:
+async def test_every_error_status_has_its_error_type(
+    status: int, error: Any, kind: type[GatewayError], wrap: bool
+) -> None:
     body = [error] if wrap else error
     with pytest.raises(kind) as caught:
         await answer_to(Reply.json(body, status=status))
@@ -449,7 +451,7 @@ async def test_every_error_row_becomes_its_type(status: int, error: Any, kind: t
 @pytest.mark.parametrize(
     ("delay", "wait"), [("17s", 17.0), ("0.5s", 0.5), ("", 3.0), ("soon", 3.0), ("999999999s", 3.0)]
 )
-async def test_time_to_wait_is_read_from_the_details_and_else_from_the_header(delay: str, wait: float) -> None:
+async def test_retry_wait_is_read_from_the_details_or_else_from_the_header(delay: str, wait: float) -> None:
     error = google_error(429, "RESOURCE_EXHAUSTED", QUOTA, delay=delay)
     with pytest.raises(UpstreamRateLimited) as caught:
         await answer_to(Reply.json(error, status=429, headers={"Retry-After": "3"}))
@@ -459,7 +461,7 @@ async def test_time_to_wait_is_read_from_the_details_and_else_from_the_header(de
 @pytest.mark.parametrize(
     "details", [None, 7, "x", {}, [None, 3, {"reason": 4, "retryDelay": 5}], [{"retryDelay": "-3s"}]]
 )
-async def test_details_of_any_shape_do_no_harm(details: Any) -> None:
+async def test_invalid_error_details_are_ignored(details: Any) -> None:
     error = {"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED", "details": details}}
     with pytest.raises(UpstreamRateLimited) as caught:
         await answer_to(Reply.json(error, status=429))

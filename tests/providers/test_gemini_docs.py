@@ -28,7 +28,7 @@ def test_no_other_option_or_flag_is_in_a_table() -> None:
     assert set(TOLD) == {*GeminiProvider.Options.__struct_fields__, *ModelFlags.__struct_fields__}
 
 
-def test_defaults_in_the_tables_are_the_codes() -> None:
+def test_defaults_in_the_tables_equal_those_of_the_code() -> None:
     defaults = {"auth": '"google"', "max_inline_audio": 14 * 1024 * 1024}
     flags = ModelFlags()
     for name in ("thinking", "least_budget", "least_thought", "most_budget", "max_output_tokens", "signatures"):
@@ -38,7 +38,7 @@ def test_defaults_in_the_tables_are_the_codes() -> None:
     assert GeminiProvider.Options().max_inline_audio == defaults["max_inline_audio"]
 
 
-def test_examples_are_configuration_that_the_gateway_takes(tmp_path: Path) -> None:
+def test_configuration_examples_are_valid(tmp_path: Path) -> None:
     examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) == 3
     for example in examples:
@@ -50,7 +50,7 @@ def test_examples_are_configuration_that_the_gateway_takes(tmp_path: Path) -> No
             settings.provider_options(name, GeminiProvider.Options)
 
 
-def test_finish_reasons_on_the_page_are_the_codes() -> None:
+def test_finish_reasons_on_the_page_equal_those_of_the_code() -> None:
     section = PAGE.split("## Finish reasons\n", 1)[1].split("\n## ", 1)[0].replace("\n  ", " ")
     told = {
         ours: set(re.findall(r"`([A-Z_]+)`", theirs))

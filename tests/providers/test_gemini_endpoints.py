@@ -57,7 +57,7 @@ def embedding(given: Any, **fields: Any) -> Any:
     return decode_embedding_request(msgspec.json.encode({"model": "house-vectors", "input": given, **fields}))
 
 
-async def test_texts_go_as_one_batch_and_vectors_come_in_their_order() -> None:
+async def test_texts_are_sent_as_one_batch_and_vectors_keep_their_order() -> None:
     async with FakeUpstream(gemini) as fake, provider(fake, task_type="RETRIEVAL_QUERY") as subject:
         answer = await subject.embed(embedding(["one", "two"]), EMBEDDER)
     settings = {"taskType": "RETRIEVAL_QUERY", "model": "models/gemini-embedding-001"}
@@ -68,7 +68,7 @@ async def test_texts_go_as_one_batch_and_vectors_come_in_their_order() -> None:
     assert answer.vectors == [vector("one", 16), vector("two", 16)] and answer.usage is None
 
 
-async def test_shortened_vectors_are_brought_to_length_one() -> None:
+async def test_shortened_vectors_are_normalized_to_length_one() -> None:
     async with FakeUpstream(gemini) as fake, provider(fake) as subject:
         answer = await subject.embed(embedding("one", dimensions=8), EMBEDDER)
     assert fake.seen[0].json["requests"][0]["outputDimensionality"] == 8
@@ -78,13 +78,13 @@ async def test_shortened_vectors_are_brought_to_length_one() -> None:
     assert all(math.isclose(a, b / math.hypot(*raw)) for a, b in zip(found, raw, strict=True))
 
 
-async def test_vector_of_zeros_stays_one() -> None:
+async def test_vector_of_zeros_stays_a_vector_of_zeros() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json({"embeddings": [{"values": [0.0, 0]}]}))
         assert (await subject.embed(embedding("x", dimensions=2), EMBEDDER)).vectors == [[0.0, 0.0]]
 
 
-async def test_more_than_a_hundred_texts_are_several_batches() -> None:
+async def test_more_than_a_hundred_texts_are_sent_in_several_batches() -> None:
     texts = [f"text {number}" for number in range(250)]
     async with FakeUpstream(gemini) as fake, provider(fake) as subject:
         answer = await subject.embed(embedding(texts), EMBEDDER)
@@ -156,7 +156,7 @@ def picture(**fields: Any) -> ImageRequest:
     return decode_image_request(msgspec.json.encode({"model": "house-painter", "prompt": "a heron", **fields}))
 
 
-async def test_image_is_asked_for_beside_text_and_comes_as_base64() -> None:
+async def test_image_is_requested_with_text_and_returned_as_base64() -> None:
     async with FakeUpstream(gemini) as fake, provider(fake) as subject:
         answer = await subject.generate_images(picture(), PAINTER)
     assert fake.seen[0].json == {
@@ -168,7 +168,7 @@ async def test_image_is_asked_for_beside_text_and_comes_as_base64() -> None:
     assert (answer.usage.input_tokens, answer.usage.output_tokens_details.image_tokens) == (6, 1290)
 
 
-async def test_several_images_are_as_many_calls_of_which_four_run_at_once() -> None:
+async def test_several_images_are_separate_calls_of_which_four_run_at_once() -> None:
     running, most, gate = 0, 0, asyncio.Event()
 
     class Counting(FakeUpstream):
@@ -205,7 +205,7 @@ async def test_several_images_are_as_many_calls_of_which_four_run_at_once() -> N
         ("4096x4096", {"aspectRatio": "1:1", "imageSize": "4K"}),
     ],
 )
-def test_size_becomes_a_ratio_and_a_class(size: str, config: dict[str, str] | None) -> None:
+def test_size_becomes_an_aspect_ratio_and_a_size_class(size: str, config: dict[str, str] | None) -> None:
     body = msgspec.json.decode(image_body(picture(size=size), safety=(), vertex=False))
     assert body["generationConfig"].get("imageConfig") == config
 
@@ -241,7 +241,7 @@ async def images_of(answer: Any) -> Any:
         return await subject.generate_images(picture(), PAINTER)
 
 
-async def test_draft_image_in_the_reasoning_is_not_the_answer() -> None:
+async def test_draft_image_of_the_reasoning_is_not_returned() -> None:
     draft = part(inlineData={"mimeType": "image/png", "data": "AAAA"}, thought=True)
     final = part(inlineData={"mimeType": "image/jpeg", "data": "/9j/"})
     answer = await images_of(document(candidate(draft, final, finish="STOP")))
@@ -251,13 +251,13 @@ async def test_draft_image_in_the_reasoning_is_not_the_answer() -> None:
 @pytest.mark.parametrize(
     "answer", [BLOCKED, *(document(candidate(finish=reason)) for reason in ("NO_IMAGE", "IMAGE_SAFETY", "SAFETY"))]
 )
-async def test_image_that_gemini_will_not_make_is_a_content_policy_violation(answer: Any) -> None:
+async def test_image_that_gemini_refuses_to_make_is_a_content_policy_violation(answer: Any) -> None:
     with pytest.raises(ContentFiltered) as caught:
         await images_of(answer)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "content_policy_violation", "prompt")
 
 
-async def test_words_instead_of_an_image_are_an_invalid_response() -> None:
+async def test_text_instead_of_an_image_is_an_invalid_response() -> None:
     with pytest.raises(UpstreamInvalidResponse):
         await images_of(document(candidate(part(text="What colour?"), finish="STOP")))
 
@@ -286,7 +286,7 @@ async def spoken_chunks(reply: Reply, **fields: Any) -> list[SpeechChunk]:
         return [chunk async for chunk in subject.speak(speech(**fields), SPEAKER)]
 
 
-async def test_speech_asks_for_a_voice_and_streams_pcm() -> None:
+async def test_speech_requests_a_voice_and_streams_pcm() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(spoken(HALF, SOUND))
         chunks = [chunk async for chunk in subject.speak(speech(instructions="Say cheerfully:"), SPEAKER)]
@@ -317,7 +317,7 @@ def test_header_of_a_known_length_is_read_by_the_standard_library() -> None:
     ("voice", "name"),
     [("alloy", "Kore"), ("Charon", "Charon"), ({"id": "mine"}, "Zubenelgenubi"), ("Newone", "Newone")],
 )
-async def test_voices_are_openais_the_operators_or_geminis_own(voice: Any, name: str) -> None:
+async def test_voice_names_of_openai_the_operator_and_gemini_are_accepted(voice: Any, name: str) -> None:
     async with FakeUpstream() as fake, provider(fake, voices={"mine": "Zubenelgenubi"}) as subject:
         fake.enqueue(spoken(SOUND))
         assert [chunk async for chunk in subject.speak(speech(voice=voice), SPEAKER)]
@@ -366,12 +366,12 @@ def strange(media_type: str, data: str = "AAAA") -> list[dict[str, Any]]:
         (strange("audio/L16;rate=24000", "A"), UpstreamInvalidResponse),
     ],
 )
-async def test_sound_that_is_not_whole_never_looks_it(frames: list[Any], kind: type[GatewayError]) -> None:
+async def test_incomplete_audio_raises_an_error(frames: list[Any], kind: type[GatewayError]) -> None:
     with pytest.raises(kind):
         await spoken_chunks(spoken(*frames))
 
 
-async def test_leaving_speech_closes_its_socket() -> None:
+async def test_closing_a_speech_stream_closes_its_socket() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(msgspec.structs.replace(spoken(HALF, HALF), end="silence"))
         stream = cast("AsyncGenerator[SpeechChunk, None]", subject.speak(speech(), SPEAKER))
@@ -411,7 +411,7 @@ def listening(file: Any, **fields: Any) -> TranscriptionRequest:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 100, 1000])
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
-async def test_sound_is_encoded_piece_by_piece_to_the_same_base64(size: int, piece: int) -> None:
+async def test_audio_encoded_piece_by_piece_gives_the_same_base64(size: int, piece: int) -> None:
     file = upload(size, piece)
     body = SoundBody(listening(file), most=10_000)
     pieces = [chunk async for chunk in body.chunks()]
@@ -422,7 +422,7 @@ async def test_sound_is_encoded_piece_by_piece_to_the_same_base64(size: int, pie
     assert len(sent) == body.length
 
 
-async def test_hints_go_into_the_instruction_and_cannot_displace_the_sound() -> None:
+async def test_hints_are_part_of_the_instruction_and_cannot_replace_the_audio() -> None:
     hints = {"language": "fr", "keywords": ["Brest"], "prompt": 'here comes the sound "}', "temperature": 0.3}
     async with FakeUpstream(gemini) as fake, provider(fake) as subject:
         found = await subject.transcribe(listening(upload(9, 4), **hints), LISTENER)
@@ -437,14 +437,14 @@ async def test_hints_go_into_the_instruction_and_cannot_displace_the_sound() -> 
     assert found.usage is not None and (found.usage.input_tokens, found.usage.output_tokens) == (9, 4)
 
 
-async def test_transcript_streams_as_it_is_heard() -> None:
+async def test_transcript_is_streamed_in_pieces() -> None:
     async with FakeUpstream(gemini) as fake, provider(fake) as subject:
         events = [event async for event in subject.stream_transcript(listening(upload(9, 4)), LISTENER)]
     assert [event.delta for event in events[:-1]] == ["The ", "boats ", "are ", "in. "]
     assert events[-1].done is not None and events[-1].done.text == "The boats are in."
 
 
-async def test_sound_over_the_limit_is_refused_before_anything_is_sent() -> None:
+async def test_audio_over_the_limit_is_refused_before_anything_is_sent() -> None:
     async with FakeUpstream(gemini) as fake, provider(fake, max_inline_audio=100) as subject:
         with pytest.raises(RequestTooLarge):
             await subject.transcribe(listening(upload(101, 10)), LISTENER)
@@ -481,7 +481,7 @@ async def test_encoding_a_large_upload_holds_one_piece_at_a_time() -> None:
         (document(candidate(finish="MALFORMED_RESPONSE")), UpstreamInvalidResponse),
     ],
 )
-async def test_transcript_that_is_not_whole_never_looks_it(answer: Any, kind: type[GatewayError]) -> None:
+async def test_incomplete_transcript_raises_an_error(answer: Any, kind: type[GatewayError]) -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json(answer), sse(answer))
         with pytest.raises(kind):

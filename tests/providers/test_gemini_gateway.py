@@ -148,7 +148,7 @@ async def test_thoughts_and_cached_tokens_are_billed_as_google_counts_them(
     await until(charged)
 
 
-async def test_blocked_prompt_is_a_refusal_and_no_error(
+async def test_blocked_prompt_is_a_refusal_and_not_an_error(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(Reply.json(BLOCKED))
@@ -157,7 +157,7 @@ async def test_blocked_prompt_is_a_refusal_and_no_error(
     assert choice.finish_reason == "content_filter" and choice.message.content is None and choice.message.refusal
 
 
-async def test_google_refusing_our_key_is_never_the_callers_401(
+async def test_key_refused_by_google_is_never_a_401_for_the_caller(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     words = f"API key not valid: {KEY}"
@@ -171,7 +171,7 @@ async def test_google_refusing_our_key_is_never_the_callers_401(
     assert KEY not in str(caught.value)
 
 
-async def test_address_of_an_image_is_refused_and_nothing_is_sent(
+async def test_image_url_is_refused_and_nothing_is_sent(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     content: Any = [{"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}]
@@ -183,7 +183,7 @@ async def test_address_of_an_image_is_refused_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("field", [{"logit_bias": {"1": 5}}, {"web_search_options": {}}])
-async def test_field_that_gemini_cannot_honour_is_refused(
+async def test_field_unsupported_by_gemini_is_refused(
     http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream, field: dict[str, Any]
 ) -> None:
     async with caller(base_url, api_key) as client:

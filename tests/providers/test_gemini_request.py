@@ -36,7 +36,7 @@ def signed(signature: Any) -> dict[str, Any]:
 # The way there -----------------------------------------------------------------------------------------------------
 
 
-async def test_key_travels_in_a_header_and_never_in_the_url() -> None:
+async def test_key_is_sent_in_a_header_and_never_in_the_url() -> None:
     async with FakeUpstream() as fake, provider(fake, headers={"X-Title": "t"}) as subject:
         fake.enqueue(Reply.json(HELLO))
         await subject.chat(chat_request(), TARGET)
@@ -46,14 +46,14 @@ async def test_key_travels_in_a_header_and_never_in_the_url() -> None:
     assert "authorization" not in seen.headers and KEY.encode() not in seen.body
 
 
-async def test_stream_asks_for_server_sent_events() -> None:
+async def test_streaming_call_requests_server_sent_events() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json(HELLO))
         assert [chunk async for chunk in subject.stream_chat(chat_request(stream=True), TARGET)]
         assert fake.seen[0].path == "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
 
 
-async def test_model_of_another_collection_keeps_its_name() -> None:
+async def test_model_with_a_collection_prefix_keeps_its_name() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         fake.enqueue(Reply.json(HELLO))
         await subject.chat(chat_request(), Target("gemini", "tunedModels/mine", ""))
@@ -86,7 +86,7 @@ async def test_leading_instructions_become_the_system_instruction_and_late_ones_
     ]
 
 
-async def test_turns_that_say_nothing_are_left_out_and_their_neighbours_joined() -> None:
+async def test_empty_turns_are_removed_and_their_neighbours_merged() -> None:
     body = await sent(chat_request(USER, {"role": "assistant", "content": ""}, {"role": "user", "content": "there?"}))
     assert body["contents"] == [{"role": "user", "parts": [{"text": "hi"}, {"text": "there?"}]}]
 
@@ -97,13 +97,13 @@ async def test_earlier_refusal_is_sent_as_assistant_text() -> None:
 
 
 @pytest.mark.parametrize("messages", [[{"role": "system", "content": "Be brief."}], [{"role": "user", "content": ""}]])
-async def test_conversation_without_a_word_is_refused(messages: list[dict[str, Any]]) -> None:
+async def test_conversation_without_content_is_refused(messages: list[dict[str, Any]]) -> None:
     with pytest.raises(InvalidValue) as caught:
         await sent(chat_request(*messages))
     assert caught.value.param == "messages"
 
 
-async def test_spoken_answer_given_back_by_its_id_is_refused() -> None:
+async def test_audio_answer_referred_to_by_its_id_is_refused() -> None:
     with pytest.raises(UnsupportedParameter) as caught:
         await sent(chat_request(USER, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, USER))
     assert caught.value.param == "messages[1].audio"
@@ -112,7 +112,7 @@ async def test_spoken_answer_given_back_by_its_id_is_refused() -> None:
 # Media -------------------------------------------------------------------------------------------------------------
 
 
-async def test_media_of_data_urls_travel_inline_with_the_type_they_really_have() -> None:
+async def test_media_of_data_urls_are_sent_inline_with_their_detected_type() -> None:
     parts = [
         {"type": "text", "text": "What are these?"},
         {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{PNG}"}},
@@ -138,7 +138,7 @@ async def test_media_of_data_urls_travel_inline_with_the_type_they_really_have()
         ("https://generativelanguage.googleapis.com/v1beta/files/abc123", None),
     ],
 )
-async def test_addresses_that_google_keeps_are_passed_on(url: str, kind: str | None) -> None:
+async def test_urls_of_google_storage_are_passed_on(url: str, kind: str | None) -> None:
     body = await sent(chat_request({"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}))
     expected = {"fileUri": url, **({"mimeType": kind} if kind else {})}
     assert body["contents"][0]["parts"] == [{"fileData": expected}]
@@ -155,7 +155,7 @@ async def test_addresses_that_google_keeps_are_passed_on(url: str, kind: str | N
         "https://user@evil.example/www.youtube.com",
     ],
 )
-async def test_any_other_address_is_refused_before_anything_is_sent(url: str) -> None:
+async def test_any_other_url_is_refused_before_anything_is_sent(url: str) -> None:
     text = {"type": "text", "text": "Look:"}
     request = chat_request({"role": "user", "content": [text, {"type": "image_url", "image_url": {"url": url}}]})
     async with FakeUpstream() as fake, provider(fake) as subject:
@@ -206,7 +206,7 @@ async def test_tool_choice_becomes_a_calling_mode(choice: Any, config: dict[str,
     assert body["toolConfig"] == {"functionCallingConfig": config}
 
 
-async def test_free_choice_among_some_tools_shows_only_those() -> None:
+async def test_allowed_tools_with_auto_mode_are_the_only_ones_declared() -> None:
     allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "wind"}}]}
     body = await sent(chat_request(tools=[TIDE, WIND], tool_choice={"type": "allowed_tools", "allowed_tools": allowed}))
     assert body["tools"] == [{"functionDeclarations": [{"name": "wind"}]}] and "toolConfig" not in body
@@ -218,7 +218,7 @@ async def test_custom_tools_are_refused() -> None:
     assert caught.value.param == "tools[1].type"
 
 
-async def test_results_name_their_function_and_stand_first_in_their_turn() -> None:
+async def test_tool_results_name_their_function_and_come_first_in_their_turn() -> None:
     body = await sent(
         chat_request(
             USER,
@@ -248,7 +248,7 @@ async def test_results_name_their_function_and_stand_first_in_their_turn() -> No
     ]
 
 
-async def test_id_used_again_means_the_newest_call() -> None:
+async def test_repeated_call_id_refers_to_the_newest_call() -> None:
     body = await sent(
         chat_request(USER, called(call("x", "tide")), result("x", "1"), called(call("x", "wind")), result("x", "2"))
     )
@@ -278,7 +278,7 @@ async def test_legacy_functions_are_tools() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", "null", "4"])
-async def test_arguments_that_are_no_object_are_refused_by_their_path(arguments: str) -> None:
+async def test_arguments_that_are_not_an_object_are_refused_by_their_path(arguments: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         await sent(chat_request(USER, called(call("a", "f", arguments)), result("a", "x")))
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
@@ -293,11 +293,11 @@ async def signatures(*calls: dict[str, Any], target: Target = THREE) -> list[str
     return [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
 
 
-async def test_signature_goes_back_as_it_came() -> None:
+async def test_signature_is_sent_back_unchanged() -> None:
     assert await signatures(call("a", "f", **signed(SIGNATURE)), call("b", "g")) == [SIGNATURE, None]
 
 
-async def test_missing_signature_is_bypassed_on_the_first_call_only_where_one_is_demanded() -> None:
+async def test_missing_signature_is_bypassed_on_the_first_call_only_if_the_model_requires_one() -> None:
     bypass = "skip_thought_signature_validator"
     assert await signatures(call("a", "f"), call("b", "g")) == [bypass, None]
     assert await signatures(call("a", "f"), call("b", "g"), target=TARGET) == [None, None]
@@ -352,7 +352,7 @@ async def test_more_than_eight_choices_are_refused() -> None:
     assert (caught.value.code, caught.value.param) == ("integer_above_max_value", "n")
 
 
-async def test_answers_in_json_follow_the_callers_schema() -> None:
+async def test_json_answers_follow_the_callers_schema() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
     assert await config(response_format=wanted) == {
@@ -363,14 +363,14 @@ async def test_answers_in_json_follow_the_callers_schema() -> None:
     assert await config(response_format={"type": "text"}) == {}
 
 
-async def test_safety_settings_are_the_operators_alone() -> None:
+async def test_safety_settings_come_from_the_operator_only() -> None:
     body = await sent(
         chat_request(safety_settings=[{"category": "x"}]), safety={"HARM_CATEGORY_HARASSMENT": "BLOCK_ONLY_HIGH"}
     )
     assert body["safetySettings"] == [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_ONLY_HIGH"}]
 
 
-async def test_spoken_answers_ask_for_sound_and_a_voice() -> None:
+async def test_audio_answers_request_the_audio_modality_and_a_voice() -> None:
     fields: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "coral", "format": "pcm16"}}
     found = await config(**fields)
     assert found["responseModalities"] == ["AUDIO"]
@@ -378,7 +378,7 @@ async def test_spoken_answers_ask_for_sound_and_a_voice() -> None:
 
 
 @pytest.mark.parametrize(("format", "stream"), [("mp3", False), ("opus", False), ("wav", True)])
-async def test_spoken_answers_in_other_formats_are_refused(format: str, stream: bool) -> None:
+async def test_audio_answers_in_other_formats_are_refused(format: str, stream: bool) -> None:
     fields: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "coral", "format": format}}
     with pytest.raises(BadRequest) as caught:
         await config(**fields, stream=stream)
@@ -399,7 +399,7 @@ EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"]
         ("models/gemini-flash-latest", ["MINIMAL", "MINIMAL", "LOW", "MEDIUM", "HIGH", "HIGH", "HIGH"]),
     ],
 )
-async def test_efforts_are_levels_from_the_third_generation_on(model: str, levels: list[str]) -> None:
+async def test_efforts_are_levels_from_gemini_3_on(model: str, levels: list[str]) -> None:
     for effort, level in zip(EFFORTS, levels, strict=True):
         found = await config(Target("gemini", model, ""), reasoning_effort=effort)
         assert found == {"thinkingConfig": {"thinkingLevel": level, "includeThoughts": True}}, effort
@@ -413,7 +413,7 @@ async def test_efforts_are_levels_from_the_third_generation_on(model: str, level
         ("gemini-2.5-pro", [128, 512, 1024, 8192, 24576, 24576, 32768]),
     ],
 )
-async def test_efforts_are_budgets_in_the_generation_before(model: str, budgets: list[int]) -> None:
+async def test_efforts_are_budgets_before_gemini_3(model: str, budgets: list[int]) -> None:
     for effort, budget in zip(EFFORTS, budgets, strict=True):
         found = (await config(Target("gemini", model, ""), reasoning_effort=effort))["thinkingConfig"]
         assert found == {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}, effort
@@ -429,12 +429,14 @@ async def test_efforts_are_budgets_in_the_generation_before(model: str, budgets:
         ("gemini-2.5-pro", 100, 128),  # which cannot be told not to think
     ],
 )
-async def test_token_limit_is_never_exceeded_and_thoughts_leave_room_in_it(model: str, limit: int, budget: int) -> None:
+async def test_thinking_budget_stays_within_the_token_limit_and_leaves_room_for_the_answer(
+    model: str, limit: int, budget: int
+) -> None:
     found = await config(Target("gemini", model, ""), reasoning_effort="high", max_tokens=limit)
     assert (found["maxOutputTokens"], found["thinkingConfig"]["thinkingBudget"]) == (limit, budget)
 
 
-async def test_limit_beyond_what_the_model_can_write_is_lowered() -> None:
+async def test_limit_above_the_models_maximum_output_is_lowered() -> None:
     assert (await config(reasoning_effort="high", max_tokens=90_000))["maxOutputTokens"] == 65_536
     assert (await config(THREE, reasoning_effort="high", max_tokens=100))["maxOutputTokens"] == 100
 
@@ -444,11 +446,11 @@ async def test_models_without_reasoning_get_no_reasoning_fields(model: str) -> N
     assert await config(Target("gemini", model, ""), reasoning_effort="high") == {}
 
 
-async def test_without_an_effort_the_models_own_default_holds() -> None:
+async def test_models_own_default_applies_without_an_effort() -> None:
     assert await config() == {} and await config(THREE) == {}
 
 
-def test_operators_patterns_come_first() -> None:
+def test_operators_patterns_take_precedence() -> None:
     mine = ModelFlags(thinking="level", levels=("LOW", "XHIGH"))
     flags = flags_of("gemini-9-ultra", {"gemini-9*": mine})
     assert flags is mine and flags.level("max") == "XHIGH" and flags.level("medium") == "XHIGH"

@@ -101,7 +101,7 @@ def _standard(name: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_fixture_is_of_the_vendors_true_shape(document: dict[str, Any]) -> None:
+def test_every_fixture_is_valid_for_the_vendors_types(document: dict[str, Any]) -> None:
     parsed = types.GenerateContentResponse.model_validate(document)
     assert parsed.response_id == "mAITaLnzBJTM"
 
@@ -111,7 +111,7 @@ def test_every_finish_reason_that_the_sdk_knows_is_in_our_table() -> None:
     assert known == FILTERED | FAILED | VAGUE | {"STOP", "MAX_TOKENS", "NO_IMAGE"}
 
 
-async def test_whole_answer_says_the_same_to_both() -> None:
+async def test_sdk_and_provider_read_the_same_whole_answer() -> None:
     for document in (THOUGHT, CALLS, CANDIDATES):
         async with FakeUpstream() as fake, sdk(fake) as models:
             fake.enqueue(Reply.json(document))
@@ -133,13 +133,13 @@ async def test_whole_answer_says_the_same_to_both() -> None:
         assert ours.usage.total_tokens == counted.total_token_count
 
 
-async def test_signature_that_reaches_the_caller_is_the_one_the_sdk_reads() -> None:
+async def test_signature_sent_to_the_caller_is_the_one_the_sdk_reads() -> None:
     parsed = types.GenerateContentResponse.model_validate(CALLS)
     signature = parsed.candidates[0].content.parts[0].thought_signature  # type: ignore[index, union-attr]
     assert signature is not None and signature == base64.b64decode(SIGNATURE)
 
 
-async def test_stream_says_the_same_to_both() -> None:
+async def test_sdk_and_provider_read_the_same_stream() -> None:
     for frames in (STREAM, CALL_STREAM):
         async with FakeUpstream() as fake, sdk(fake) as models:
             fake.enqueue(sse(*frames))
@@ -161,7 +161,7 @@ async def test_stream_says_the_same_to_both() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
-async def test_error_body_is_an_error_to_both(status: int) -> None:
+async def test_sdk_and_provider_raise_for_the_same_error_body(status: int) -> None:
     error = google_error(status, "X", "Because.", reason="API_KEY_INVALID", delay="17s")
     async with FakeUpstream() as fake, sdk(fake) as models, provider(fake) as subject:
         fake.enqueue(Reply.json(error, status=status), Reply.json(error, status=status))
@@ -177,7 +177,7 @@ async def test_error_body_is_an_error_to_both(status: int) -> None:
 SCHEMA = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 
 
-async def test_text_and_instructions_are_written_alike() -> None:
+async def test_text_and_instructions_equal_those_of_the_sdk() -> None:
     ours = await sent(
         chat_request(
             {"role": "system", "content": "Be brief."},
@@ -197,7 +197,7 @@ async def test_text_and_instructions_are_written_alike() -> None:
     assert ours == theirs
 
 
-async def test_configuration_is_written_alike() -> None:
+async def test_configuration_equals_that_of_the_sdk() -> None:
     ours = await sent(
         chat_request(
             temperature=0.5,
@@ -237,14 +237,14 @@ async def test_configuration_is_written_alike() -> None:
     assert ours == theirs
 
 
-async def test_levels_of_thinking_are_written_alike() -> None:
+async def test_thinking_levels_equal_those_of_the_sdk() -> None:
     three = Target("gemini", "gemini-3-flash-preview", "")
     ours = await sent(chat_request(reasoning_effort="low"), target=three)
     config = {"thinking_config": {"thinking_level": "LOW", "include_thoughts": True}}
     assert ours == await sdk_body("hi", config, model=three.model)
 
 
-async def test_tools_calls_and_results_are_written_alike() -> None:
+async def test_tools_calls_and_results_equal_those_of_the_sdk() -> None:
     function = {"name": "tide", "description": "Tides", "parameters": SCHEMA}
     call = {"id": "a", "type": "function", "function": {"name": "tide", "arguments": '{"port":"Brest"}'}}
     call["extra_content"] = {"google": {"thought_signature": SIGNATURE}}
@@ -283,7 +283,7 @@ async def test_tools_calls_and_results_are_written_alike() -> None:
     assert ours == theirs
 
 
-async def test_images_sounds_and_hosted_files_are_written_alike() -> None:
+async def test_images_audio_and_hosted_files_equal_those_of_the_sdk() -> None:
     video = "https://www.youtube.com/watch?v=9hE5-98ZeCg"
     parts = [
         {"type": "text", "text": "Look."},
@@ -305,20 +305,20 @@ async def test_images_sounds_and_hosted_files_are_written_alike() -> None:
     assert ours == theirs
 
 
-async def test_speech_is_asked_for_alike() -> None:
+async def test_speech_request_equals_that_of_the_sdk() -> None:
     fields: dict[str, Any] = {"modalities": ["text", "audio"], "audio": {"voice": "Kore", "format": "pcm16"}}
     voice = {"voice_config": {"prebuilt_voice_config": {"voice_name": "Kore"}}}
     theirs = await sdk_body("hi", {"response_modalities": ["AUDIO"], "speech_config": voice})
     assert await sent(chat_request(**fields)) == theirs
 
 
-async def test_images_are_asked_for_alike() -> None:
+async def test_image_request_equals_that_of_the_sdk() -> None:
     ours = msgspec.json.decode(image_body(picture(size="2048x2048"), safety=(), vertex=False))
     image = {"aspect_ratio": "1:1", "image_size": "2K"}
     assert ours == await sdk_body("a heron", {"response_modalities": ["TEXT", "IMAGE"], "image_config": image})
 
 
-async def test_embeddings_are_asked_for_and_read_alike() -> None:
+async def test_embeddings_request_and_answer_equal_those_of_the_sdk() -> None:
     request = decode_embedding_request(b'{"model":"m","input":["one","two"],"dimensions":8}')
     target = Target("gemini", "gemini-embedding-001", "m")
     async with FakeUpstream(gemini) as fake, provider(fake, task_type="CLUSTERING") as subject, sdk(fake) as models:
@@ -334,7 +334,7 @@ async def test_embeddings_are_asked_for_and_read_alike() -> None:
         assert all(math.isclose(a, b / length) for a, b in zip(vector, embedding.values, strict=True))
 
 
-def test_the_whole_body_is_of_types_the_sdk_knows() -> None:
+def test_every_field_of_the_body_has_a_type_of_the_sdk() -> None:
     """Every key of a body with everything in it is known to the SDK's types, which refuse unknown ones."""
     request = chat_request(
         tools=[{"type": "function", "function": {"name": "tide", "parameters": SCHEMA}}],

@@ -90,7 +90,7 @@ async def test_token_is_fetched_once_in_a_thread_and_shared() -> None:
     assert "ya29" not in f"{token!r} {source()!r}" and token.hidden == ("ya29.token-1",)
 
 
-async def test_token_is_renewed_before_its_end_while_requests_go_on() -> None:
+async def test_token_is_renewed_before_it_expires_while_requests_continue() -> None:
     source = Source(EARLY - 60)  # good, but not for long
     token = VertexToken(source, COMMON)
     assert await bearer(token) == "1"
@@ -104,7 +104,7 @@ async def test_token_is_renewed_before_its_end_while_requests_go_on() -> None:
     assert token.hidden == ("ya29.token-2", "ya29.token-1")
 
 
-async def test_failed_renewal_does_no_harm_while_the_old_token_is_good() -> None:
+async def test_failed_renewal_has_no_effect_while_the_old_token_is_valid() -> None:
     source = Source(EARLY - 60)
     token = VertexToken(source, COMMON)
     await token.headers()
@@ -118,7 +118,7 @@ async def test_failed_renewal_does_no_harm_while_the_old_token_is_good() -> None
     assert await bearer(token) == "1" and token._renewal is failed, "tried again at once"
 
 
-async def test_no_token_is_an_error_that_another_target_may_answer_and_is_tried_again() -> None:
+async def test_missing_token_is_a_retryable_error_and_is_fetched_again() -> None:
     source = Source(3600.0)
     source.error = RuntimeError("invalid_grant: ya29.secret of me@my-project.iam")
     token = VertexToken(source, COMMON)
@@ -129,7 +129,7 @@ async def test_no_token_is_an_error_that_another_target_may_answer_and_is_tried_
     assert await bearer(token) == "2"
 
 
-async def test_token_that_does_not_come_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "PATIENCE", 0.05)
     source = Source(3600.0)
     source.gate.clear()
@@ -140,7 +140,7 @@ async def test_token_that_does_not_come_is_a_timeout(monkeypatch: pytest.MonkeyP
     assert await bearer(token) == "1" and len(source.threads) == 1
 
 
-async def test_caller_who_leaves_does_not_end_the_renewal_for_others() -> None:
+async def test_cancelled_caller_does_not_end_the_renewal_for_others() -> None:
     source = Source(3600.0)
     source.gate.clear()
     token = VertexToken(source, COMMON)
@@ -256,7 +256,7 @@ async def test_token_and_project_never_appear_in_an_error(tmp_path: Path) -> Non
             assert not [text for text in ("ya29", "my-project", "127.0.0.1") if text in shown], shown
 
 
-async def test_refused_service_account_is_an_auth_error_without_its_words(tmp_path: Path) -> None:
+async def test_refused_service_account_is_an_auth_error_without_googles_message(tmp_path: Path) -> None:
     def answer(form: dict[str, str]) -> web.Response:
         return web.json_response({"error": "invalid_grant", "error_description": form["assertion"]}, status=400)
 
@@ -268,7 +268,7 @@ async def test_refused_service_account_is_an_auth_error_without_its_words(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"type":"service_account","private_key":"PRIVATE"}'])
-async def test_invalid_key_prevents_the_start_and_is_not_shown(tmp_path: Path, text: str) -> None:
+async def test_invalid_service_account_key_prevents_the_start_and_is_not_shown(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.json"
     path.write_text(text or " ")
     with pytest.raises(ValueError, match=r"credentials for Vertex|is empty") as caught:
@@ -290,14 +290,14 @@ async def test_missing_extra_is_named_at_start(monkeypatch: pytest.MonkeyPatch) 
         ({"service_account": Secret("literal", "{}")}, "service_account is of Vertex"),
     ],
 )
-async def test_credential_of_the_other_service_is_refused(options: dict[str, Any], why: str) -> None:
+async def test_credential_of_the_wrong_service_is_refused(options: dict[str, Any], why: str) -> None:
     link = Upstream()
     with pytest.raises(ValueError, match=why):
         await GeminiProvider(GeminiProvider.Options(**options), link).start()
     await link.close()
 
 
-def test_every_option_can_be_written_in_a_configuration(tmp_path: Path) -> None:
+def test_every_option_can_be_set_in_a_configuration(tmp_path: Path) -> None:
     """The engine keeps some keys of a provider's table for itself; none of ours may be among them."""
     table: dict[str, Any] = {
         "base_url": "https://proxy.example/v1",

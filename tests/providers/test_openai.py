@@ -89,20 +89,20 @@ async def sent(body: dict[str, Any], *, stream: bool, target: Target = TARGET, *
         return seen
 
 
-async def test_fields_travel_as_sent_with_the_upstreams_model_name() -> None:
+async def test_fields_are_sent_unchanged_with_the_upstreams_model_name() -> None:
     body = {"temperature": 0.5, "seed": 7, "top_k": 40, "metadata": {"a": "b"}, "tools": []}
     seen = await sent(body, stream=False)
     assert seen == {"model": "upstream-name", "messages": [{"role": "user", "content": "hi"}], **body}
 
 
-async def test_stream_always_asks_for_usage() -> None:
+async def test_stream_always_requests_usage() -> None:
     assert (await sent({"stream": True}, stream=True))["stream_options"] == {"include_usage": True}
     asked = {"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": False}}
     seen = await sent(asked, stream=True)
     assert seen["stream_options"] == {"include_usage": True, "include_obfuscation": False} and seen["stream"] is True
 
 
-async def test_stream_options_can_be_withheld() -> None:
+async def test_stream_options_can_be_left_out() -> None:
     assert "stream_options" not in await sent({"stream": True}, stream=True, no_stream_options=True)
 
 
@@ -113,7 +113,7 @@ async def test_whole_answer_to_a_streaming_request_sends_no_stream_fields() -> N
 
 @pytest.mark.parametrize("given", [{"max_tokens": 5}, {"max_completion_tokens": 5}, {"max_tokens": 5, "n": 2}])
 @pytest.mark.parametrize("wanted", ["max_tokens", "max_completion_tokens"])
-async def test_token_limit_is_spelled_as_the_target_wants(given: dict[str, int], wanted: str) -> None:
+async def test_token_limit_has_the_field_name_of_the_target(given: dict[str, int], wanted: str) -> None:
     seen = await sent(given, stream=False, target=msgspec.structs.replace(TARGET, max_tokens_field=wanted))
     assert {name: seen[name] for name in seen if name.startswith("max_")} == {wanted: 5}
 
@@ -142,7 +142,7 @@ async def test_credentials_and_static_headers_are_sent() -> None:
 
 
 @pytest.mark.parametrize("address", ["ftp://host/v1", "host/v1", "https://", "https://user:pass@host/v1"])
-def test_base_url_that_cannot_be_one_is_refused(address: str) -> None:
+def test_invalid_base_url_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="base_url") as caught:
         OpenAIProvider(OpenAIProvider.Options(base_url=address), Upstream())
     assert "pass@" not in str(caught.value)
@@ -152,7 +152,7 @@ def test_base_url_that_cannot_be_one_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
-async def test_reasoning_comes_out_under_one_name(name: str) -> None:
+async def test_reasoning_has_one_field_name_in_answers(name: str) -> None:
     chunks = await chunks_of(part({name: "hmm"}), HELLO, STOP)
     assert chunks[0].choices[0].delta.reasoning_content == "hmm"
     assert b'"reasoning":' not in msgspec.json.encode(chunks) and b'"thinking":' not in msgspec.json.encode(chunks)
@@ -200,18 +200,18 @@ async def test_finish_reasons_that_mean_failure_are_raised(reason: str, kind: ty
         ([{"error": {"code": 429, "message": "wrapped in an array"}}], UpstreamRateLimited),
     ],
 )
-async def test_error_inside_a_stream_is_raised_though_the_done_marker_follows(
+async def test_error_inside_a_stream_is_raised_even_if_the_done_marker_follows(
     frame: Any, kind: type[GatewayError]
 ) -> None:
     with pytest.raises(kind):
         await chunks_of(HELLO, frame)
 
 
-async def test_null_error_is_none() -> None:
+async def test_null_error_is_not_an_error() -> None:
     assert await chunks_of({**HELLO, "error": None}, STOP)
 
 
-async def test_usage_of_every_habit_is_found() -> None:
+async def test_usage_is_found_in_every_vendors_place() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
     groq = await folded(HELLO, {**STOP, "x_groq": {"id": "r", "usage": usage}})
     mistral = await folded(HELLO, {**STOP, "usage": usage})
@@ -240,14 +240,14 @@ async def test_impossible_usage_is_ignored(usage: Any) -> None:
     assert answer.usage is None and answer.choices[0].message.content == "Hello"
 
 
-async def test_azure_prelude_is_dropped_and_filter_results_do_not_pass() -> None:
+async def test_azure_prelude_and_filter_results_are_dropped() -> None:
     prelude = {"id": "", "object": "", "model": "", "choices": [], "prompt_filter_results": [{"x": 1}]}
     filtered = part({"content": "Hi"}, content_filter_results={"hate": {"filtered": False}})
     chunks = await chunks_of(prelude, filtered, STOP)
     assert len(chunks) == 2 and b"filter" not in msgspec.json.encode(chunks)
 
 
-async def test_unknown_keys_and_nulls_do_not_pass() -> None:
+async def test_unknown_keys_and_nulls_are_dropped() -> None:
     nulls = dict.fromkeys(["audio", "annotations", "images", "reasoning_content", "tool_calls", "function_call"])
     delta = {"role": "assistant", "content": "Hi", "token_ids": [1], **nulls}
     chunks = await chunks_of({**part(delta, stop_reason=None), "metrics": {"x": 1}, "object": None, "id": None}, STOP)
@@ -256,7 +256,7 @@ async def test_unknown_keys_and_nulls_do_not_pass() -> None:
         assert name not in text
 
 
-async def test_logprobs_pass_unharmed() -> None:
+async def test_logprobs_are_passed_on_unchanged() -> None:
     logprobs = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}], "refusal": None}
     chunks = await chunks_of(part({"content": "Hi"}, logprobs=logprobs), STOP)
     assert msgspec.json.decode(msgspec.json.encode(chunks[0]))["choices"][0]["logprobs"] == logprobs
@@ -294,7 +294,7 @@ async def test_extra_content_of_a_tool_call_is_kept() -> None:
     assert isinstance(fragment.extra_content, Raw) and b"google" in bytes(fragment.extra_content)
 
 
-async def test_numbers_of_the_wrong_kind_are_put_right() -> None:
+async def test_numbers_of_the_wrong_type_are_converted() -> None:
     odd = {"choices": [{"index": "0", "delta": {"content": 4}, "finish_reason": None}], "system_fingerprint": 7}
     answer = await folded(odd, {"choices": [{"index": 0.0, "delta": None, "finish_reason": "stop"}]})
     assert answer.choices[0].message.content == "4"
@@ -310,11 +310,11 @@ async def test_obfuscation_and_fingerprint_and_tier_are_kept() -> None:
 # How a stream ends -------------------------------------------------------------------------------------------------
 
 
-async def test_finish_and_then_the_end_is_complete_for_compatible_hosts() -> None:
+async def test_end_after_a_finish_completes_the_stream_of_compatible_hosts() -> None:
     assert len(await chunks_of(HELLO, STOP, done=False)) == 2
 
 
-async def test_done_marker_can_be_demanded() -> None:
+async def test_done_marker_can_be_required() -> None:
     with pytest.raises(UpstreamTruncated):
         await chunks_of(HELLO, STOP, done=False, stream_end="done")
 
@@ -324,7 +324,7 @@ def test_openai_itself_must_send_the_done_marker() -> None:
 
 
 @pytest.mark.parametrize("frames", [[HELLO], [], [HELLO, part({"content": "x"}, index=1), STOP]])
-async def test_end_without_every_finish_is_truncated(frames: list[Any]) -> None:
+async def test_stream_without_a_finish_for_every_choice_is_truncated(frames: list[Any]) -> None:
     with pytest.raises(UpstreamTruncated):
         await chunks_of(*frames, done=False)
 
@@ -341,7 +341,7 @@ async def test_frame_that_is_not_json_is_invalid() -> None:
             await chunks_of(HELLO, frame)
 
 
-async def test_server_that_does_not_stream_still_answers() -> None:
+async def test_whole_answer_to_a_streaming_call_is_read() -> None:
     async with FakeUpstream() as fake, provider(fake) as subject:
         tool = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         usage = {"prompt_tokens": 1, "completion_tokens": 2}
@@ -355,7 +355,7 @@ async def test_server_that_does_not_stream_still_answers() -> None:
 # Whole answers -----------------------------------------------------------------------------------------------------
 
 
-async def test_whole_answer_drops_what_is_not_the_wires() -> None:
+async def test_unknown_fields_of_a_whole_answer_are_dropped() -> None:
     message = {"role": "assistant", "content": "Hi", "reasoning": "hmm", "annotations": None, "audio": None, "x": 1}
     answer = await answer_to({**whole(message), "prompt_logprobs": None, "kv_transfer_params": None, "error": None})
     text = msgspec.json.encode(answer)
@@ -364,11 +364,11 @@ async def test_whole_answer_drops_what_is_not_the_wires() -> None:
         assert name not in text
 
 
-async def test_blank_lines_before_a_whole_answer_are_keep_alives() -> None:
+async def test_blank_lines_before_a_whole_answer_are_skipped() -> None:
     assert (await answer_to(b"\n\n\n" + msgspec.json.encode(whole({"content": "Hi"})))).choices
 
 
-async def test_parts_and_object_arguments_in_a_whole_answer_are_put_right() -> None:
+async def test_content_parts_and_object_arguments_of_a_whole_answer_are_converted() -> None:
     thought = [{"type": "thinking", "thinking": "hmm"}, {"type": "text", "text": "Hi"}]
     call = {"id": 7, "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
     message = (await answer_to(whole({"content": thought, "tool_calls": [call]}))).choices[0].message

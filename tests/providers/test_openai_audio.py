@@ -70,7 +70,7 @@ async def streamed(provider: OpenAIProvider, **fields: Any) -> list[TranscriptEv
 # Speech --------------------------------------------------------------------------------------------------------------
 
 
-async def test_events_are_read_up_to_their_own_end(provider: OpenAIProvider, fake: FakeUpstream) -> None:
+async def test_audio_events_are_read_up_to_their_final_event(provider: OpenAIProvider, fake: FakeUpstream) -> None:
     delta = {"type": "speech.audio.delta", "audio": "AAEC"}
     done = {"type": "speech.audio.done", "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}}
     for end in (False, True):  # [DONE] behind it changes nothing
@@ -108,7 +108,7 @@ async def test_missing_usage_is_omitted(provider: OpenAIProvider, fake: FakeUpst
 # Transcripts ---------------------------------------------------------------------------------------------------------
 
 
-async def test_file_goes_last_and_fields_are_spelled_as_the_server_does(
+async def test_file_is_the_last_part_and_fields_have_the_servers_names(
     provider: OpenAIProvider, fake: FakeUpstream
 ) -> None:
     await heard(provider, keywords='["heron", "reed"]', language="en", response_format="vtt", top_secret="7")
@@ -138,14 +138,14 @@ async def test_file_goes_last_and_fields_are_spelled_as_the_server_does(
         (None, None),
     ],
 )  # fmt: skip
-async def test_usage_comes_in_two_forms(
+async def test_usage_is_read_in_both_forms(
     provider: OpenAIProvider, fake: FakeUpstream, usage: Any, read: TranscriptUsage | None
 ) -> None:
     fake.enqueue(Reply.json({"text": "x", "usage": usage}))
     assert (await heard(provider)).usage == read
 
 
-async def test_times_are_read_however_they_are_written(provider: OpenAIProvider, fake: FakeUpstream) -> None:
+async def test_times_are_read_in_every_format(provider: OpenAIProvider, fake: FakeUpstream) -> None:
     segment = {"id": 0, "start": 0, "end": 1.5, "text": "x", "tokens": None, "avg_logprob": -0.2, "new": True}
     word = {"word": "x", "start": 0, "end": 1, "probability": 0.9}
     fake.enqueue(
@@ -162,15 +162,13 @@ async def test_times_are_read_however_they_are_written(provider: OpenAIProvider,
     assert transcript.words[0].end == 1.0
 
 
-async def test_server_that_does_not_stream_is_streamed_all_the_same(
-    provider: OpenAIProvider, fake: FakeUpstream
-) -> None:
+async def test_whole_answer_is_returned_as_a_stream(provider: OpenAIProvider, fake: FakeUpstream) -> None:
     fake.enqueue(Reply.json({"text": "I heard"}))
     first, last = await streamed(provider)
     assert (first.delta, last.done and last.done.text) == ("I heard", "I heard")
 
 
-async def test_segments_and_probabilities_come_through(provider: OpenAIProvider, fake: FakeUpstream) -> None:
+async def test_segments_and_probabilities_are_passed_on(provider: OpenAIProvider, fake: FakeUpstream) -> None:
     logprobs = [{"token": "I", "logprob": -0.1}]
     fake.enqueue(
         stream(

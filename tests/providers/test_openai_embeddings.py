@@ -38,22 +38,22 @@ def test_body_is_the_callers_with_the_upstreams_name_of_the_model() -> None:
     }
 
 
-def test_fields_are_renamed_for_servers_that_spell_them_otherwise() -> None:
+def test_fields_are_renamed_for_servers_with_other_field_names() -> None:
     assert sent({"dimensions": "output_dimension"}, dimensions=8)["output_dimension"] == 8
 
 
-def test_lists_and_base64_are_both_vectors() -> None:
+def test_vectors_are_read_from_lists_and_base64() -> None:
     answer = read({"index": 0, "embedding": [1, 0.5]}, {"index": 1, "embedding": "AACAPw=="})
     assert answer.vectors == [[1.0, 0.5], b"\x00\x00\x80?"]
 
 
-def test_vectors_follow_their_index_and_their_place_where_there_is_none() -> None:
+def test_vectors_are_sorted_by_index_or_keep_their_order_without_one() -> None:
     assert read({"index": 1, "embedding": [1]}, {"index": 0, "embedding": [0]}).vectors == [[0.0], [1.0]]
     assert read({"embedding": [1]}, {"embedding": [0]}).vectors == [[1.0], [0.0]]
 
 
 @pytest.mark.parametrize("indices", [(0, 0), (1, 2), (-1, 0), (0, None)])
-def test_indices_that_are_not_those_of_the_inputs_are_no_answer(indices: tuple[Any, Any]) -> None:
+def test_indices_that_do_not_match_the_inputs_are_an_invalid_response(indices: tuple[Any, Any]) -> None:
     with pytest.raises(UpstreamInvalidResponse):
         read(*({"index": index, "embedding": [1]} for index in indices))
 
@@ -70,7 +70,7 @@ def test_indices_that_are_not_those_of_the_inputs_are_no_answer(indices: tuple[A
         ("many", None),
     ],
 )
-def test_usage_is_read_or_there_is_none(usage: Any, tokens: int | None) -> None:
+def test_valid_usage_is_read_and_invalid_usage_is_none(usage: Any, tokens: int | None) -> None:
     found = read({"index": 0, "embedding": [1]}, usage=usage).usage
     assert (found.prompt_tokens if found else None) == tokens
 

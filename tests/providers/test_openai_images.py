@@ -47,7 +47,7 @@ def usage(made: int, *, text: int = 10) -> dict[str, Any]:
     }
 
 
-def test_body_is_the_callers_with_the_upstreams_name_and_base64_asked_for() -> None:
+def test_body_is_the_callers_with_the_upstreams_model_name_and_requests_base64() -> None:
     body = sent(size="1024x1024", n=2, seed=1)
     assert body == {
         "model": "upstream-name", "prompt": "p", "size": "1024x1024", "n": 2, "seed": 1, "response_format": "b64_json"
@@ -56,7 +56,7 @@ def test_body_is_the_callers_with_the_upstreams_name_and_base64_asked_for() -> N
     assert "response_format" not in sent(formats=False, response_format="b64_json")
 
 
-def test_stream_says_so_and_a_whole_answer_asks_for_no_previews() -> None:
+def test_stream_field_is_sent_and_whole_answers_request_no_previews() -> None:
     asked = request(stream=True, partial_images=2, response_format="b64_json")
     assert msgspec.json.decode(image_body(asked, TARGET, Options(), formats=True, stream=True)) == {
         "model": "upstream-name", "prompt": "p", "stream": True, "partial_images": 2
@@ -73,7 +73,7 @@ def test_stream_says_so_and_a_whole_answer_asks_for_no_previews() -> None:
         ("https://other.invalid/v1", "omit", False),
     ],
 )
-def test_addresses_can_be_had_where_the_response_format_is_sent(base_url: str, said: Any, urls: bool) -> None:
+def test_image_urls_are_requested_if_the_response_format_is_sent(base_url: str, said: Any, urls: bool) -> None:
     subject = OpenAIProvider(Options(base_url=base_url, image_response_format=said), Upstream())
     assert subject.gives_urls is urls
 
@@ -104,7 +104,7 @@ def event(kind: str, **fields: Any) -> Event:
     return Event(msgspec.json.encode({"type": f"image_generation.{kind}", "b64_json": PIXEL, **fields}))
 
 
-def test_events_are_previews_images_or_nothing() -> None:
+def test_events_become_previews_or_images_or_are_skipped() -> None:
     reader = ImageReader()
     assert reader.read(event("partial_image", partial_image_index=1, size="1x1")) == ImageEvent(PIXEL, 1, None, "1x1")
     assert reader.read(event("something_new")) is None
@@ -167,7 +167,7 @@ async def test_server_that_does_not_stream_gives_its_images_as_events() -> None:
     assert [step.usage is not None for step in steps] == [False, True]
 
 
-async def test_end_before_the_last_image_is_a_cut() -> None:
+async def test_stream_that_ends_before_the_last_image_is_truncated() -> None:
     frame = b"data: " + event("completed").data + b"\n\n"
     with pytest.raises(UpstreamTruncated):
         await streamed(Reply(headers={"Content-Type": "text/event-stream"}, frames=[frame]), n=2)

@@ -36,7 +36,7 @@ async def _fails() -> None:
     raise UpstreamError(detail="first")
 
 
-async def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_may() -> None:
+async def test_results_keep_the_order_of_the_calls_and_concurrency_is_bounded() -> None:
     running = most = 0
     others_ended = asyncio.Event()
 
@@ -79,7 +79,7 @@ async def test_call_that_fails_as_it_is_cancelled_is_not_reported_beside_the_fir
     assert not caplog.records
 
 
-async def test_caller_that_is_cancelled_ends_them_all() -> None:
+async def test_cancelled_caller_ends_all_calls() -> None:
     calls = Unanswered()
     walk = asyncio.create_task(in_parallel([calls.call] * 3, at_once=2))
     await until(lambda: calls.begun == 2)

@@ -94,12 +94,12 @@ async def answer_to(preset: str, reply: Reply) -> ChatCompletion:
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_preset_can_be_chosen_and_every_choice_is_one() -> None:
+def test_every_preset_is_a_valid_choice_and_every_choice_is_a_preset() -> None:
     assert set(typing.get_args(Preset)) == set(PRESETS)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_name_fields_that_there_are(preset: str) -> None:
+def test_presets_name_only_existing_fields(preset: str) -> None:
     quirks = PRESETS[preset]
     assert quirks.refused <= ALL_FIELDS and set(quirks.rename) <= ALL_FIELDS - quirks.refused
     assert set(quirks.instead) <= ALL_FIELDS - quirks.refused
@@ -112,7 +112,7 @@ def test_presets_conform(preset: str) -> None:
     assert "cut_stream_never_looks_whole" in check_provider(OpenAIProvider, options=options, upstream=FakeUpstream())
 
 
-def test_explicit_address_wins_over_the_presets() -> None:
+def test_explicit_base_url_overrides_the_preset() -> None:
     for preset, quirks in PRESETS.items():
         options = OpenAIProvider.Options(preset=preset)  # type: ignore[arg-type]
         assert OpenAIProvider(options, Upstream()).base_url == quirks.base_url
@@ -122,7 +122,7 @@ def test_explicit_address_wins_over_the_presets() -> None:
 
 
 @pytest.mark.parametrize("preset", ["vllm", "ollama"])
-async def test_server_of_ones_own_needs_no_key(preset: str) -> None:
+async def test_self_hosted_server_needs_no_key(preset: str) -> None:
     async with FakeUpstream() as fake, provider(fake, preset, api_key=None) as subject:
         await subject.chat(ask(), TARGET)
         assert "authorization" not in fake.seen[0].headers
@@ -164,7 +164,7 @@ async def test_deepseek_gets_thinking_disabled_for_effort_none() -> None:
     assert own["thinking"] == {"type": "enabled"}
 
 
-async def test_openrouter_takes_an_object_and_keeps_the_callers_own() -> None:
+async def test_openrouter_gets_a_reasoning_object_and_the_callers_own_is_kept() -> None:
     for effort in EFFORTS:
         seen = await sent("openrouter", request(reasoning_effort=effort))
         assert seen["reasoning"] == {"effort": "xhigh" if effort == "max" else effort}
@@ -175,7 +175,7 @@ async def test_openrouter_takes_an_object_and_keeps_the_callers_own() -> None:
     assert seen["reasoning"] == own and seen["provider"] == routing and seen["usage"] == {"include": True}
 
 
-async def test_configured_effort_and_spelling_win_over_the_presets() -> None:
+async def test_configured_effort_and_field_name_override_the_preset() -> None:
     options = {"reasoning_effort": {"medium": "low"}, "rename": {"seed": "random_seed"}}
     seen = await sent("deepseek", request(reasoning_effort="medium", top_k=4), **options)
     assert seen["reasoning_effort"] == "low" and seen["top_k"] == 4
@@ -183,7 +183,7 @@ async def test_configured_effort_and_spelling_win_over_the_presets() -> None:
     assert seen["seed"] == 4 and seen["stream_options"] == {"include_usage": True}
 
 
-async def test_mistral_is_sent_its_own_spellings() -> None:
+async def test_mistral_gets_its_own_field_names() -> None:
     body = {"seed": 7, "tools": TOOLS, "tool_choice": "required", "max_completion_tokens": 9, "stream": True}
     seen = await sent("mistral", request(**body))
     assert (seen["random_seed"], seen["tool_choice"], seen["max_tokens"]) == (7, "any", 9)
@@ -193,7 +193,7 @@ async def test_mistral_is_sent_its_own_spellings() -> None:
 
 
 @pytest.mark.parametrize("preset", ["deepseek", "together", "ollama"])
-async def test_output_limit_is_spelled_so_that_it_is_obeyed(preset: str) -> None:
+async def test_output_limit_has_the_field_name_of_each_vendor(preset: str) -> None:
     seen = await sent(preset, request(max_completion_tokens=9))
     assert seen["max_tokens"] == 9 and "max_completion_tokens" not in seen
 
@@ -209,7 +209,7 @@ async def test_output_limit_is_spelled_so_that_it_is_obeyed(preset: str) -> None
         ("scale", None),
     ],
 )
-async def test_groq_has_names_of_its_own_for_service_tiers(asked: str, theirs: str | None) -> None:
+async def test_service_tiers_have_groqs_own_names(asked: str, theirs: str | None) -> None:
     assert (await sent("groq", request(service_tier=asked))).get("service_tier") == theirs
 
 
@@ -233,7 +233,7 @@ def reasoning_in(seen: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if "reasoning" in name}
 
 
-async def test_deepseek_gets_its_reasoning_back_only_when_it_thinks_with_tools() -> None:
+async def test_deepseek_gets_its_reasoning_back_only_with_tool_calls() -> None:
     back = {"reasoning_content": "Look it up."}
     assert reasoning_in(await sent("deepseek", asked_again(tools=TOOLS))) == back
     assert reasoning_in(await sent("deepseek", asked_again())) == {}
@@ -251,11 +251,11 @@ async def test_deepseek_gets_its_reasoning_back_only_when_it_thinks_with_tools()
         ("vllm", {"reasoning_content", "reasoning_details"}),
     ],
 )
-async def test_reasoning_goes_back_under_the_name_a_vendor_knows(preset: str, names: set[str]) -> None:
+async def test_reasoning_is_sent_back_under_the_vendors_field_name(preset: str, names: set[str]) -> None:
     assert set(reasoning_in(await sent(preset, asked_again(tools=TOOLS)))) == names
 
 
-async def test_mistral_gets_call_ids_of_nine_letters_that_still_match() -> None:
+async def test_mistral_gets_matching_call_ids_of_nine_letters() -> None:
     seen = await sent("mistral", asked_again(tools=TOOLS))
     [call], answered = seen["messages"][1]["tool_calls"], seen["messages"][2]["tool_call_id"]
     assert call["id"] == answered == short_call_id("call_9fQ") and len(answered) == 9 and answered.isalnum()
@@ -264,7 +264,7 @@ async def test_mistral_gets_call_ids_of_nine_letters_that_still_match() -> None:
 
 
 @pytest.mark.parametrize("preset", ["mistral", "groq"])
-async def test_strict_vendor_gets_no_more_of_an_answer_than_it_knows(preset: str) -> None:
+async def test_strict_vendor_gets_only_known_fields_of_an_earlier_answer(preset: str) -> None:
     answer: dict[str, Any] = {
         "role": "assistant",
         "content": "6:40",
@@ -277,14 +277,14 @@ async def test_strict_vendor_gets_no_more_of_an_answer_than_it_knows(preset: str
     assert seen["messages"][1] == {"role": "assistant", "content": "6:40"}
 
 
-async def test_mistral_takes_a_sound_without_its_format() -> None:
+async def test_mistral_gets_audio_without_its_format() -> None:
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}}
     text = {"type": "text", "text": "What is said?"}
     seen = await sent("mistral", request({"role": "user", "content": [text, sound]}))
     assert seen["messages"][0]["content"] == [text, {"type": "input_audio", "input_audio": "AAAA"}]
 
 
-async def test_groq_is_sent_nothing_that_its_own_sdk_does_not_know() -> None:
+async def test_groq_gets_only_fields_that_its_own_sdk_knows() -> None:
     fields = {"reasoning_effort": "max", "service_tier": "priority", "max_completion_tokens": 9, "seed": 1}
     for stream in (True, False):
         seen = await sent("groq", asked_again(tools=TOOLS, tool_choice="required", stream=stream, **fields))
@@ -388,7 +388,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("preset", STREAMS)
-async def test_stream_of_every_vendor_is_understood(preset: str) -> None:
+async def test_stream_of_every_vendor_is_read(preset: str) -> None:
     frames, finish, prompt, completion, cached = STREAMS[preset]
     answer = await folded(preset, frames)
     [choice] = answer.choices
@@ -402,7 +402,7 @@ async def test_stream_of_every_vendor_is_understood(preset: str) -> None:
         assert name not in text
 
 
-async def test_reasoning_details_of_openrouter_pass() -> None:
+async def test_reasoning_details_of_openrouter_are_passed_on() -> None:
     message = (await folded("openrouter", vendor.OPENROUTER_STREAM)).choices[0].message
     assert b"reasoning.text" in msgspec.json.encode(message.reasoning_details)
 
@@ -413,7 +413,7 @@ async def test_whole_tool_call_of_ollama_is_one_call() -> None:
     assert call.id == "call_8x2m1qzt" and call.function and call.function.arguments == '{"port":"Brest"}'
 
 
-async def test_whole_answers_are_understood() -> None:
+async def test_whole_answers_of_every_vendor_are_read() -> None:
     calls = await answer_to("mistral", Reply.json(vendor.MISTRAL_CALLS))
     assert calls.choices[0].finish_reason == "tool_calls" and calls.choices[0].message.tool_calls
     assert calls.choices[0].message.tool_calls[0].id == "D681PevKs"
@@ -437,7 +437,7 @@ async def test_whole_answers_are_understood() -> None:
         ("mistral", [vendor.MISTRAL_STREAM[0], vendor.event({"object": "error", "message": "x"})], UpstreamError),
     ],
 )
-async def test_error_amid_a_stream_is_one_though_the_marker_follows(
+async def test_error_inside_a_stream_is_raised_even_if_the_done_marker_follows(
     preset: str, frames: list[bytes], kind: type[GatewayError]
 ) -> None:
     with pytest.raises(kind):
@@ -470,12 +470,12 @@ async def test_errors_of_every_shape_are_typed_and_show_no_key(
     assert KEY not in shown
 
 
-async def test_words_of_a_validation_error_reach_the_caller() -> None:
+async def test_message_of_a_validation_error_reaches_the_caller() -> None:
     with pytest.raises(UpstreamRejected) as caught:
         await answer_to("mistral", Reply.json(vendor.MISTRAL_INVALID, status=422))
     assert caught.value.message == "Extra inputs are not permitted"
 
 
-def test_chunks_of_groq_are_what_its_own_sdk_knows() -> None:
+def test_groq_chunks_have_only_fields_that_its_own_sdk_knows() -> None:
     for document in (*vendor.GROQ_CHUNKS, vendor.GROQ_BROKEN):
         assert faults(document, ChatCompletionChunk) == []

@@ -80,7 +80,7 @@ async def until_charged(accounts: Accounts, key: NewKey, before: int, cost: int)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-async def test_speech_is_heard_and_charged_by_the_character(
+async def test_speech_is_synthesized_and_charged_by_the_character(
     vendor: str, http_server: HTTPServer, base_url: str, api_key: NewKey, accounts: Accounts
 ) -> None:
     before = (await accounts.show(api_key.account)).balance
@@ -96,7 +96,7 @@ async def test_speech_is_heard_and_charged_by_the_character(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-async def test_sound_is_written_down_and_charged_by_the_second(
+async def test_audio_is_transcribed_and_charged_by_the_second(
     vendor: str, http_server: HTTPServer, base_url: str, api_key: NewKey, accounts: Accounts
 ) -> None:
     before = (await accounts.show(api_key.account)).balance
