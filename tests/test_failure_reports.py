@@ -62,7 +62,7 @@ def report_of(item: pytest.Item, failure: Exception) -> pytest.TestReport:
     return report
 
 
-def test_collector_rests_while_a_failure_is_formatted_and_runs_again_afterwards(request: pytest.FixtureRequest) -> None:
+def test_collector_is_off_while_a_failure_is_formatted_and_on_afterwards(request: pytest.FixtureRequest) -> None:
     failure = Observed()
     report = report_of(request.node, failure)
     assert report.failed and "a failure" in report.longreprtext

@@ -7,7 +7,7 @@ import re
 from gateway.ids import PAGE, Ids, padding, request_id, tool_call_id
 
 
-def test_ids_have_the_wires_shapes() -> None:
+def test_ids_have_the_formats_of_the_api() -> None:
     ids = Ids()
     for _ in range(3 * PAGE // 24):
         assert re.fullmatch(r"req_[0-9a-f]{32}", ids.request_id())

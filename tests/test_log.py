@@ -60,7 +60,7 @@ async def test_access_lines_are_json_written_in_batches() -> None:
     assert "tokens_in" not in documents[0]
 
 
-async def test_a_log_that_nobody_reads_does_not_stop_the_gateway() -> None:
+async def test_a_log_pipe_without_a_reader_does_not_stop_the_gateway() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     log = AccessLog(fd=writer)

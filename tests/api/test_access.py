@@ -71,7 +71,7 @@ async def test_bad_credentials_get_401_on_every_route(client: Client, headers: d
         assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_every_route_but_the_greeting_wants_a_key(client: Client) -> None:
+async def test_every_route_except_the_root_requires_a_key(client: Client) -> None:
     for path in (*PATHS, *(f"{prefix}x" for prefix in PREFIXES), "/v1", "/v1/nope"):
         async with client.request("GET", path, headers={"X": "y"}) as response:
             assert response.status == (200 if path == "/" else 401), path
@@ -96,7 +96,7 @@ async def test_azure_style_header_is_an_alternative(client: Client, api_key: New
 
 
 @pytest.mark.parametrize("model", ["secret", "no-such-model", "M1", " m1"])
-async def test_model_that_is_not_enabled_or_unknown_is_the_same_403(
+async def test_disabled_and_unknown_models_give_the_same_403(
     client: Client, upstream: FakeUpstream, model: str
 ) -> None:
     response, body = await client.chat(model=model)
@@ -104,7 +104,7 @@ async def test_model_that_is_not_enabled_or_unknown_is_the_same_403(
     assert not upstream.seen
 
 
-async def test_account_can_be_allowed_and_denied_one_by_one(client: Client, accounts: Accounts) -> None:
+async def test_models_can_be_allowed_and_denied_one_by_one_for_an_account(client: Client, accounts: Accounts) -> None:
     await accounts.allow("acme", ["secret"])
     assert (await client.chat(model="secret"))[0].status == 200
     await accounts.deny("acme", ["m1"])
@@ -118,7 +118,7 @@ async def test_disabled_account_is_refused_with_403(client: Client, accounts: Ac
     assert body["error"]["code"] == "insufficient_permissions"
 
 
-async def test_key_restricted_to_models_sees_and_uses_only_those(client: Client, keys: Keys) -> None:
+async def test_key_restricted_to_models_lists_and_uses_only_those(client: Client, keys: Keys) -> None:
     key = await keys.create("acme", name="narrow", models=["org/m:1"])
     client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
     _, body = await ask(client, "GET", "/v1/models")
@@ -159,7 +159,7 @@ async def test_concurrency_and_rates_of_a_key_are_enforced_with_their_headers(
     assert (await accounts.show("acme")).balance > 9 * NANO
 
 
-async def test_key_is_refused_before_the_body_is_judged(client: Client, keys: Keys, api_key: NewKey) -> None:
+async def test_key_is_refused_before_the_body_is_validated(client: Client, keys: Keys, api_key: NewKey) -> None:
     await ask(client, "GET", "/v1/models")  # the worker knows whose key it is from now on
     await keys.revoke(api_key.id)
     for method, path in [("POST", "/v1/chat/completions"), ("GET", "/v1/nope"), ("PUT", "/v1/models")]:
@@ -190,7 +190,7 @@ async def test_unknown_path_is_404_and_wrong_method_405_with_allow(client: Clien
         assert body["error"]["type"] == "invalid_request_error"
 
 
-async def test_models_are_listed_sorted_and_only_those_enabled(client: Client) -> None:
+async def test_only_enabled_models_are_listed_in_sorted_order(client: Client) -> None:
     response, body = await ask(client, "GET", "/v1/models")
     assert body["object"] == "list"
     assert [record["id"] for record in body["data"]] == ["capped", "m1", "org/m:1", "two"]
@@ -210,14 +210,14 @@ async def test_model_ids_with_slashes_are_found_encoded_and_raw(client: Client, 
     assert body["id"] == "org/m:1"
 
 
-async def test_model_not_enabled_and_unknown_are_one_404(client: Client) -> None:
+async def test_disabled_and_unknown_models_give_the_same_404(client: Client) -> None:
     answers = [await ask(client, "GET", f"/v1/models/{name}") for name in ("secret", "nothing")]
     assert [response.status for response, _ in answers] == [404, 404]
     assert answers[0][1] == answers[1][1]
     assert answers[0][1]["error"]["code"] == "model_not_found"
 
 
-async def test_claude_clients_get_the_list_in_their_shape(client: Client) -> None:
+async def test_claude_clients_get_the_model_list_in_their_format(client: Client) -> None:
     headers = {**client.headers, "anthropic-version": "2023-06-01"}
     _, body = await ask(client, "GET", "/v1/models", headers=headers)
     assert body["has_more"] is False
@@ -225,7 +225,7 @@ async def test_claude_clients_get_the_list_in_their_shape(client: Client) -> Non
     assert body["first_id"] == "capped"
 
 
-async def test_greeting_is_open_to_anyone(client: Client) -> None:
+async def test_root_route_needs_no_key(client: Client) -> None:
     response, body = await ask(client, "GET", "/", headers={"X": "y"})
     assert response.status == 200
     assert body["object"] == "gateway"
@@ -239,7 +239,7 @@ async def test_client_request_id_is_echoed_if_it_is_printable(client: Client) ->
     assert "X-Client-Request-Id" not in response.headers
 
 
-async def test_body_that_is_no_json_by_its_media_type_is_415(client: Client) -> None:
+async def test_body_with_another_media_type_than_json_is_415(client: Client) -> None:
     headers = {**client.headers, "Content-Type": "text/plain"}
     response, body = await ask(client, "POST", "/v1/chat/completions", headers=headers, data=b"{}")
     assert (response.status, body["error"]["code"]) == (415, "unsupported_content_type")

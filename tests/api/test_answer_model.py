@@ -247,7 +247,7 @@ async def test_a_receipt_hides_the_fallback_as_the_answer_does_and_the_ledger_li
     assert (line.meta["model"], line.meta["served_model"]) == ("discreet", "hidden")
 
 
-async def test_a_repeated_answer_has_the_stored_name_even_if_the_fallback_is_denied_since(
+async def test_a_replayed_answer_keeps_the_stored_model_name_even_if_the_fallback_is_denied_later(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     upstream.enqueue(BROKEN)

@@ -164,7 +164,7 @@ async def post(client: Client, path: str, headers: dict[str, str], body: Any) ->
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
 @pytest.mark.parametrize("share", [0.0, 0.6, 0.99])
-async def test_caller_who_leaves_amid_an_upload_has_sent_and_held_nothing(
+async def test_caller_that_disconnects_during_an_upload_has_no_call_and_no_hold(
     address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, share: float, how: str
 ) -> None:
     path, headers, body = request_of("transcription", bearer, seconds=20)
@@ -181,7 +181,7 @@ async def test_caller_who_leaves_amid_an_upload_has_sent_and_held_nothing(
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_caller_who_leaves_while_waiting_pays_for_the_prompt_at_most(
+async def test_caller_that_disconnects_while_waiting_pays_for_the_prompt_at_most(
     address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
     upstream.enqueue(Reply.silence())
@@ -196,7 +196,7 @@ async def test_caller_who_leaves_while_waiting_pays_for_the_prompt_at_most(
 
 @pytest.mark.parametrize(("policy", "paid"), [("drain", True), ("void", False)])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_operators_policy_for_callers_who_leave_holds_on_every_endpoint(
+async def test_disconnect_policy_applies_on_every_endpoint(
     client: Client, address: tuple[str, int], bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream,
     after: After, endpoint: str, policy: str, paid: bool,
 ) -> None:  # fmt: skip
@@ -220,7 +220,7 @@ def late(reply: Reply) -> Reply:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_request_behind_a_call_is_answered_after_it(
+async def test_pipelined_request_is_answered_after_the_running_call(
     address: tuple[str, int], bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
     path, headers, body = request_of(endpoint, bearer)
@@ -246,7 +246,7 @@ async def read_any(raw: RawClient) -> bytes:
 # Odd uploads ---------------------------------------------------------------------------------------------------------
 
 
-async def test_upload_in_chunks_of_one_byte_is_understood(
+async def test_upload_in_chunks_of_one_byte_is_read(
     address: tuple[str, int], bearer: dict[str, str], after: After
 ) -> None:
     path, headers, body = request_of("transcription", bearer, seconds=0.05)
@@ -295,7 +295,7 @@ async def test_bytes_after_a_compressed_form_are_refused_and_not_kept(
     assert upstream.seen == []
 
 
-async def test_key_revoked_amid_an_upload_is_refused_at_its_end(
+async def test_key_revoked_during_an_upload_is_refused_at_its_end(
     address: tuple[str, int], bearer: dict[str, str], api_key: NewKey, keys: Keys, upstream: FakeUpstream, after: After
 ) -> None:
     path, headers, body = request_of("transcription", bearer, seconds=20)
@@ -313,7 +313,7 @@ async def test_key_revoked_amid_an_upload_is_refused_at_its_end(
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_same_answer_again_for_one_charge(
+async def test_repeated_request_gets_the_same_answer_for_one_charge(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
     path, headers, body = request_of(endpoint, bearer)
@@ -331,7 +331,7 @@ async def test_same_answer_again_for_one_charge(
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_caller_with_a_key_for_it_who_leaves_finds_the_answer(
+async def test_caller_that_disconnects_finds_the_answer_by_its_idempotency_key(
     client: Client,
     address: tuple[str, int],
     bearer: dict[str, str],
@@ -406,7 +406,7 @@ USAGES: list[Any] = [
 
 
 @pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
-async def test_absurd_usage_costs_no_more_than_was_held_and_never_nothing(
+async def test_impossible_usage_is_charged_at_most_the_hold_and_never_zero(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
     path, headers, body = request_of(endpoint, bearer)
@@ -430,7 +430,7 @@ async def test_absurd_usage_costs_no_more_than_was_held_and_never_nothing(
 
 
 @pytest.mark.parametrize("format", ["opus", "wav", "aac", "mp3"])
-async def test_sound_with_an_impossible_length_does_not_empty_the_account(
+async def test_audio_with_an_impossible_length_does_not_empty_the_account(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, format: str
 ) -> None:
     many = b"\xff\xff\xff\xff"
@@ -449,7 +449,7 @@ async def test_sound_with_an_impossible_length_does_not_empty_the_account(
 
 
 @pytest.mark.parametrize("answer", ["cut", "cut-image", "silent-cut"])
-async def test_answer_that_is_cut_is_tried_elsewhere_with_the_whole_file(
+async def test_cut_answer_is_retried_on_another_target_with_the_whole_file(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, answer: str
 ) -> None:
     endpoint = "images" if answer == "cut-image" else "transcription"
@@ -467,7 +467,7 @@ async def test_answer_that_is_cut_is_tried_elsewhere_with_the_whole_file(
 
 
 @pytest.mark.slow
-async def test_image_of_sixty_megabytes_passes(
+async def test_image_of_sixty_megabytes_is_accepted(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After
 ) -> None:
     path, headers, body = request_of("images", bearer)

@@ -31,7 +31,7 @@ async def test_a_trace_context_is_continued(client: Client, upstream: FakeUpstre
     assert upstream.seen[0].headers["tracestate"] == "vendor=abc,other=1"
 
 
-async def test_one_callers_trace_is_not_anothers(client: Client, upstream: FakeUpstream) -> None:
+async def test_trace_context_is_not_shared_between_callers(client: Client, upstream: FakeUpstream) -> None:
     await ask(client, {"traceparent": TRACE})
     await ask(client, {})
     assert "traceparent" not in upstream.seen[1].headers
@@ -90,7 +90,7 @@ async def test_forwarded_headers_of_one_request_are_not_sent_with_the_next(
 
 
 @pytest.mark.parametrize("state", ["a=1\r\nX-Evil: 1", "a=1\nX-Evil: 1", "a=1\x00", "a=ü", "x" * 513])
-def test_a_trace_state_of_another_form_goes_nowhere(state: str) -> None:
+def test_invalid_trace_state_is_not_forwarded(state: str) -> None:
     def carried() -> dict[str, str]:
         bind(forwarded_headers({"Traceparent": TRACE, "Tracestate": state}))
         return dict(trace_headers())

@@ -40,7 +40,9 @@ async def one_line(client: Client) -> AsyncIterator[Line]:
         yield Line(session, client.base_url + "/v1/chat/completions")
 
 
-async def test_each_request_is_its_own_keys(client: Client, accounts: Accounts, keys: Keys, api_key: NewKey) -> None:
+async def test_each_request_on_a_connection_uses_its_own_key(
+    client: Client, accounts: Accounts, keys: Keys, api_key: NewKey
+) -> None:
     await accounts.create("other", balance=10**9)
     first, second = api_key.text, (await keys.create("other")).text
     async with one_line(client) as line:
@@ -61,7 +63,7 @@ async def test_key_revoked_between_two_equal_requests_is_refused(
     assert len(upstream.seen) == 3
 
 
-async def test_bodies_of_any_length_arrive_whole(client: Client, api_key: NewKey, upstream: FakeUpstream) -> None:
+async def test_bodies_of_any_length_arrive_complete(client: Client, api_key: NewKey, upstream: FakeUpstream) -> None:
     key = api_key.text
     texts = ["a", "b", "cc" * 50, "dd" * 50, "e" * 200_000, "f", "é" * 100, "g" * 70_000]
     async with one_line(client) as line:
@@ -95,7 +97,7 @@ async def test_key_in_the_text_of_a_caller_is_not_logged(
     assert key not in capfd.readouterr().err
 
 
-async def test_an_idempotency_key_is_that_of_its_own_request(
+async def test_each_request_on_a_connection_has_its_own_idempotency_key(
     client: Client, api_key: NewKey, upstream: FakeUpstream
 ) -> None:
     key = api_key.text

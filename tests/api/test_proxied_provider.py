@@ -72,7 +72,7 @@ async def logged(capfd: pytest.CaptureFixture[str], words: str) -> str:
     return "".join(seen)
 
 
-async def test_every_request_of_the_provider_takes_its_proxy_and_none_of_another_does(
+async def test_only_requests_of_the_configured_provider_use_its_proxy(
     client: Client, proxy: ForwardProxy, upstream: FakeUpstream
 ) -> None:
     response, document = await client.chat(model="proxied")
@@ -90,7 +90,7 @@ async def test_every_request_of_the_provider_takes_its_proxy_and_none_of_another
     assert (len(proxy.heads), len(upstream.seen)) == (3, 4)
 
 
-async def test_stream_reaches_the_caller_through_the_proxy_as_it_is_sent(
+async def test_stream_through_the_proxy_reaches_the_caller_chunk_by_chunk(
     client: Client, upstream: FakeUpstream
 ) -> None:
     upstream.tamper = lambda reply: structs.replace(reply, interval=0.05)
@@ -101,7 +101,7 @@ async def test_stream_reaches_the_caller_through_the_proxy_as_it_is_sent(
         assert (await response.content.read()).endswith(b"data: [DONE]\n\n")
 
 
-async def test_refused_credentials_are_a_502_that_shows_nothing_of_the_proxy(
+async def test_refused_proxy_credentials_are_a_502_without_details_of_the_proxy(
     client: Client,
     gateway: Gateway,
     proxy: ForwardProxy,
@@ -141,7 +141,7 @@ async def test_rotated_credentials_of_a_proxy_are_used_at_once(
     assert response.status == 200
 
 
-async def test_file_without_a_proxy_for_a_while_leaves_the_old_one_in_use(
+async def test_old_proxy_stays_in_use_while_its_file_has_no_valid_url(
     client: Client, gateway: Gateway, proxy: ForwardProxy, url_file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url_file.write_text("socks5://gate:canary-word@127.0.0.1:1")
@@ -164,7 +164,7 @@ async def test_next_target_answers_when_the_proxy_refuses_or_is_down(
     assert len(upstream.seen) == 1
 
 
-async def test_proxy_that_is_down_is_a_502_that_shows_nothing_of_it(
+async def test_proxy_that_is_down_is_a_502_without_details_of_the_proxy(
     client: Client, upstream: FakeUpstream, ledger: Ledger, capfd: pytest.CaptureFixture[str]
 ) -> None:
     response, document = await client.chat(model="lost")

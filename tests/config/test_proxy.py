@@ -58,7 +58,7 @@ def fault_of(proxy: str, *, more: str = "") -> str:
         ("http://us%40er:w%3Ao%2Fr%C3%A9@proxy.example:1", "http://proxy.example:1", basic("us@er:w:o/ré")),
     ],
 )
-def test_url_gives_the_address_and_apart_from_it_the_credentials(text: str, url: str, authorization: str) -> None:
+def test_proxy_url_is_split_into_address_and_credentials(text: str, url: str, authorization: str) -> None:
     proxy = Proxy.parse(text)
     assert (proxy.url, proxy.authorization) == (url, authorization)
 
@@ -82,14 +82,14 @@ def test_url_gives_the_address_and_apart_from_it_the_credentials(text: str, url:
         "",
     ],
 )
-def test_url_that_cannot_be_used_is_refused_and_not_quoted(text: str) -> None:
+def test_invalid_proxy_url_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(ProxyError) as caught:
         Proxy.parse(text)
     assert "canary" not in str(caught.value)
     assert "proxy.example" not in str(caught.value)
 
 
-def test_credentials_show_in_no_repr() -> None:
+def test_credentials_are_not_shown_by_repr() -> None:
     setting = ProxySetting.parse("http://user:canary@proxy.example:3128", literals=True)
     settings = settings_of("'http://user:canary@proxy.example:3128'", demo=True)
     shown = repr((setting, setting.resolve(), settings))
@@ -100,12 +100,12 @@ def test_credentials_show_in_no_repr() -> None:
 # The setting ---------------------------------------------------------------------------------------------------------
 
 
-def test_provider_has_no_proxy_unless_it_says_so() -> None:
+def test_provider_has_no_proxy_unless_it_is_configured() -> None:
     settings = parse({"providers": {"p": {"plugin": "fake"}}}, file="gateway.toml")
     assert settings.providers["p"].proxy is None
 
 
-def test_proxy_is_not_an_option_of_the_plugin() -> None:
+def test_proxy_setting_is_not_passed_to_the_plugin_options() -> None:
     provider = settings_of("'http://proxy.example:3128'", more="base_url = 'x'\n").providers["p"]
     assert provider.options == {"base_url": "x"}
     assert provider.proxy is not None
@@ -128,13 +128,13 @@ def test_proxy_is_not_an_option_of_the_plugin() -> None:
         ("'file:'", "file: wants a path"),
     ],
 )
-def test_fault_names_file_and_key(value: str, message: str) -> None:
+def test_proxy_error_names_file_and_key(value: str, message: str) -> None:
     fault = fault_of(value)
     assert fault.startswith(f"gateway.toml: providers.p.proxy: {message}")
     assert "canary" not in fault
 
 
-def test_literal_credentials_are_taken_in_demo_mode_only() -> None:
+def test_literal_credentials_are_accepted_in_demo_mode_only() -> None:
     setting = settings_of("'http://u:canary@proxy.example:3128'", demo=True).providers["p"].proxy
     assert setting is not None
     assert setting.resolve().http == Proxy("http://proxy.example:3128", basic("u:canary"))
@@ -170,7 +170,7 @@ def test_url_comes_from_a_variable_or_a_file(monkeypatch: pytest.MonkeyPatch, tm
         ("http://u:canary@h:1/canary", "env:CORPORATE_PROXY: a proxy's URL ends with its host or port"),
     ],
 )
-def test_reference_without_a_url_is_named_without_its_text(
+def test_reference_to_an_invalid_url_is_named_without_its_text(
     value: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is not None:
@@ -184,7 +184,7 @@ def test_reference_without_a_url_is_named_without_its_text(
 # The environment -----------------------------------------------------------------------------------------------------
 
 
-def test_environment_has_a_proxy_per_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_a_proxy_per_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ProxySetting.parse("env").resolve() == Proxies()
     monkeypatch.setenv("HTTPS_PROXY", "http://u:word@secure.example:3128")
     assert ProxySetting.parse("env").resolve() == Proxies(None, Proxy("http://secure.example:3128", basic("u:word")))
@@ -193,7 +193,7 @@ def test_environment_has_a_proxy_per_scheme(monkeypatch: pytest.MonkeyPatch) -> 
     assert ProxySetting.parse("env").resolve().http == Proxy("http://lower.example:3128")
 
 
-def test_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_proxy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5h://u:canary@h:1")
     with pytest.raises(ProxyError) as caught:
         ProxySetting.parse("env").resolve()

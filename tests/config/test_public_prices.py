@@ -38,7 +38,7 @@ def price_of(name: str) -> Price:
     return Catalog.build(settings_of(name)).models["m"].price
 
 
-def test_name_stands_for_the_public_price() -> None:
+def test_public_price_name_sets_the_public_price() -> None:
     price = price_of("openai/gpt-5-mini")
     assert price.cost(Usage(in_text=1_000_000)) == 250_000_000
     assert price.cost(Usage(in_cached=1_000_000)) == 25_000_000
@@ -46,17 +46,17 @@ def test_name_stands_for_the_public_price() -> None:
     assert price.cost(Usage(out_text=1_000_000), service_tier="flex") == 1_000_000_000
 
 
-def test_name_can_be_pinned_to_the_month_of_a_table() -> None:
+def test_public_price_name_can_be_pinned_to_a_month() -> None:
     assert price_of("openai/gpt-5-mini@2026-11") == price_of("openai/gpt-5-mini")
 
 
-def test_long_prompts_cost_their_tier() -> None:
+def test_long_prompts_are_charged_at_their_tier() -> None:
     price = price_of("anthropic/claude-sonnet-4-5")
     assert price.cost(Usage(in_text=200_000)) == 600_000_000
     assert price.cost(Usage(in_text=200_001)) == 1_200_006_000
 
 
-def test_announced_price_holds_from_its_date() -> None:
+def test_announced_price_applies_from_its_date() -> None:
     now, later = Catalog.build(settings_of("google/gemini-4-argon@2026-11")).models["m"].prices
     assert (now.input, later.input) == (2 * 10**9, 4 * 10**9)
     assert later.version.endswith("@2026-12-01")
@@ -72,7 +72,7 @@ def test_announced_price_holds_from_its_date() -> None:
         ("", "no public price is named ''"),
     ],
 )
-def test_unknown_name_is_a_fault_with_the_nearest(name: str, reason: str) -> None:
+def test_unknown_price_name_is_an_error_that_suggests_the_nearest(name: str, reason: str) -> None:
     [fault] = faults_of(name)
     assert fault.startswith(f"gateway.toml: models.m.price: {reason}")
 
@@ -105,7 +105,7 @@ def test_table_names_its_source_licence_and_date() -> None:
         assert "Copyright (c) Pydantic Services Inc." in head
 
 
-def test_configurations_on_the_page_are_sound() -> None:
+def test_configurations_on_the_page_are_valid() -> None:
     page = (FOLDER.parents[2] / "docs" / "prices.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 3
@@ -120,7 +120,7 @@ NEW = {"input": 2, "output": 2, "effective_from": "2026-11-01"}
 LATER = {"input": 3, "output": 3, "effective_from": "2099-01-01"}
 
 
-def test_prices_in_order_of_their_dates_are_read() -> None:
+def test_prices_in_order_of_their_dates_are_accepted() -> None:
     model = Catalog.build(settings_of([OLD, NEW, LATER])).models["m"]
     assert [price.input for price in model.prices] == [10**9, 2 * 10**9, 3 * 10**9]
     assert model.price.input == 2 * 10**9
@@ -141,12 +141,12 @@ def test_prices_in_order_of_their_dates_are_read() -> None:
         (5, "price: expected a table, got an integer"),
     ],
 )
-def test_faults_among_several_prices_are_named(price: Any, fault: str) -> None:
+def test_errors_in_a_list_of_prices_are_named(price: Any, fault: str) -> None:
     [found] = faults_of(price)
     assert found.startswith(f"gateway.toml: models.m.{fault}")
 
 
-def test_prices_in_two_currencies_are_a_fault() -> None:
+def test_prices_in_two_currencies_are_an_error() -> None:
     models = {
         "a": {"provider": "p", "price": "openai/gpt-5"},
         "b": {"provider": "p", "price": {**OLD, "currency": "EUR"}},

@@ -29,7 +29,7 @@ def test_new_names_give_no_warning() -> None:
     assert settings.warnings == ()
 
 
-def test_old_timeout_is_the_new_one_and_gives_a_warning() -> None:
+def test_old_timeout_name_sets_the_new_one_and_gives_a_warning() -> None:
     settings = settings_of("idle_timeout = 7.5")
     assert settings.server.keepalive_timeout == 7.5
     [warning] = settings.warnings
@@ -49,7 +49,7 @@ def test_old_timeout_is_the_new_one_and_gives_a_warning() -> None:
         ('debug_headers = false\nresponse_headers = ["model"]', ("model",)),
     ],
 )
-def test_old_switch_adds_its_headers(text: str, headers: tuple[str, ...]) -> None:
+def test_old_header_switch_adds_its_headers(text: str, headers: tuple[str, ...]) -> None:
     settings = settings_of(text)
     assert settings.server.response_headers == headers
     assert [warning.split(": ")[1] for warning in settings.warnings] == [
@@ -68,12 +68,12 @@ def test_old_switch_adds_its_headers(text: str, headers: tuple[str, ...]) -> Non
         ('cost_header = true\nresponse_headers = "cost"', "server.response_headers: expected array, got str"),
     ],
 )
-def test_wrong_value_is_one_fault_under_the_name_in_the_file(text: str, fault: str) -> None:
+def test_wrong_value_is_one_error_under_the_name_in_the_file(text: str, fault: str) -> None:
     [found] = faults_of(text)
     assert found.startswith(f"gateway.toml: {fault}")
 
 
-def test_server_that_is_no_table_is_one_fault() -> None:
+def test_server_section_that_is_not_a_table_is_one_error() -> None:
     with pytest.raises(SettingsError) as caught:
         parse({"server": True}, file="gateway.toml")
     assert [str(fault) for fault in caught.value.problems] == ["gateway.toml: server: expected a table, got a boolean"]

@@ -28,7 +28,7 @@ def test_file_reference_reveals_the_file_without_its_last_newline(tmp_path: Path
     assert Secret.parse(f"file:{tmp_path / 'key'}").reveal() == CANARY
 
 
-def test_relative_file_is_found_from_the_configurations_folder(tmp_path: Path) -> None:
+def test_relative_file_is_resolved_from_the_configurations_folder(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(CANARY)
     assert Secret.parse("file:key", folder=tmp_path).reveal() == CANARY
 
@@ -48,7 +48,7 @@ def test_literal_is_refused_without_repeating_it() -> None:
     assert "env:NAME or file:PATH" in str(caught.value)
 
 
-def test_literal_is_taken_where_literals_are_allowed() -> None:
+def test_literal_is_accepted_where_literals_are_allowed() -> None:
     secret = Secret.parse(CANARY, literals=True)
     assert secret.reveal() == CANARY
     assert secret.reference == "***"
@@ -79,7 +79,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         Secret.parse(f"file:{tmp_path / 'absent'}").reveal()
 
 
-def test_file_that_cannot_be_a_secret_is_an_error_that_shows_nothing_of_it(tmp_path: Path) -> None:
+def test_file_that_cannot_be_a_secret_is_an_error_that_shows_no_content(tmp_path: Path) -> None:
     (tmp_path / "long").write_text(CANARY * MAX_SECRET_BYTES)
     (tmp_path / "binary").write_bytes(CANARY.encode() + b"\xff")
     for name, reason in (("long", "longer than"), ("binary", "not UTF-8")):
@@ -89,20 +89,20 @@ def test_file_that_cannot_be_a_secret_is_an_error_that_shows_nothing_of_it(tmp_p
         assert caught.value.__cause__ is None
 
 
-def test_secret_shows_in_no_repr_or_format() -> None:
+def test_secret_is_not_shown_by_repr_or_format() -> None:
     secret = Secret.parse(CANARY, literals=True)
     shown = [repr(secret), str(secret), f"{secret}", f"{secret:>10}", repr(Options(secret)), repr([secret])]
     assert not any(CANARY in text for text in shown)
 
 
-def test_secret_is_taken_by_no_encoder() -> None:
+def test_secret_is_refused_by_every_encoder() -> None:
     options = Options(Secret.parse(CANARY, literals=True))
     for encode in (msgspec.json.encode, msgspec.msgpack.encode, msgspec.to_builtins):
         with pytest.raises(TypeError):
             encode(options)
 
 
-def test_settings_with_secrets_survive_the_way_to_a_worker() -> None:
+def test_settings_with_secrets_are_unchanged_after_transfer_to_a_worker() -> None:
     secret = Secret.parse("env:A_KEY")
     assert pickle.loads(pickle.dumps(secret)) == secret
 

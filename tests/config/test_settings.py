@@ -58,7 +58,7 @@ def model(rest: str) -> str:
 # What is read --------------------------------------------------------------------------------------------------------
 
 
-def test_good_file_becomes_settings() -> None:
+def test_valid_file_becomes_settings() -> None:
     settings = settings_of(GOOD)
     assert settings.providers["openai"].plugin == "openai"
     assert settings.models["gpt-5-mini"].model == "gpt-5-mini-2026"
@@ -128,7 +128,7 @@ def test_dates_may_be_toml_dates_text_or_unix_seconds() -> None:
     assert type(read.models["m"].shutdown_date) is str
 
 
-def test_relative_paths_start_at_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_resolved_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
     (folder / "pep").write_text("a pepper of the right length")
@@ -160,7 +160,9 @@ def test_configuration_of_the_repository_loads() -> None:
 # Which file ----------------------------------------------------------------------------------------------------------
 
 
-def test_config_is_found_by_option_environment_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_is_found_by_option_environment_and_default_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GATEWAY_CONFIG", raising=False)
     (tmp_path / "gateway.toml").touch()
@@ -181,7 +183,7 @@ def test_config_is_found_by_option_environment_and_place(tmp_path: Path, monkeyp
         (b"a = " + b"[" * 100_000, "nested too deeply"),
     ],
 )
-def test_unreadable_file_is_one_fault_that_names_it(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_unreadable_file_is_one_error_that_names_it(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "gateway.toml"
     if content is not None:
         path.write_bytes(content)
@@ -281,18 +283,18 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "fault"), FAULTS, ids=[fault.split(":")[0] for _, fault in FAULTS])
-def test_each_fault_names_file_key_and_reason(text: str, fault: str) -> None:
+def test_each_error_names_file_key_and_reason(text: str, fault: str) -> None:
     found = faults_of(text)
     assert any(line.startswith(f"gateway.toml: {fault}") for line in found), found
 
 
 @pytest.mark.parametrize(("text", "fault"), FAULTS, ids=[fault.split(":")[0] for _, fault in FAULTS])
-def test_one_fault_brings_no_others_in_its_train(text: str, fault: str) -> None:
+def test_one_error_causes_no_further_errors(text: str, fault: str) -> None:
     # A name with a blank at its end is two things at once, and so is the model that nobody serves.
     assert len(faults_of(text)) == (2 if "gpt 5.1" in text else 1)
 
 
-def test_all_faults_of_a_file_are_found_in_one_go() -> None:
+def test_all_errors_of_a_file_are_found_at_once() -> None:
     found = faults_of(
         "zz = 1\n[server]\nprot = 1\nworkers = 0\n[groups.g]\nrpm = 0\n"
         + model("provider = 'q'\nprice = { input = -1, output = -2 }")
@@ -311,7 +313,7 @@ def test_all_faults_of_a_file_are_found_in_one_go() -> None:
     ]
 
 
-def test_no_fault_repeats_a_url_or_a_literal_secret() -> None:
+def test_errors_never_repeat_a_url_or_a_literal_secret() -> None:
     text = "[store]\nurl = 'http://u:canary@h'\npepper = 'canary'\n"
     assert not any("canary" in line for line in faults_of(text))
 
@@ -335,7 +337,7 @@ def test_provider_options_decode_as_the_plugin_declares() -> None:
     assert options.api_key.reference == "env:OPENAI_API_KEY"
 
 
-def test_faults_in_provider_options_are_named_like_any_other() -> None:
+def test_errors_in_provider_options_are_named_like_others() -> None:
     settings = settings_of(
         "[providers.p]\nplugin = 'openai'\nbase_ulr = 'x'\napi_key = 'canary'\nheaders = { a = 1 }\n"
     )
@@ -349,7 +351,7 @@ def test_faults_in_provider_options_are_named_like_any_other() -> None:
     ]
 
 
-def test_literal_secret_is_taken_in_demo_mode_only() -> None:
+def test_literal_secret_is_accepted_in_demo_mode_only() -> None:
     text = "[providers.p]\nplugin = 'openai'\nbase_url = 'x'\napi_key = 'canary'\n"
     options = settings_of(text, demo=True).provider_options("p", Options)
     assert options.api_key is not None

@@ -41,7 +41,7 @@ def chain() -> Chain:
     return Chain()
 
 
-def test_five_failures_in_a_row_open_it_and_four_do_not(chain: Chain) -> None:
+def test_five_failures_in_a_row_open_the_circuit_and_four_do_not(chain: Chain) -> None:
     chain.fail(IN_A_ROW - 1)
     assert chain.target.ready(0.0)
     chain.fail(1)
@@ -51,14 +51,14 @@ def test_five_failures_in_a_row_open_it_and_four_do_not(chain: Chain) -> None:
     assert chain.told == [("p#0/m", "failures")]
 
 
-def test_a_success_between_failures_starts_the_count_anew(chain: Chain) -> None:
+def test_a_success_between_failures_resets_the_count(chain: Chain) -> None:
     chain.fail(IN_A_ROW - 1)
     chain.target.succeeded(0.0, 0.1)
     chain.fail(IN_A_ROW - 1)
     assert chain.target.ready(0.0)
 
 
-def test_half_of_twenty_within_ten_seconds_opens_it(chain: Chain) -> None:
+def test_ten_failures_of_twenty_calls_within_ten_seconds_open_the_circuit(chain: Chain) -> None:
     for number in range(20):
         if number % 2:
             chain.target.failed(UpstreamUnreachable(), number * 0.4)
@@ -67,7 +67,7 @@ def test_half_of_twenty_within_ten_seconds_opens_it(chain: Chain) -> None:
     assert not chain.target.ready(8.0)
 
 
-def test_half_of_twenty_spread_over_a_minute_does_not(chain: Chain) -> None:
+def test_ten_failures_of_twenty_calls_over_a_minute_do_not_open_the_circuit(chain: Chain) -> None:
     for number in range(40):
         if number % 2:
             chain.target.failed(UpstreamUnreachable(), number * 1.5)
@@ -76,7 +76,7 @@ def test_half_of_twenty_spread_over_a_minute_does_not(chain: Chain) -> None:
     assert chain.target.ready(60.0)
 
 
-def test_one_call_probes_it_and_its_success_closes_it(chain: Chain) -> None:
+def test_one_call_probes_an_open_circuit_and_its_success_closes_it(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     assert chain.target.ready(OPEN_FOR)
     chain.target.enter(OPEN_FOR)
@@ -108,13 +108,13 @@ def test_probe_without_a_result_allows_another_one_after_a_minute(chain: Chain) 
 
 
 @pytest.mark.parametrize("error", [UpstreamRejected(), ContextLengthExceeded("too long"), BadRequest("no")], ids=repr)
-def test_callers_mistakes_never_count(chain: Chain, error: GatewayError) -> None:
+def test_caller_errors_never_count_as_failures(chain: Chain, error: GatewayError) -> None:
     chain.fail(50, error=error)
     assert chain.target.ready(0.0)
     assert chain.told == []
 
 
-def test_a_limit_is_respected_as_long_as_asked_and_needs_no_probe(chain: Chain) -> None:
+def test_a_rate_limit_is_respected_for_the_requested_time_and_needs_no_probe(chain: Chain) -> None:
     chain.fail(1, error=UpstreamRateLimited(retry_after=7.0))
     assert not chain.target.ready(6.9)
     assert chain.target.ready(7.0)
@@ -144,12 +144,12 @@ def test_an_overload_counts_as_a_failure_of_the_target_alone(chain: Chain) -> No
     assert chain.other.ready(1.0)
 
 
-def test_timeouts_count(chain: Chain) -> None:
+def test_timeouts_count_as_failures(chain: Chain) -> None:
     chain.fail(IN_A_ROW, error=UpstreamTimeout())
     assert not chain.target.ready(1.0)
 
 
-def test_a_plugin_that_keeps_breaking_is_quarantined_whole_and_comes_back_by_a_probe(chain: Chain) -> None:
+def test_a_plugin_that_keeps_raising_is_quarantined_and_returns_after_a_probe(chain: Chain) -> None:
     for _ in range(IN_A_ROW):
         chain.target.failed(UpstreamUnreachable(), 0.0, of_plugin=True)
     assert not chain.other.ready(29.0)
@@ -170,14 +170,14 @@ def test_circuit_state_of_another_worker_applies_until_it_ends(chain: Chain) -> 
     assert chain.target.ready(101.0)
 
 
-def test_latency_is_smoothed_and_starts_with_the_first_figure(chain: Chain) -> None:
+def test_latency_is_smoothed_and_starts_with_the_first_measurement(chain: Chain) -> None:
     chain.target.succeeded(0.0, 1.0)
     assert chain.target.latency == 1.0
     chain.target.succeeded(0.0, 2.0)
     assert chain.target.latency == pytest.approx(1.2)
 
 
-def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_its_time(chain: Chain) -> None:
+def test_calls_in_flight_when_the_circuit_opens_do_not_extend_its_open_time(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     chain.fail(20, now=1.0)  # they had entered before, and end now
     assert chain.target.ready(OPEN_FOR)
@@ -188,7 +188,7 @@ def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_its_time(chain
     "error",
     [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError(), UpstreamOverloaded(code="service_unavailable")],
 )
-def test_an_answer_to_an_older_call_does_not_cut_its_time_short(chain: Chain, error: GatewayError) -> None:
+def test_an_answer_to_an_older_call_does_not_shorten_the_open_time(chain: Chain, error: GatewayError) -> None:
     chain.target.enter(0.0)
     chain.fail(1, now=1.0, error=error)
     chain.target.succeeded(2.0, 2.0)

@@ -107,7 +107,7 @@ async def test_shared_circuit_state_expires_in_the_store(store: Store, workers: 
     assert 300 < await store.client.ttl(HASH) <= 3600
 
 
-async def test_a_call_that_outlives_its_target_leaves_nothing_open(workers: list[Worker]) -> None:
+async def test_a_call_that_ends_after_its_target_was_removed_leaves_no_open_circuit(workers: list[Worker]) -> None:
     worker = workers[0]
     gone = worker.target
     worker.health.keep([worker.health.circuit("p", 0, "other")])
@@ -116,7 +116,7 @@ async def test_a_call_that_outlives_its_target_leaves_nothing_open(workers: list
     assert 'gateway_targets_open{cause="failures"' not in worker.exposition()
 
 
-async def test_a_reload_that_drops_an_open_target_takes_it_off_the_gauge(workers: list[Worker]) -> None:
+async def test_a_reload_that_removes_an_open_target_removes_it_from_the_gauge(workers: list[Worker]) -> None:
     worker: Any = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
     assert not worker.health.all_closed
@@ -126,7 +126,7 @@ async def test_a_reload_that_drops_an_open_target_takes_it_off_the_gauge(workers
     assert CircuitKey("p", 0, "m") not in {circuit.key for circuit in worker.health.all()}
 
 
-async def test_a_probe_that_fails_elsewhere_doubles_the_time_here(workers: list[Worker]) -> None:
+async def test_a_probe_that_fails_on_another_worker_doubles_the_local_open_time(workers: list[Worker]) -> None:
     worker = workers[0]
     circuit: Circuit = worker.target
     worker.health.apply_remote(circuit.key, "failures", 60.0)

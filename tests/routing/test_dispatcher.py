@@ -140,13 +140,13 @@ async def test_a_refused_credential_is_followed_by_the_other_one(error: GatewayE
     assert stage.places == [other, first]
 
 
-async def test_credentials_take_turns() -> None:
+async def test_credentials_are_used_in_rotation() -> None:
     stage = Stage()
     firsts = [place(stage.options()[0].candidate) for _ in range(6)]
     assert firsts == ["a0", "a1"] * 3
 
 
-async def test_three_attempts_are_the_most_and_the_last_failure_is_told() -> None:
+async def test_at_most_three_attempts_are_made_and_the_last_failure_is_raised() -> None:
     stage = Stage()
     numbers = iter(range(9))
     with pytest.raises(UpstreamUnreachable) as caught:
@@ -205,7 +205,7 @@ async def test_a_prompt_too_long_goes_only_to_a_fallback_with_a_larger_window() 
     assert [at[0] for at in smaller.places] == ["a"]
 
 
-async def test_extra_attempts_end_with_the_budget_and_grow_back_with_calls() -> None:
+async def test_extra_attempts_are_bounded_by_a_budget_that_grows_with_calls() -> None:
     stage = Stage(targets=[{"provider": "a"}, {"provider": "b"}])
     only = stage.options()[:1]
     extra = 0
@@ -223,7 +223,7 @@ def stage_option(stage: Stage, name: str) -> list[Option]:
     return [Option(found) for found in candidates if found.target.provider == name]
 
 
-async def test_open_target_is_skipped_and_the_refusal_gives_the_time_of_the_first_probe() -> None:
+async def test_open_target_is_skipped_and_the_error_gives_the_time_of_the_first_probe() -> None:
     stage = Stage()
     for _ in range(5):
         for option in stage.options():
@@ -241,7 +241,7 @@ async def test_open_target_is_skipped_and_the_refusal_gives_the_time_of_the_firs
     assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="a"} 1.0' in stage.exposition()
 
 
-async def test_limited_targets_only_give_a_429_slow_down() -> None:
+async def test_rate_limit_on_every_target_gives_a_429() -> None:
     stage = Stage()
     with pytest.raises(UpstreamRateLimited):
         await stage.call(lambda at: UpstreamRateLimited(retry_after=9))
@@ -254,7 +254,7 @@ async def test_limited_targets_only_give_a_429_slow_down() -> None:
     assert 8 < (caught.value.retry_after or 0) <= 9
 
 
-async def test_least_latency_and_least_busy_only_order() -> None:
+async def test_least_latency_and_least_busy_only_change_the_order() -> None:
     quick = Stage(strategy="least_latency")
     for spot, seconds in zip(quick.router._all["m"], (2.0, 0.1), strict=True):
         for candidate in spot.candidates:
@@ -310,7 +310,7 @@ async def test_first_attempt_may_answer_first_in_a_hedge() -> None:
     await opened.close()
 
 
-async def test_a_quick_answer_is_never_hedged() -> None:
+async def test_a_fast_answer_is_never_hedged() -> None:
     stage = Stage(hedge_after=5.0)
     answers = Answers()
     opened = await stage.dispatcher.open(stage.options(), answers.stream, stage.tried)
@@ -330,7 +330,7 @@ async def test_hedge_with_two_failures_continues_with_the_other_targets() -> Non
     assert [at[0] for at in stage.places] == ["a", "b", "c"]
 
 
-async def test_a_cancelled_race_leaves_nothing_running() -> None:
+async def test_a_cancelled_hedge_leaves_nothing_running() -> None:
     stage = Stage(hedge_after=0.02)
     answers = Answers(a=forever, b=forever)
     race = asyncio.ensure_future(stage.dispatcher.open(stage.options(), answers.stream, stage.tried))
@@ -374,7 +374,7 @@ async def test_attempt_that_suppresses_its_cancellation_does_not_delay_the_answe
 
 
 @pytest.mark.parametrize("moment", range(12))
-async def test_a_race_cancelled_at_any_step_leaves_nothing_in_flight(moment: int) -> None:
+async def test_a_hedge_cancelled_at_any_step_leaves_nothing_in_flight(moment: int) -> None:
     stage = Stage(hedge_after=0.001)
     both_run = asyncio.Event()
     answers = Answers(a=both_run.wait)
@@ -435,7 +435,7 @@ async def test_disconnect_during_a_probe_allows_another_probe() -> None:
     assert circuit.ready(time.monotonic())
 
 
-async def test_all_attempts_share_the_time_of_one() -> None:
+async def test_all_attempts_share_one_total_timeout() -> None:
     stage = Stage(total_timeout=0.3)
 
     async def slowly(at: str) -> str:
@@ -464,7 +464,7 @@ async def test_invalid_retry_after_of_a_plugin_is_ignored(wait: Any) -> None:
     error.headers()
 
 
-async def test_callers_refused_during_a_probe_are_not_told_to_come_back_within_a_millisecond() -> None:
+async def test_retry_after_of_callers_refused_during_a_probe_exceeds_a_millisecond() -> None:
     stage = Stage()
     for option in (options := stage.options()):
         option.candidate.circuit.open("failures", time.monotonic(), 0.0)

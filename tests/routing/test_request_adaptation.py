@@ -62,7 +62,7 @@ def adapted(request: Any, *places: Any, unknown: str = "forward", check: Any = N
     return adapt(request, list(places), kinds[type(request)], unknown_params=unknown, check=check)
 
 
-def test_every_capability_says_which_fields_it_honours() -> None:
+def test_every_capability_has_a_check_of_the_fields_it_honours() -> None:
     assert set(HONOURED) == set(CAPABILITIES.values())
     for kind, honoured in HONOURED.items():
         assert honoured(kind) is None  # type: ignore[arg-type]
@@ -89,14 +89,14 @@ def test_semantic_field_picks_those_that_honour_it() -> None:
     assert [one.candidate for one in adapted(texts(dimensions=8), plain, able)] == [able]
 
 
-def test_hints_go_silently_and_unknown_fields_by_name() -> None:
+def test_hints_are_dropped_silently_and_unknown_fields_are_named() -> None:
     [only] = adapted(picture(user="u", style="vivid", odd=1), place("other"))
     assert only.dropped == ("odd",)
     assert only.request.fields.keys() == {"model", "prompt"}
     assert (only.request.user, only.request.style) == (None, None)
 
 
-def test_usual_values_are_dropped_from_what_is_sent_without_a_refusal() -> None:
+def test_unsupported_fields_with_default_values_are_dropped_without_a_refusal() -> None:
     [only] = adapted(picture(n=1, size="auto"), place("other"))
     assert only.request.fields.keys() == {"model", "prompt"}
 
@@ -109,7 +109,7 @@ def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
     assert only.request.fields.get("temperature", UNSET) is UNSET
 
 
-def test_operators_switch_decides_about_unknown_fields() -> None:
+def test_setting_decides_whether_unknown_fields_are_refused() -> None:
     assert adapted(texts(odd=1), place())[0].dropped == ()
     assert adapted(texts(odd=1), place(), unknown="drop")[0].dropped == ("odd",)
     for request in (texts(odd=1), picture(odd=1), talk(odd=1), texts(api_key="sk-evil")):
@@ -117,7 +117,7 @@ def test_operators_switch_decides_about_unknown_fields() -> None:
             adapted(request, place(), unknown="reject")
 
 
-def test_check_of_an_endpoint_leaves_a_candidate_out_or_refuses() -> None:
+def test_endpoint_check_excludes_a_candidate_or_refuses_the_request() -> None:
     good, bad = place(), place("other")
 
     def check(request: Any, candidate: Any) -> None:

@@ -92,7 +92,7 @@ def test_a_model_whose_providers_are_out_of_service_is_unavailable(router: Route
         router.resolve(router.catalog.models["lost"], Chat)
 
 
-def test_a_model_that_lacks_the_capability_says_so(router: Router) -> None:
+def test_a_model_without_the_capability_is_refused_with_its_own_error(router: Router) -> None:
     with pytest.raises(UnsupportedParameter):
         router.resolve(router.catalog.models["silent"], Chat)
 
@@ -130,7 +130,7 @@ class Scene:
         return totals.text()[0].decode()
 
 
-async def test_retryable_failures_move_on_and_are_counted(router: Router) -> None:
+async def test_retryable_failures_are_retried_on_the_next_target_and_counted(router: Router) -> None:
     scene = Scene(router, UpstreamUnreachable(), "answer")
     assert await scene.call() == "answer"
     assert len(scene.tried) == 2
@@ -144,7 +144,7 @@ async def test_rejected_request_ends_the_attempts(router: Router) -> None:
     assert len(scene.tried) == 1
 
 
-async def test_attempts_are_limited_and_the_last_error_is_returned(router: Router) -> None:
+async def test_attempts_are_limited_and_the_last_error_is_raised(router: Router) -> None:
     scene = Scene(router, *(UpstreamUnreachable(detail=str(number)) for number in range(9)))
     with pytest.raises(UpstreamUnreachable) as caught:
         await scene.call()

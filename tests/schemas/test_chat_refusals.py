@@ -337,14 +337,14 @@ def test_body_that_is_not_a_json_object_is_invalid_json(body):
     ("9" * 5000, "seed", "integer_above_max_value"), ("-" + "9" * 5000, "n", "integer_below_min_value"),
     ("1e3", "max_tokens", TYPE),
 ])  # fmt: skip
-def test_numbers_beyond_every_type_are_out_of_range(text, field, code):
+def test_numbers_beyond_every_type_are_refused_as_out_of_range(text, field, code):
     error = refusal(
         b'{"model":"m","messages":[{"role":"user","content":""}],"%b":%b}' % (field.encode(), text.encode())
     )
     assert (error.code, error.param) == (code, field)
 
 
-def test_messages_help_as_openais_do():
+def test_error_messages_are_as_helpful_as_openais():
     def message(**fields: Any) -> str:
         return refusal(json.dumps({"model": "m", "messages": [HI], **fields}).encode()).message
 
@@ -381,7 +381,7 @@ def test_millions_of_tiny_values_are_refused_before_they_become_objects(body):
         tracemalloc.stop()
 
 
-def test_a_fault_among_very_many_messages_still_has_its_index():
+def test_an_error_among_very_many_messages_has_its_index():
     good = b'{"role":"user","content":""}'
     many = b",".join([good] * 99_000)
     error = refusal(b'{"model":"x","messages":[%b,{"role":"user","content":5}]}' % many)

@@ -62,11 +62,11 @@ def test_every_role_becomes_its_own_type():
     {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
     {"role": "assistant", "content": None, "tool_calls": [CUSTOM_CALL]},
 ])  # fmt: skip
-def test_an_answer_may_be_sent_back_as_it_came(message):
+def test_an_answer_may_be_sent_back_unchanged(message):
     assert isinstance(decode(messages=[HI, message]).messages[1], AssistantMessage)
 
 
-def test_extra_assistant_keys_are_kept_for_the_dialects_that_want_them():
+def test_extra_assistant_keys_are_kept_for_dialects_that_use_them():
     extras = {
         "reasoning_content": "r",
         "reasoning": "s",
@@ -87,7 +87,7 @@ def test_extra_assistant_keys_are_kept_for_the_dialects_that_want_them():
 @pytest.mark.parametrize(
     "url", ["https://x/y.png", "HTTPS://x/y", "data:image/png;base64,AA==", "data:image/svg+xml;base64,A"]
 )
-def test_images_come_by_https_or_as_data(url):
+def test_image_urls_are_https_or_data_urls(url):
     request = decode(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
     assert isinstance(cast("Any", request.messages[0].content)[0], ImagePart)
     assert request.demands() == {"image_url"}
@@ -135,7 +135,7 @@ def test_the_gateways_own_attributes_never_come_from_the_wire(name, value):
     assert request.dropped == ()
 
 
-def test_helpers_read_either_spelling():
+def test_helpers_read_either_field_name():
     assert decode().max_output is None
     assert decode(max_tokens=5).max_output == 5
     assert decode(max_completion_tokens=6).max_output == 6
@@ -149,7 +149,7 @@ def test_helpers_read_either_spelling():
     assert not decode(stream=True, stream_options={"include_obfuscation": False}).wants_obfuscation
 
 
-def test_only_demanding_forms_of_semantic_fields_are_demands():
+def test_semantic_fields_require_support_only_with_values_other_than_the_default():
     mild = decode(
         n=1, logprobs=False, response_format={"type": "text"}, modalities=["text"], tool_choice="auto", temperature=1
     )
@@ -219,7 +219,7 @@ def test_forbidden_names_in_known_objects_are_removed_too():
     assert forwarded(escaped)["a"] == {}
 
 
-def test_dropped_names_are_fit_for_a_response_header():
+def test_dropped_names_are_valid_in_a_response_header():
     request = decode(**{"x\r\nSet-Cookie: a": {"api_key": 1}})
     assert request.dropped == ("x??Set-Cookie??a.api_key",)
     assert len(header_name("n" * 1000)) == 64
@@ -234,7 +234,7 @@ def test_reject_mode_names_the_unknown_field():
     decode(user="u").refuse_unknown()
 
 
-def test_a_number_beyond_all_types_in_an_unknown_object_is_refused():
+def test_a_number_out_of_range_in_an_unknown_object_is_refused():
     with pytest.raises(BadRequest) as caught:
         decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":""}],"x":{"y":1e999}}')
     assert (caught.value.code, caught.value.param) == ("invalid_value", "x")
@@ -246,7 +246,7 @@ def test_an_object_too_deep_to_search_is_refused():
         strip_forbidden({"x": deep}, ["x"])
 
 
-def test_a_large_image_passes():
+def test_a_large_image_is_accepted():
     url = "data:image/png;base64," + "A" * 4_000_000
     request = decode(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
     assert cast("Any", request.messages[0].content)[0].image_url.url == url

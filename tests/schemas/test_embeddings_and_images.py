@@ -24,7 +24,7 @@ def pictures(**fields: Any) -> ImageRequest:
 
 
 @pytest.mark.parametrize("kind", [ChatRequest, EmbeddingRequest, ImageRequest])
-def test_every_field_has_a_class_and_every_class_a_field(kind: type[RequestFields]) -> None:
+def test_every_field_has_a_class_and_every_class_has_a_field(kind: type[RequestFields]) -> None:
     assert set(kind.field_classes) == set(kind.__struct_fields__) - OWN
 
 
@@ -43,7 +43,7 @@ def test_every_form_of_input_has_one_entry_per_vector(given: Any, inputs: Any, t
     assert request.is_tokens is tokens
 
 
-def test_null_is_absence() -> None:
+def test_null_equals_absence() -> None:
     assert vectors(dimensions=None, encoding_format=None, user=None).demands() == frozenset()
     names = set(ImageRequest.field_classes) - {"prompt", "model"}
     request = pictures(**dict.fromkeys(names))
@@ -51,7 +51,7 @@ def test_null_is_absence() -> None:
     assert (request.count, request.format, request.exact_size, request.exact_quality) == (1, "png", "", "")
 
 
-def test_default_behaviour_of_every_upstream_is_not_a_demand() -> None:
+def test_fields_with_default_values_require_no_support() -> None:
     usual = {"n": 1, "size": "auto", "quality": "auto", "background": "auto", "output_format": "png"}
     assert pictures(**usual, output_compression=100).demands() == frozenset()
     assert pictures(n=2, size="1x1").demands() == {"n", "size"}
@@ -74,7 +74,7 @@ def test_address_inside_a_known_field_is_removed() -> None:
 
 
 @pytest.mark.parametrize("make", [vectors, pictures])
-def test_callers_field_named_as_one_of_ours_is_just_unknown(make: Any) -> None:
+def test_field_named_like_an_internal_attribute_is_unknown(make: Any) -> None:
     request = make(fields=1, extra={"a": 1}, dropped="x")
     assert set(request.extra) == {"fields", "extra", "dropped"}
     assert request.fields["fields"] == Raw(b"1")
@@ -88,7 +88,7 @@ def test_image_request_without_a_model_takes_the_default_or_is_refused() -> None
     assert caught.value.param == "model"
 
 
-def test_large_input_is_welcome_and_another_large_field_is_not() -> None:
+def test_large_input_is_accepted_and_other_large_fields_are_refused() -> None:
     assert len(vectors("x" * (2 << 20)).inputs[0]) == 2 << 20
     with pytest.raises(InvalidValue) as caught:
         vectors(user="x" * (2 << 20))

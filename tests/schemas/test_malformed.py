@@ -42,7 +42,7 @@ def check(error: BadRequest) -> None:
     assert json.loads(error.body())["error"]["message"] == error.message
 
 
-def test_the_body_that_is_broken_is_good_before():
+def test_the_body_to_be_malformed_is_valid_before():
     for body in (good_body(), good_body(ascii_only=True)):
         assert decode_chat_request(body).max_tokens == 16
 
@@ -55,7 +55,7 @@ def test_ten_thousand_malformed_bodies_are_all_refused():
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_each_way_of_breaking_gives_its_code(way):
+def test_each_kind_of_malformed_body_gives_its_code(way):
     expected = {
         "wrong_type": {"invalid_type", "invalid_value", "missing_required_parameter"}
         | {code for code in CODES if "m_value" in code or "max_value" in code or "min_value" in code}
@@ -103,7 +103,7 @@ def decodes_or_refuses(body: bytes) -> None:
 
 @FUZZ
 @given(path=st.sampled_from(TYPED_PATHS), value=ANY_JSON)
-def test_any_value_in_any_place_decodes_or_is_refused(path, value):
+def test_any_value_at_any_position_decodes_or_is_refused(path, value):
     decodes_or_refuses(json.dumps(replace(GOOD, path, value)).encode("utf-8", "surrogatepass"))
 
 
@@ -122,7 +122,7 @@ def test_any_bytes_anywhere_decode_or_are_refused(at, junk, cut):
 
 @FUZZ
 @given(path=st.sampled_from(TYPED_PATHS), value=ANY_JSON)
-def test_first_fault_finds_every_fault_that_msgspec_finds(path, value):
+def test_first_fault_finds_every_error_that_msgspec_finds(path, value):
     """The fallback to msgspec's own words is for dense bodies only: on small ones the walk must not disagree."""
     body = json.dumps(replace(GOOD, path, value)).encode()
     assume(b"Infinity" not in body)  # which json.dumps writes, and which is no JSON

@@ -28,7 +28,7 @@ def refused(body: bytes) -> tuple[str | None, str | None]:
     return caught.value.code, caught.value.param
 
 
-def test_a_good_body_gives_the_typed_view_and_the_raw_table():
+def test_a_valid_body_gives_the_typed_request_and_the_raw_fields():
     request, fields = DECODER.decode(b'{"model":"m","input":[[1,2],[3]],"encoding_format":"base64","x":null}')
     assert (request.input, request.form) == ([[1, 2], [3]], "base64")
     assert {name: bytes(raw) for name, raw in fields.items()} == {
@@ -49,7 +49,7 @@ def test_params_are_exact_for_any_struct(fields, code, param):
     assert refused(b'{"model":"m",' + fields + b"}") == (code, param)
 
 
-def test_bad_json_behind_a_bad_value_is_bad_json():
+def test_invalid_json_after_an_invalid_value_is_invalid_json():
     assert refused(b'{"model":5,"input":[[1]]') == ("invalid_json", None)
     assert refused(b'{"model":5,"input":[[1]],"x":tru}') == ("invalid_json", None)
 
@@ -61,12 +61,12 @@ def test_only_large_fields_may_be_large():
     assert refused(b'{"model":"m","input":[[1]],"x":"%b"}' % (b"m" * 2_000_000)) == ("invalid_value", None)
 
 
-def test_dense_values_get_msgspecs_message_and_the_same_path():
+def test_values_too_many_to_name_get_msgspecs_message_and_the_same_path():
     many = b",".join([b"1"] * 600_000)
     assert refused(b'{"model":"m","input":[[%b],[2,"x"]]}' % many) == ("invalid_type", "input[1][1]")
     assert refused(b'{"model":"m","input":[[%b],[1],[1],[1]]}' % many) == ("array_above_max_length", "input")
 
 
-def test_the_raw_table_keeps_what_was_sent_after_the_body_is_gone():
+def test_raw_fields_keep_the_sent_values_after_the_body_is_freed():
     fields = DECODER.decode(bytes(bytearray(b'{"model":"m","input":[[1]],"x": {"a" : 1} }')))[1]
     assert fields["x"] == Raw(b'{"a" : 1}')

@@ -26,7 +26,7 @@ async def get(client: Client, path: str, *, text: str = "") -> tuple[int, Any]:
         return response.status, await response.json()
 
 
-async def test_balance_tells_what_is_there_and_what_running_calls_hold(
+async def test_balance_has_the_amount_and_the_holds_of_running_calls(
     client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     assert await get(client, "/v1/balance") == (
@@ -51,9 +51,7 @@ async def test_balance_tells_what_is_there_and_what_running_calls_hold(
     await running
 
 
-async def test_receipt_of_a_call_says_what_it_used_held_and_cost(
-    client: Client, gateway: Gateway, ledger: Ledger
-) -> None:
+async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gateway: Gateway, ledger: Ledger) -> None:
     response, answer = await client.chat(max_tokens=50)
     await gateway.settlement.drain()
     status, receipt = await get(client, f"/v1/usage/{response.headers['x-request-id']}")
@@ -80,7 +78,7 @@ async def test_receipt_of_a_call_says_what_it_used_held_and_cost(
     assert line.json_form()["hold"] == receipt["hold"]
 
 
-async def test_receipt_of_a_stream_is_there_once_it_has_ended(client: Client, gateway: Gateway) -> None:
+async def test_receipt_of_a_stream_is_available_after_its_end(client: Client, gateway: Gateway) -> None:
     response, _, _ = await client.stream()
     await gateway.settlement.drain()
     status, receipt = await get(client, f"/v1/usage/{response.headers['x-request-id']}")
@@ -88,7 +86,7 @@ async def test_receipt_of_a_stream_is_there_once_it_has_ended(client: Client, ga
     assert "x-gateway-cost" not in response.headers
 
 
-async def test_receipts_of_other_keys_and_unknown_ones_are_one_404(
+async def test_receipts_of_other_keys_and_unknown_receipts_give_the_same_404(
     client: Client, gateway: Gateway, accounts: Accounts, keys: Keys
 ) -> None:
     response, _ = await client.chat()
@@ -120,7 +118,7 @@ async def test_receipt_of_an_amended_call_has_the_whole_cost(client: Client, gat
     assert (await get(client, f"/v1/usage/{hold.request_id}"))[1]["cost"] == "0.0009"
 
 
-async def test_revoked_key_learns_nothing(client: Client, keys: Keys) -> None:
+async def test_revoked_key_is_refused_on_every_account_route(client: Client, keys: Keys) -> None:
     response, _ = await client.chat()
     [record] = await keys.list("acme")
     await keys.revoke(record.id)
@@ -128,7 +126,9 @@ async def test_revoked_key_learns_nothing(client: Client, keys: Keys) -> None:
         assert (await get(client, path))[0] == 401
 
 
-async def test_cost_is_shown_to_keys_made_for_it(client: Client, gateway: Gateway, keys: Keys, ledger: Ledger) -> None:
+async def test_cost_is_shown_to_keys_with_the_option(
+    client: Client, gateway: Gateway, keys: Keys, ledger: Ledger
+) -> None:
     assert "x-gateway-cost" not in (await client.chat())[0].headers
     key = await keys.create("acme", show_cost=True)
     client.headers = {**client.headers, "Authorization": f"Bearer {key.text}"}
@@ -146,9 +146,7 @@ async def test_cost_is_shown_to_keys_made_for_it(client: Client, gateway: Gatewa
 
 
 @pytest.mark.parametrize("shown", [True, False])
-async def test_cost_is_shown_to_everybody_when_the_configuration_says_so(
-    client: Client, gateway: Gateway, shown: bool
-) -> None:
+async def test_cost_is_shown_to_every_key_if_configured(client: Client, gateway: Gateway, shown: bool) -> None:
     server = msgspec.structs.replace(gateway.settings.server, response_headers=("cost",) if shown else ())
     gateway.settings = msgspec.structs.replace(gateway.settings, server=server)
     assert ("x-gateway-cost" in (await client.chat())[0].headers) is shown

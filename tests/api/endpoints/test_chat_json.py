@@ -152,7 +152,7 @@ async def test_second_target_answers_when_the_first_fails(client: Client, upstre
     assert {seen.json["model"] for seen in upstream.seen} == {"first", "second"}
 
 
-async def test_callers_own_mistake_is_not_tried_elsewhere(client: Client, upstream: FakeUpstream) -> None:
+async def test_caller_error_is_not_retried_on_another_target(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.error(400, "bad schema", code="invalid_value"))
     response, answer = await client.chat(model="two")
     assert response.status == 400
@@ -160,7 +160,7 @@ async def test_callers_own_mistake_is_not_tried_elsewhere(client: Client, upstre
     assert len(upstream.seen) == 1
 
 
-async def test_tool_calls_come_through_with_ids_and_argument_text(client: Client, upstream: FakeUpstream) -> None:
+async def test_tool_calls_are_passed_on_with_ids_and_argument_text(client: Client, upstream: FakeUpstream) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": '{"port":"Brest"}'}}
     answer = completion({"role": "assistant", "content": None, "tool_calls": [call]})
     upstream.enqueue(Reply.json(answer))
@@ -171,7 +171,7 @@ async def test_tool_calls_come_through_with_ids_and_argument_text(client: Client
     assert upstream.seen[0].json["tools"] == tools
 
 
-async def test_client_that_leaves_stops_the_upstream_within_a_quarter_second(
+async def test_client_that_disconnects_stops_the_upstream_within_a_quarter_second(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     upstream.enqueue(Reply.silence())
@@ -195,7 +195,7 @@ async def test_output_beyond_the_models_limit_is_refused_before_anything_is_sent
     assert not upstream.seen
 
 
-async def test_gzip_body_is_understood_and_a_bomb_is_not(client: Client, upstream: FakeUpstream) -> None:
+async def test_gzip_body_is_decoded_and_a_bomb_is_refused(client: Client, upstream: FakeUpstream) -> None:
     import gzip
 
     body = gzip.compress(msgspec.json.encode({"model": "m1", "messages": [{"role": "user", "content": "Hi"}]}))
@@ -216,7 +216,7 @@ async def _idle(accounts: Accounts) -> Any:
     return account if account.held == 0 else None
 
 
-async def test_metadata_is_echoed_and_the_tier_asked_is_named(client: Client, upstream: FakeUpstream) -> None:
+async def test_metadata_and_the_requested_tier_are_echoed(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.json(completion()))
     _, answer = await client.chat(metadata={"run": "7"}, store=True, service_tier="fast")
     assert answer["metadata"] == {"run": "7"}

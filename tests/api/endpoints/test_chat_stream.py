@@ -53,7 +53,7 @@ def text_of(text: str) -> str:
     )
 
 
-async def test_stream_is_role_text_finish_done(client: Client, upstream: FakeUpstream) -> None:
+async def test_stream_has_role_text_finish_and_done_in_order(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.stream(HELLO))
     response, text, failure = await client.stream()
     assert failure is None
@@ -70,7 +70,7 @@ async def test_stream_is_role_text_finish_done(client: Client, upstream: FakeUps
     assert text_of(text) == "Hello"
 
 
-async def test_usage_is_always_asked_of_the_upstream_and_stripped_unless_wanted(
+async def test_usage_is_always_requested_upstream_and_sent_only_if_the_caller_requests_it(
     client: Client, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(Reply.stream(HELLO), Reply.stream(HELLO))
@@ -98,14 +98,14 @@ async def test_cut_upstream_ends_with_an_error_frame_and_without_done(
     assert line.meta["usage"]["out_text"] == 2  # "Hello", never the error's text
 
 
-async def test_clean_end_without_a_finish_is_a_truncation(client: Client, upstream: FakeUpstream) -> None:
+async def test_stream_end_without_a_finish_is_a_truncation(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.stream(HELLO[:3], done=False))
     _, text, _ = await client.stream()
     assert documents(text)[-1]["error"]["code"] == "upstream_stream_truncated"
     assert "[DONE]" not in text
 
 
-async def test_error_frame_of_the_upstream_becomes_ours(client: Client, upstream: FakeUpstream) -> None:
+async def test_error_frame_of_the_upstream_becomes_our_error_frame(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.stream([*HELLO[:3], {"error": {"message": "boom sk-upstream-canary-0123456789"}}]))
     _, text, _ = await client.stream()
     error = documents(text)[-1]["error"]
@@ -126,7 +126,9 @@ async def test_failure_before_the_first_frame_keeps_its_status(
     assert account.balance == 10 * NANO
 
 
-async def test_stream_falls_over_to_the_next_target_unseen(client: Client, upstream: FakeUpstream) -> None:
+async def test_stream_fails_over_to_the_next_target_without_a_visible_error(
+    client: Client, upstream: FakeUpstream
+) -> None:
     upstream.enqueue(Reply.error(503, "no"), Reply.stream(HELLO))
     response, text, _ = await client.stream(model="two")
     assert response.status == 200
@@ -154,7 +156,7 @@ async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
     assert (await accounts.show("acme")).held == 0
 
 
-async def test_silence_is_filled_with_comments_once_headers_are_committed(
+async def test_comments_are_sent_during_silence_after_the_headers(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
     gateway.keep_alive.commit_after = gateway.keep_alive.comment_after = 0.1
@@ -204,7 +206,7 @@ async def test_tool_calls_are_numbered_from_zero_and_named_once(client: Client, 
     assert frames[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-async def test_reasoning_text_stays_apart_from_content(client: Client, upstream: FakeUpstream) -> None:
+async def test_reasoning_text_is_separate_from_the_content(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.stream([chunk({"reasoning": "hm"}), chunk({"content": "Four"}), chunk(finish="stop")]))
     _, text, _ = await client.stream()
     deltas = [frame["choices"][0]["delta"] for frame in documents(text)]
@@ -212,7 +214,7 @@ async def test_reasoning_text_stays_apart_from_content(client: Client, upstream:
     assert text_of(text) == "Four"
 
 
-async def test_choices_open_in_order_whatever_the_upstream_sends_first(client: Client, upstream: FakeUpstream) -> None:
+async def test_choices_start_in_order_for_any_upstream_order(client: Client, upstream: FakeUpstream) -> None:
     def part(index: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         return {**chunk(), "choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
 
@@ -267,7 +269,7 @@ async def test_running_stream_of_a_revoked_key_is_cut_within_a_second_and_billed
     assert (await upstream.wait_ended()).outcome == "left"
 
 
-async def test_beat_checkpoints_what_a_stream_has_cost(
+async def test_lease_renewal_stores_the_cost_of_a_stream(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="silence"))
@@ -282,7 +284,7 @@ async def test_beat_checkpoints_what_a_stream_has_cost(
     task.cancel()
 
 
-async def test_stream_that_outgrows_its_hold_gets_more_while_there_is_money(
+async def test_hold_of_a_long_stream_is_extended_while_the_balance_allows(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     words = [chunk({"content": "word " * 400}) for _ in range(30)]  # 15,000 tokens, 1,024 of them reserved
@@ -315,7 +317,7 @@ async def test_stream_is_cut_when_the_balance_is_used_up_and_costs_no_more_than_
     assert -100 * 2 * NANO // 1_000_000 <= account.balance < NANO // 1000
 
 
-async def test_stream_within_the_callers_own_limit_never_asks_for_more(
+async def test_stream_within_the_callers_own_limit_never_extends_its_hold(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Any
 ) -> None:
     await accounts.create("exact", balance=NANO // 100)

@@ -102,7 +102,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(
 
 @pytest.mark.parametrize("theirs", ["float", "base64"])
 @pytest.mark.parametrize("ours", ["float", "base64", None])
-async def test_either_form_of_the_upstream_becomes_the_form_asked_for(
+async def test_vectors_of_either_encoding_become_the_requested_encoding(
     client: Client, upstream: FakeUpstream, theirs: str, ours: str | None
 ) -> None:
     packed = "AAAAPwAAgL4="  # 0.5, -0.25
@@ -134,7 +134,7 @@ async def test_upstream_gets_every_field_its_own_model_name_and_the_operators_ke
     assert response.headers["x-gateway-dropped-params"] == "api_base"
 
 
-async def test_made_up_vectors_have_length_one_and_the_dimensions_asked_for(client: Client) -> None:
+async def test_fake_vectors_have_length_one_and_the_requested_dimensions(client: Client) -> None:
     _, document = await embed(client, ["a", "b", "a"], model="made-up", dimensions=12)
     first, second, again = (item["embedding"] for item in document["data"])
     assert len(first) == 12
@@ -161,7 +161,7 @@ async def test_charge_is_the_upstreams_usage_at_the_models_price(
 @pytest.mark.parametrize(
     "usage", [None, {}, {"prompt_tokens": -5}, {"prompt_tokens": 10**18, "total_tokens": 10**18}, "many"]
 )
-async def test_usage_that_is_missing_or_absurd_is_estimated_and_marked(
+async def test_missing_or_impossible_usage_is_estimated_and_marked(
     client: Client, upstream: FakeUpstream, ledger: Ledger, usage: Any
 ) -> None:
     upstream.enqueue(answer([1.0], usage=usage))
@@ -206,7 +206,7 @@ async def test_hold_is_the_upper_estimate_and_exact_for_token_numbers(
         task.cancel()
 
 
-async def test_client_that_leaves_closes_the_upstream_and_pays_for_the_prompt(
+async def test_client_that_disconnects_closes_the_upstream_and_pays_for_the_prompt(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     upstream.enqueue(Reply.silence())
@@ -274,7 +274,7 @@ async def test_invalid_vector_is_an_invalid_response_and_costs_nothing(
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
-async def test_vectors_of_another_length_than_asked_for_are_invalid(client: Client, upstream: FakeUpstream) -> None:
+async def test_vectors_of_another_length_than_requested_are_invalid(client: Client, upstream: FakeUpstream) -> None:
     upstream.answer = lambda _: answer([1.0, 2.0])
     response, _ = await embed(client, dimensions=3)
     assert response.status == 502
@@ -283,7 +283,7 @@ async def test_vectors_of_another_length_than_asked_for_are_invalid(client: Clie
     assert response.status == 502
 
 
-async def test_bad_answer_of_one_target_is_followed_by_the_next_and_charged_once(
+async def test_invalid_answer_of_one_target_is_retried_on_the_next_and_charged_once(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(answer([1.0], [2.0]), answer([1.0]))
@@ -295,7 +295,7 @@ async def test_bad_answer_of_one_target_is_followed_by_the_next_and_charged_once
     assert line.meta["attempts"] == 2
 
 
-async def test_fallback_of_another_kind_is_never_asked_for_vectors(client: Client, upstream: FakeUpstream) -> None:
+async def test_fallback_without_embeddings_is_never_called(client: Client, upstream: FakeUpstream) -> None:
     upstream.answer = lambda _: Reply.error(500, "broken")
     response, _ = await embed(client, model="lonely")
     assert response.status == 502
@@ -361,7 +361,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("fields", "status", "code", "param"), BAD)
-async def test_bad_input_gets_its_row_and_nothing_is_held_or_sent(
+async def test_invalid_input_gets_its_error_and_nothing_is_held_or_sent(
     client: Client,
     upstream: FakeUpstream,
     accounts: Accounts,

@@ -117,7 +117,7 @@ async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
 # One document --------------------------------------------------------------------------------------------------------
 
 
-async def test_answer_holds_the_images_and_what_they_are(client: Client, upstream: FakeUpstream) -> None:
+async def test_answer_has_the_images_and_their_properties(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(
         answer(2, size="1536x1024", quality="high", background="opaque", output_format="png", usage=usage())
     )
@@ -145,19 +145,19 @@ async def test_upstream_gets_every_field_and_is_asked_for_base64(client: Client,
     assert response.headers["x-gateway-dropped-params"] == "api_key"
 
 
-async def test_server_that_refuses_the_field_is_not_sent_it(client: Client, upstream: FakeUpstream) -> None:
+async def test_response_format_is_not_sent_to_servers_that_refuse_it(client: Client, upstream: FakeUpstream) -> None:
     response, _ = await draw(client, model="strict", response_format="b64_json")
     assert response.status == 200
     assert "response_format" not in upstream.seen[0].json
 
 
-async def test_addresses_are_passed_on_where_the_upstream_tells_them(client: Client, upstream: FakeUpstream) -> None:
+async def test_image_urls_of_the_upstream_are_passed_on(client: Client, upstream: FakeUpstream) -> None:
     _, document = await draw(client, response_format="url")
     assert upstream.seen[0].json["response_format"] == "url"
     assert document["data"] == [{"url": "https://images.invalid/1.png"}]
 
 
-async def test_request_without_a_model_goes_to_the_default_one(client: Client, upstream: FakeUpstream) -> None:
+async def test_request_without_a_model_uses_the_default_model(client: Client, upstream: FakeUpstream) -> None:
     async with client.request("POST", PATH, json={"prompt": PROMPT}) as response:
         assert response.status == 200
     assert upstream.seen[0].json["model"] == "upstream-i1"
@@ -188,7 +188,7 @@ async def test_invalid_image_is_an_invalid_response_and_costs_nothing(
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_refusal_by_the_upstreams_filter_is_the_images_own_row(
+async def test_refusal_by_the_upstreams_filter_is_a_content_policy_error(
     client: Client, upstream: FakeUpstream, accounts: Accounts, status: int
 ) -> None:
     upstream.answer = lambda _: Reply.error(status, "rejected by the safety system", code="moderation_blocked")
@@ -199,7 +199,7 @@ async def test_refusal_by_the_upstreams_filter_is_the_images_own_row(
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
-async def test_bad_answer_of_one_target_is_followed_by_the_next_and_charged_once(
+async def test_invalid_answer_of_one_target_is_retried_on_the_next_and_charged_once(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(answer(0), answer(size="1024x1024", quality="low"))
@@ -246,7 +246,7 @@ async def test_charge_is_the_images_delivered_by_their_size_and_quality(
 
 
 @pytest.mark.parametrize(("delivered", "charged"), [(1, 1), (2, 2), (5, 3)])
-async def test_fewer_images_cost_less_and_more_cost_no_more(
+async def test_missing_images_reduce_the_charge_and_extra_ones_do_not_raise_it(
     client: Client, upstream: FakeUpstream, ledger: Ledger, delivered: int, charged: int
 ) -> None:
     upstream.enqueue(answer(delivered))
@@ -290,7 +290,7 @@ async def test_tokens_are_charged_by_the_upstreams_count(
     assert line.meta["usage"] == {"in_text": 12, "out_image": 300, "images": images}
 
 
-async def test_price_by_image_and_by_token_adds_up(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
+async def test_prices_by_image_and_by_token_are_added(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(answer(usage=usage(10, 100)))
     response, _ = await draw(client, model="both", size="1024x1024", quality="low")
     assert (await line_of(ledger, response)).amount == -110 * TOKEN - CENT
@@ -299,7 +299,7 @@ async def test_price_by_image_and_by_token_adds_up(client: Client, upstream: Fak
 @pytest.mark.parametrize(
     "said", [None, {}, {"input_tokens": -1, "output_tokens": -1}, {"output_tokens": 10**18}, "many"]
 )
-async def test_missing_or_absurd_usage_is_estimated_where_tokens_are_charged(
+async def test_missing_or_impossible_usage_is_estimated_if_tokens_are_charged(
     client: Client, upstream: FakeUpstream, ledger: Ledger, gateway: Gateway, said: Any
 ) -> None:
     holds = record_holds(gateway)
@@ -313,7 +313,7 @@ async def test_missing_or_absurd_usage_is_estimated_where_tokens_are_charged(
     assert document["usage"]["output_tokens"] == 500
 
 
-async def test_balance_that_cannot_pay_the_dearest_is_refused_before_the_upstream(
+async def test_balance_below_the_highest_price_is_refused_before_the_upstream(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Keys
 ) -> None:
     await accounts.create("poor", balance=7 * CENT)
@@ -326,7 +326,7 @@ async def test_balance_that_cannot_pay_the_dearest_is_refused_before_the_upstrea
     assert response.status == 200
 
 
-async def test_same_idempotency_key_draws_once(client: Client, upstream: FakeUpstream, accounts: Accounts) -> None:
+async def test_same_idempotency_key_generates_once(client: Client, upstream: FakeUpstream, accounts: Accounts) -> None:
     headers = {"Idempotency-Key": "order-1"}
     fields = {"size": "1024x1024", "quality": "low", "headers": headers}
     _, document = await draw(client, **fields)
@@ -340,7 +340,7 @@ async def test_same_idempotency_key_draws_once(client: Client, upstream: FakeUps
 # Events --------------------------------------------------------------------------------------------------------------
 
 
-async def test_stream_has_named_events_and_no_end_marker(client: Client, ledger: Ledger) -> None:
+async def test_image_stream_has_named_events_and_no_done_marker(client: Client, ledger: Ledger) -> None:
     response, events, whole = await stream(client, partial_images=2, size="1024x1024", quality="low")
     assert whole
     assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
@@ -364,7 +364,7 @@ async def test_stream_of_several_images_has_a_completed_event_for_each(client: C
     assert (await line_of(ledger, response)).amount == -3 * CENT - (10 + 300) * TOKEN
 
 
-async def test_time_spent_on_the_upstream_is_no_overhead_of_ours(
+async def test_time_spent_on_the_upstream_is_not_counted_as_overhead(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
     upstream.tamper = lambda reply: msgspec.structs.replace(reply, interval=0.2)
@@ -381,14 +381,14 @@ async def test_time_spent_on_the_upstream_is_no_overhead_of_ours(
     assert ours < took - 0.5  # the upstream took 0.6 s and more
 
 
-async def test_failure_before_the_first_event_has_its_status(client: Client, upstream: FakeUpstream) -> None:
+async def test_failure_before_the_first_event_has_its_http_status(client: Client, upstream: FakeUpstream) -> None:
     upstream.answer = lambda _: Reply.error(400, "flagged by the safety system")
     async with client.request("POST", PATH, json={"model": "i1", "prompt": PROMPT, "stream": True}) as response:
         assert response.status == 400
         assert (await response.json())["error"]["code"] == "content_policy_violation"
 
 
-async def test_failure_after_it_is_an_error_event_and_delivered_images_are_charged(
+async def test_failure_after_the_first_event_is_an_error_event_and_delivered_images_are_charged(
     client: Client, ledger: Ledger
 ) -> None:
     fields = {"size": "1024x1024", "quality": "low", "n": 4, "partial_images": 1}
@@ -403,7 +403,7 @@ async def test_failure_after_it_is_an_error_event_and_delivered_images_are_charg
     assert (await line_of(ledger, response)).amount == -1 * CENT
 
 
-async def test_stream_that_ends_with_an_image_missing_is_an_error(
+async def test_stream_that_ends_without_the_last_image_is_an_error(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     def shorten(reply: Reply) -> Reply:
@@ -417,7 +417,7 @@ async def test_stream_that_ends_with_an_image_missing_is_an_error(
     assert (await line_of(ledger, response)).amount == -CENT
 
 
-async def test_stream_of_more_images_than_asked_for_is_cut_to_those_and_charged_for_them(
+async def test_extra_images_of_a_stream_are_dropped_and_not_charged(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     def double(reply: Reply) -> Reply:
@@ -430,7 +430,9 @@ async def test_stream_of_more_images_than_asked_for_is_cut_to_those_and_charged_
     assert (await line_of(ledger, response)).amount == -2 * CENT
 
 
-async def test_client_that_leaves_a_stream_pays_for_what_it_got(client: Client, accounts: Accounts) -> None:
+async def test_client_that_disconnects_from_a_stream_pays_for_delivered_images(
+    client: Client, accounts: Accounts
+) -> None:
     document = {"model": "silent", "prompt": PROMPT, "stream": True, "n": 3, "size": "1024x1024", "quality": "low"}
     async with client.request("POST", PATH, json=document) as response:
         text = b""
@@ -464,7 +466,7 @@ def delivered(gateway: Gateway) -> int:
 
 
 @pytest.mark.slow
-async def test_waiting_for_a_slow_image_is_bridged_by_comments(
+async def test_comments_are_sent_while_a_slow_image_is_generated(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
     gateway.keep_alive.commit_after = gateway.keep_alive.comment_after = 0.1
@@ -525,7 +527,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("fields", "status", "code", "param"), BAD)
-async def test_bad_input_gets_its_row_and_nothing_is_held_or_sent(
+async def test_invalid_input_gets_its_error_and_nothing_is_held_or_sent(
     client: Client,
     upstream: FakeUpstream,
     accounts: Accounts,
@@ -559,7 +561,9 @@ async def test_bad_input_gets_its_row_and_nothing_is_held_or_sent(
         {"size": "3840x2160", "quality": "max"},
     ],
 )
-async def test_fields_within_bounds_are_sent(client: Client, upstream: FakeUpstream, fields: dict[str, Any]) -> None:
+async def test_fields_within_their_bounds_are_sent(
+    client: Client, upstream: FakeUpstream, fields: dict[str, Any]
+) -> None:
     response, _ = await draw(client, **fields)
     assert response.status == 200
     assert fields.items() <= {"partial_images": 0, **upstream.seen[0].json}.items()

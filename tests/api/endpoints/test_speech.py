@@ -105,7 +105,7 @@ async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
 
 
 @pytest.mark.parametrize("format", sorted(SOUNDS))
-async def test_every_format_comes_as_its_own_media_type_in_chunks(
+async def test_every_format_is_streamed_with_its_media_type(
     client: Client, upstream: FakeUpstream, ledger: Ledger, format: str
 ) -> None:
     response, sound, whole = await speak(client, response_format=format)
@@ -116,12 +116,12 @@ async def test_every_format_comes_as_its_own_media_type_in_chunks(
     assert (await line_of(ledger, response)).amount == -len(TEXT) * CHARACTER
 
 
-async def test_default_is_mp3(client: Client) -> None:
+async def test_default_speech_format_is_mp3(client: Client) -> None:
     response, sound, _ = await speak(client)
     assert (response.headers["Content-Type"], sound) == ("audio/mpeg", SOUNDS["mp3"])
 
 
-async def test_upstream_gets_the_fields_as_sent_and_its_own_name_of_the_model(
+async def test_upstream_gets_the_fields_unchanged_and_its_own_model_name(
     client: Client, upstream: FakeUpstream
 ) -> None:
     response, _, _ = await speak(
@@ -140,7 +140,7 @@ async def test_upstream_gets_the_fields_as_sent_and_its_own_name_of_the_model(
     assert response.headers["x-gateway-dropped-params"] == "api_key"
 
 
-async def test_first_bytes_arrive_while_the_rest_is_made(client: Client, upstream: FakeUpstream) -> None:
+async def test_first_bytes_arrive_while_the_rest_is_generated(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "audio/pcm"}, frames=[bytes(4800)], end="silence"))
     async with client.request("POST", PATH, json=body(response_format="pcm")) as response:
         assert await response.content.readexactly(4800) == bytes(4800)
@@ -149,7 +149,7 @@ async def test_first_bytes_arrive_while_the_rest_is_made(client: Client, upstrea
 # Events --------------------------------------------------------------------------------------------------------------
 
 
-async def test_events_carry_the_sound_and_end_with_usage_and_no_marker(client: Client, ledger: Ledger) -> None:
+async def test_audio_events_end_with_usage_and_without_a_done_marker(client: Client, ledger: Ledger) -> None:
     response, text, whole = await speak(client, stream_format="sse", response_format="pcm")
     assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert whole and b"[DONE]" not in text
@@ -162,7 +162,7 @@ async def test_events_carry_the_sound_and_end_with_usage_and_no_marker(client: C
     assert (await line_of(ledger, response)).amount == -len(TEXT) * CHARACTER
 
 
-async def test_bytes_from_the_upstream_become_events_all_the_same(client: Client, upstream: FakeUpstream) -> None:
+async def test_audio_bytes_of_the_upstream_become_events(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "audio/pcm"}, frames=[SOUNDS["pcm"]]))
     _, text, _ = await speak(client, stream_format="sse", response_format="pcm")
     delta, last = events(text)
@@ -172,7 +172,7 @@ async def test_bytes_from_the_upstream_become_events_all_the_same(client: Client
 
 
 @pytest.mark.parametrize("model", ["tts-1", "plain"])
-async def test_events_are_refused_for_models_that_know_none(
+async def test_events_are_refused_for_models_without_event_streaming(
     client: Client, upstream: FakeUpstream, accounts: Accounts, model: str
 ) -> None:
     status, error = await refused(client, model=model, stream_format="sse")
@@ -183,7 +183,7 @@ async def test_events_are_refused_for_models_that_know_none(
 
 
 @pytest.mark.slow
-async def test_comments_keep_the_caller_waiting(client: Client) -> None:
+async def test_comments_keep_the_connection_alive_during_silence(client: Client) -> None:
     _, text, whole = await speak(client, model="late", stream_format="sse")
     assert text.startswith(b": keep-alive\n\n")
     assert whole and events(text)[-1]["type"] == "speech.audio.done"
@@ -214,7 +214,7 @@ async def test_comments_keep_the_caller_waiting(client: Client) -> None:
         ({"model": "chat"}, "unsupported_parameter", "model"),
     ],
 )
-async def test_bad_requests_name_the_field_hold_nothing_and_send_nothing(
+async def test_invalid_requests_name_the_field_and_hold_and_send_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts, fields: dict[str, Any], code: str, param: str
 ) -> None:
     status, error = await refused(client, **fields)
@@ -236,7 +236,7 @@ async def test_model_of_another_group_is_not_permitted(client: Client) -> None:
     assert (await refused(client, model="secret"))[0] == 403
 
 
-async def test_voice_that_the_upstream_does_not_know_is_the_callers_fault(
+async def test_voice_unknown_to_the_upstream_is_a_caller_error(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     error = {"message": "no voice 'zork'", "type": "invalid_request_error", "param": "voice", "code": None}
@@ -258,7 +258,7 @@ async def test_voice_that_the_upstream_does_not_know_is_the_callers_fault(
         Reply(headers={"Content-Type": "audio/mpeg"}, frames=[]),
     ],
 )
-async def test_failure_before_the_first_byte_is_followed_by_the_next_target_unseen(
+async def test_failure_before_the_first_byte_is_retried_on_the_next_target(
     client: Client, upstream: FakeUpstream, ledger: Ledger, failure: Reply
 ) -> None:
     upstream.enqueue(failure)
@@ -269,7 +269,7 @@ async def test_failure_before_the_first_byte_is_followed_by_the_next_target_unse
     assert (line.amount, line.meta["attempts"]) == (-len(TEXT) * CHARACTER, 2)
 
 
-async def test_answer_without_sound_is_an_error_and_costs_nothing(
+async def test_answer_without_audio_is_an_error_and_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     done = {"type": "speech.audio.done", "usage": {"input_tokens": 3, "output_tokens": 3}}
@@ -280,9 +280,7 @@ async def test_answer_without_sound_is_an_error_and_costs_nothing(
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
-async def test_sound_that_breaks_off_does_not_look_whole(
-    client: Client, upstream: FakeUpstream, ledger: Ledger
-) -> None:
+async def test_truncated_audio_has_no_clean_end(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "audio/pcm"}, frames=[bytes(4800)], end="cut"))
     response, sound, whole = await speak(client, response_format="pcm")
     assert (response.status, sound, whole) == (200, bytes(4800), False)
@@ -290,7 +288,7 @@ async def test_sound_that_breaks_off_does_not_look_whole(
     assert (line.amount, line.meta["outcome"]) == (-len(TEXT) * CHARACTER, "upstream_stream_truncated")
 
 
-async def test_events_that_break_off_end_in_the_error_frame(client: Client, upstream: FakeUpstream) -> None:
+async def test_truncated_audio_events_end_with_the_error_frame(client: Client, upstream: FakeUpstream) -> None:
     frame = b'data: {"type":"speech.audio.delta","audio":"AAAA"}\n\n'
     upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=[frame]))
     _, text, whole = await speak(client, stream_format="sse")
@@ -301,7 +299,7 @@ async def test_events_that_break_off_end_in_the_error_frame(client: Client, upst
 
 
 @pytest.mark.parametrize("form", ["audio", "sse"])
-async def test_provider_that_fails_amid_the_sound_is_told(client: Client, ledger: Ledger, form: str) -> None:
+async def test_failure_during_the_audio_is_reported(client: Client, ledger: Ledger, form: str) -> None:
     response, text, whole = await speak(client, model="cut", stream_format=form)
     assert text and not whole
     assert form == "audio" or events(text)[-1]["error"]["code"] == "upstream_error"
@@ -309,7 +307,7 @@ async def test_provider_that_fails_amid_the_sound_is_told(client: Client, ledger
 
 
 @pytest.mark.parametrize("form", ["audio", "sse"])
-async def test_caller_who_leaves_closes_the_upstream_and_pays_for_the_text(
+async def test_caller_that_disconnects_closes_the_upstream_and_pays_for_the_text(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts, form: str
 ) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[SOUNDS["mp3"]], end="silence"))
@@ -326,7 +324,7 @@ async def _nothing_held(accounts: Accounts) -> bool:
     return (await accounts.show("acme")).held == 0
 
 
-async def test_revoked_key_cuts_the_sound(client: Client, keys: Keys, gateway: Gateway, ledger: Ledger) -> None:
+async def test_revoked_key_cuts_the_audio(client: Client, keys: Keys, gateway: Gateway, ledger: Ledger) -> None:
     async with client.request("POST", PATH, json=body(model="endless")) as response:
         await response.content.readany()
         key = next(iter(gateway.active_calls._calls.values())).key
@@ -348,9 +346,7 @@ async def test_hold_for_characters_is_exact(client: Client, gateway: Gateway, ac
 
 
 @pytest.mark.parametrize("format", ["pcm", "wav", "mp3"])
-async def test_seconds_are_charged_as_they_were_delivered(
-    client: Client, gateway: Gateway, ledger: Ledger, format: str
-) -> None:
+async def test_delivered_seconds_are_charged(client: Client, gateway: Gateway, ledger: Ledger, format: str) -> None:
     holds = record_holds(gateway)
     response, _, _ = await speak(client, model="timed", response_format=format)
     line = await line_of(ledger, response)
@@ -389,7 +385,7 @@ async def test_missing_or_impossible_usage_is_estimated(
     assert holds[0].amount >= -line.amount
 
 
-async def test_sound_without_end_stops_where_the_money_does(
+async def test_endless_audio_stops_when_the_balance_is_used_up(
     client: Client, accounts: Accounts, keys: Keys, ledger: Ledger, gateway: Gateway
 ) -> None:
     await accounts.create("poor", balance=20 * SECOND)
@@ -406,7 +402,7 @@ async def test_sound_without_end_stops_where_the_money_does(
     assert (await accounts.show("poor")).balance >= 0
 
 
-async def test_balance_that_cannot_pay_is_refused_before_the_upstream(
+async def test_insufficient_balance_is_refused_before_the_upstream(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Keys
 ) -> None:
     await accounts.create("poor", balance=31 * CHARACTER)
@@ -417,7 +413,7 @@ async def test_balance_that_cannot_pay_is_refused_before_the_upstream(
 
 
 @pytest.mark.parametrize("form", ["audio", "sse"])
-async def test_same_idempotency_key_speaks_once(
+async def test_same_idempotency_key_synthesizes_once(
     client: Client, upstream: FakeUpstream, accounts: Accounts, form: str
 ) -> None:
     headers = {"Idempotency-Key": "line-1"}

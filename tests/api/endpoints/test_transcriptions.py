@@ -182,7 +182,7 @@ async def test_parts_come_in_any_order(client: Client) -> None:
 
 
 @pytest.mark.parametrize("size", [1_000, 300_000])
-async def test_compressed_forms_are_understood(client: Client, upstream: FakeUpstream, size: int) -> None:
+async def test_compressed_forms_are_decoded(client: Client, upstream: FakeUpstream, size: int) -> None:
     file = wav(1.0) + os.urandom(size)
     data = gzip.compress(encode(("model", "t1"), file=file))
     _, text, _ = await send(client, data, headers={"Content-Encoding": "gzip"})
@@ -236,7 +236,7 @@ async def test_expect_continue_is_answered_only_for_a_valid_key(client: Client) 
         ),
     ],
 )
-async def test_texts_are_written_by_the_gateway(
+async def test_text_formats_are_written_by_the_gateway(
     client: Client, upstream: FakeUpstream, format: str, asked: str, body: str
 ) -> None:
     response, text, _ = await send(client, encode(("model", "t1"), ("response_format", format)))
@@ -258,7 +258,7 @@ async def test_verbose_json_has_times(client: Client) -> None:
     }  # fmt: skip
 
 
-async def test_words_come_where_they_were_asked_for(client: Client, upstream: FakeUpstream) -> None:
+async def test_words_are_returned_if_requested(client: Client, upstream: FakeUpstream) -> None:
     fields = ("response_format", "verbose_json"), ("timestamp_granularities[]", "word")
     _, document = await ask(client, *fields, model="fake")
     assert "segments" not in document
@@ -276,7 +276,9 @@ async def test_diarized_json_names_the_speakers(client: Client) -> None:
     assert (document["task"], document["duration"]) == ("transcribe", 3.0)
 
 
-async def test_stream_is_deltas_and_the_whole_without_a_marker(client: Client, ledger: Ledger) -> None:
+async def test_transcript_stream_has_deltas_and_the_whole_text_without_a_done_marker(
+    client: Client, ledger: Ledger
+) -> None:
     response, text, whole = await send(client, encode(("model", "t1"), ("stream", "true")))
     assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     *deltas, done = events(text)
@@ -287,7 +289,7 @@ async def test_stream_is_deltas_and_the_whole_without_a_marker(client: Client, l
     assert (await line_of(ledger, response)).amount == -3 * SECOND
 
 
-async def test_stream_of_speakers_has_segments(client: Client) -> None:
+async def test_diarized_stream_has_segments(client: Client) -> None:
     data = encode(("model", "fake"), ("stream", "true"), ("response_format", "diarized_json"))
     found = events((await send(client, data))[1])
     segments = [event for event in found if event["type"] == "transcript.text.segment"]
@@ -296,7 +298,7 @@ async def test_stream_of_speakers_has_segments(client: Client) -> None:
 
 
 @pytest.mark.parametrize("model", ["whisper-1", "plain"])
-async def test_wish_for_a_stream_is_ignored_where_there_is_none(
+async def test_stream_option_is_ignored_for_models_without_streaming(
     client: Client, upstream: FakeUpstream, model: str
 ) -> None:
     response, document = await ask(client, ("stream", "true"), model=model)
@@ -313,7 +315,7 @@ async def test_wish_for_a_stream_is_ignored_where_there_is_none(
         ("text/vtt", b"WEBVTT\n\n00:00.000 --> 00:01.500 align:left\nI heard\n\n00:01.500 --> 00:03.000\nit\n"),
     ],
 )
-async def test_upstream_that_answers_in_text_is_understood(
+async def test_plain_text_answer_of_the_upstream_is_read(
     client: Client, upstream: FakeUpstream, media_type: str, body: bytes
 ) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": media_type}, body=body))
@@ -362,7 +364,7 @@ NAMES = [("known_speaker_names[]", name) for name in "abcde"]
         ([("x", "y")] * 64, "invalid_value", None),
     ],
 )
-async def test_bad_fields_are_named_hold_nothing_and_send_nothing(
+async def test_invalid_fields_are_named_and_nothing_is_held_or_sent(
     client: Client,
     upstream: FakeUpstream,
     accounts: Accounts,
@@ -386,7 +388,7 @@ async def test_bad_fields_are_named_hold_nothing_and_send_nothing(
         ({"model": "chat"}, "unsupported_parameter", "model"),
     ],
 )
-async def test_bad_files_and_models_are_named(
+async def test_invalid_files_and_models_are_named(
     client: Client, upstream: FakeUpstream, accounts: Accounts, tmp_path: Path, form: Any, code: str, param: str
 ) -> None:
     assert await refused(client, **form) == (400, code, param)
@@ -403,7 +405,7 @@ async def test_bad_files_and_models_are_named(
     ],
     ids=["no model", "empty file", "two files", "no form"],
 )
-async def test_forms_without_the_needful_are_refused(
+async def test_forms_without_the_required_fields_are_refused(
     client: Client, upstream: FakeUpstream, accounts: Accounts, tmp_path: Path, body: bytes
 ) -> None:
     response, text, _ = await send(client, body)
@@ -450,7 +452,7 @@ async def test_form_that_is_cut_anywhere_is_refused_and_leaves_nothing(
     await untouched(accounts, upstream, tmp_path)
 
 
-async def test_fault_in_a_large_form_is_reported_before_its_end(client: Client, tmp_path: Path) -> None:
+async def test_error_in_a_large_form_is_reported_before_its_end(client: Client, tmp_path: Path) -> None:
     async def endless() -> AsyncIterator[bytes]:
         yield encode(("model", "t1"), ("prompt", b"x" * (MAX_TEXT + 1)), file=None)[: -len("--edge--\r\n")]
         await forever()
@@ -460,7 +462,7 @@ async def test_fault_in_a_large_form_is_reported_before_its_end(client: Client, 
     assert (response.status, json.loads(text)["error"]["param"]) == (400, "prompt")
 
 
-async def test_full_disk_is_reported_as_full(
+async def test_upload_that_cannot_be_stored_is_a_503(
     client: Client, accounts: Accounts, upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").touch()  # no folder can be made here
@@ -471,7 +473,7 @@ async def test_full_disk_is_reported_as_full(
     assert (await accounts.show("acme")).held == 0
 
 
-async def test_keys_are_asked_before_a_body_is_read(client: Client, upstream: FakeUpstream, keys: Keys) -> None:
+async def test_key_is_checked_before_a_body_is_read(client: Client, upstream: FakeUpstream, keys: Keys) -> None:
     headers = {"Authorization": "Bearer sk-unknown"}
     assert (await send(client, encode(("model", "t1"), file=wav(60)[:LIMIT]), headers=headers))[0].status == 401
     assert (await send(client, b"no form", headers=headers))[0].status == 401
@@ -509,7 +511,7 @@ async def test_invalid_transcript_costs_nothing(
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
-async def test_stream_that_breaks_off_ends_in_the_error_frame(
+async def test_truncated_stream_ends_with_the_error_frame(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(Reply.stream([{"type": "transcript.text.delta", "delta": "I heard"}], done=False))
@@ -520,7 +522,7 @@ async def test_stream_that_breaks_off_ends_in_the_error_frame(
     assert (line.amount, line.meta["estimated"]) == (-2 * SECOND, True)  # what the header says
 
 
-async def test_stream_that_breaks_off_before_the_caller_was_told_anything_costs_nothing(
+async def test_stream_that_breaks_off_before_the_first_event_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     """Segments are only told to callers who asked for speakers."""
@@ -531,7 +533,7 @@ async def test_stream_that_breaks_off_before_the_caller_was_told_anything_costs_
     assert (response.status, account.balance, account.held) == (502, 10 * NANO, 0)
 
 
-async def test_caller_who_leaves_closes_the_upstream_and_pays_for_the_sound(
+async def test_caller_that_disconnects_closes_the_upstream_and_pays_for_the_audio(
     client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path
 ) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=[b": hm\n\n"], end="silence"))
@@ -554,7 +556,7 @@ async def test_caller_who_leaves_closes_the_upstream_and_pays_for_the_sound(
 # Money ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_seconds_are_held_by_the_header_and_charged_by_the_upstream(
+async def test_seconds_are_held_by_the_header_and_charged_by_the_upstreams_count(
     client: Client, gateway: Gateway, ledger: Ledger
 ) -> None:
     holds = record_holds(gateway)
@@ -565,7 +567,7 @@ async def test_seconds_are_held_by_the_header_and_charged_by_the_upstream(
     assert "x-gateway-estimated" not in response.headers
 
 
-async def test_sound_without_a_count_is_charged_by_its_header(client: Client, ledger: Ledger) -> None:
+async def test_audio_without_a_count_is_charged_by_its_header(client: Client, ledger: Ledger) -> None:
     response, document = await ask(client, model="none", file=wav(4.0))
     assert document["usage"] == {"type": "duration", "seconds": 4.0}
     assert response.headers["x-gateway-estimated"] == "true"
@@ -573,7 +575,7 @@ async def test_sound_without_a_count_is_charged_by_its_header(client: Client, le
     assert (line.amount, line.meta["estimated"]) == (-4 * SECOND, True)
 
 
-async def test_sound_without_a_header_is_charged_by_its_bytes(client: Client, ledger: Ledger, gateway: Gateway) -> None:
+async def test_audio_without_a_header_is_charged_by_its_size(client: Client, ledger: Ledger, gateway: Gateway) -> None:
     holds = record_holds(gateway)
     response, _ = await ask(client, model="none", file=bytes(32_000), filename="a.mp3")
     assert (await line_of(ledger, response)).amount == -2 * SECOND  # 16,000 bytes a second
@@ -616,7 +618,7 @@ async def test_tokens_without_a_count_are_estimated(client: Client, ledger: Ledg
     assert holds[0].amount >= -line.amount
 
 
-async def test_balance_that_cannot_pay_is_refused_before_the_upstream(
+async def test_insufficient_balance_is_refused_before_the_upstream(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Keys, tmp_path: Path
 ) -> None:
     await accounts.create("poor", balance=SECOND)
@@ -628,7 +630,7 @@ async def test_balance_that_cannot_pay_is_refused_before_the_upstream(
 
 
 @pytest.mark.parametrize("size", [0, 500_000])
-async def test_same_idempotency_key_listens_once_whatever_the_boundary(
+async def test_same_idempotency_key_transcribes_once_with_any_boundary(
     client: Client, upstream: FakeUpstream, accounts: Accounts, size: int
 ) -> None:
     file = wav() + bytes(size)

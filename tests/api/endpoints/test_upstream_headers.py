@@ -76,7 +76,7 @@ async def last_charge(gateway: Gateway, ledger: Ledger) -> LedgerLine:
     return [line async for line in ledger.lines("acme") if line.kind == "use"][-1]
 
 
-async def test_upstreams_own_price_is_recorded_and_neither_charged_nor_shown(
+async def test_upstreams_price_is_recorded_and_neither_charged_nor_shown(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(whole(cost=0.0123), streamed(cost=0.0123))
@@ -94,7 +94,7 @@ async def test_upstreams_own_price_is_recorded_and_neither_charged_nor_shown(
     assert line.amount == -CALL and line.meta["usage"]["provider_cost"] == 12_300_000
 
 
-async def test_embeddings_record_the_upstreams_own_price_too(
+async def test_upstreams_price_of_embeddings_is_recorded(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream
 ) -> None:
     vector = {"object": "embedding", "index": 0, "embedding": [1.0, 0.5]}
@@ -107,7 +107,7 @@ async def test_embeddings_record_the_upstreams_own_price_too(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_seconds_of_sound_that_the_upstream_counted_are_charged_and_not_shown(
+async def test_audio_seconds_counted_by_the_upstream_are_charged_and_not_shown(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream, stream: bool
 ) -> None:
     upstream.enqueue((streamed if stream else whole)(prompt_audio_seconds=7))
@@ -135,7 +135,9 @@ async def test_missing_or_impossible_seconds_are_estimated(
     assert line.meta.get("estimated") and -line.amount < CALL + 9 * SECOND
 
 
-async def test_text_costs_no_seconds(client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream) -> None:
+async def test_text_is_not_charged_by_the_second(
+    client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream
+) -> None:
     upstream.enqueue(whole())
     await client.chat(model="ears")
     line = await last_charge(gateway, ledger)
