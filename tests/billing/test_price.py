@@ -148,12 +148,12 @@ SPARSE = st.fixed_dictionaries({}, optional=dict.fromkeys(TOKENS, COUNTS)).map(l
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(PRICES, SPARSE, st.sampled_from([None, "flex", "priority", "default"]))
-def test_cost_of_a_few_kinds_is_the_same_sum(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
+def test_fast_cost_of_few_kinds_equals_the_full_sum(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
     assert price_of(**document).cost(usage, service_tier=tier) == reference(document, usage, tier)
 
 
 @pytest.mark.parametrize("field", [field for field in structs.fields(Usage) if field.name not in PLAIN])
-def test_usage_of_anything_beside_plain_text_is_not_plain(field: structs.FieldInfo) -> None:
+def test_usage_with_more_than_plain_text_is_not_plain(field: structs.FieldInfo) -> None:
     assert Usage(requests=0, in_text=1, out_text=2, estimated=True, provider_cost=3).is_plain
     counted = ImageCount(1) if field.name == "images" else 1
     assert not Usage(**{field.name: counted}).is_plain  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_usage_of_anything_beside_plain_text_is_not_plain(field: structs.FieldIn
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(PRICES, st.integers(0, 1_000_000), st.integers(0, 100_000), st.integers(0, 8))
-def test_hold_covers_the_tokens_for_every_kind_they_may_have(
+def test_hold_covers_every_kind_that_the_tokens_may_have(
     document: dict[str, Any], prompt: int, output: int, kind: int
 ) -> None:
     price = price_of(**document)
@@ -178,7 +178,7 @@ def test_hold_covers_the_tokens_for_every_kind_they_may_have(
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def test_fraction_of_a_nano_unit_is_charged_whole_and_only_once() -> None:
+def test_fraction_of_a_nano_unit_is_rounded_up_only_once() -> None:
     price = price_of(input="0.0000001", output="0.0000001")
     assert price.cost(Usage(in_text=1, out_text=1)) == 1
     assert price.cost(Usage(in_text=10_000, out_text=1)) == 2
@@ -192,7 +192,7 @@ def test_bucket_without_a_price_costs_its_text_price() -> None:
             assert price.cost(Usage(**{bucket: 1_000_000})) == expected, bucket  # type: ignore[arg-type]
 
 
-def test_tier_prices_the_whole_request_and_keeps_what_it_does_not_say() -> None:
+def test_tier_applies_to_the_whole_request_and_inherits_missing_prices() -> None:
     price = price_of(input=1, cached_input="0.5", output=10, tiers=[{"above_input_tokens": 1000, "input": 2}])
     assert price.cost(Usage(in_text=1000)) == 1000 * 1000
     assert price.cost(Usage(in_text=1001)) == 1001 * 2000
@@ -210,7 +210,7 @@ def test_service_tier_multiplies_a_tier_too() -> None:
     assert price.cost(Usage(in_text=20), service_tier="default") == 20 * 4000
 
 
-def test_minimum_is_the_least_a_call_costs() -> None:
+def test_minimum_price_is_the_lowest_charge_of_a_call() -> None:
     price = price_of(input=1, output=1, minimum="0.01")
     assert price.cost(Usage(in_text=1)) == nano("0.01")
 
@@ -250,7 +250,7 @@ def test_model_without_a_price_is_free() -> None:
         ("priority", "ultra", 1),
     ],
 )
-def test_billed_tier_is_the_one_used_but_none_dearer_than_asked(
+def test_billed_tier_is_the_one_used_but_never_dearer_than_requested(
     asked: str | None, used: str | None, billed: Fraction
 ) -> None:
     price = price_of(input=1, output=1, service_tier_multiplier={"flex": Decimal("0.5"), "priority": Decimal(2)})
@@ -263,14 +263,14 @@ def test_billed_tier_is_the_one_used_but_none_dearer_than_asked(
 # Versions and dates --------------------------------------------------------------------------------------------------
 
 
-def test_version_is_the_same_for_equal_amounts_and_another_for_any_other() -> None:
+def test_price_version_is_equal_only_for_equal_amounts() -> None:
     one, same, other = price_of(input=1, output=2), price_of(output="2.0", input=1), price_of(input=1, output=3)
     assert one.version == same.version
     assert len(one.version) == 12
     assert len({one.version, other.version, price_of(input=1, output=2, minimum=1).version}) == 3
 
 
-def test_version_names_the_date_a_price_holds_from() -> None:
+def test_price_version_has_the_start_date_of_the_price() -> None:
     plain, dated = price_of(input=1, output=2), price_of(input=1, output=2, effective_from="2026-11-01")
     assert dated.version == f"{plain.version}@2026-11-01"
 
@@ -286,7 +286,7 @@ def test_price_changes_at_midnight_utc_of_its_date() -> None:
     assert price_on((new,), 0) is new  # a clock that went astray makes nothing free
 
 
-def test_prices_are_plain_values() -> None:
+def test_price_is_equal_after_encoding_and_decoding() -> None:
     price = price_of(input=1, output=2, tiers=[{"above_input_tokens": 5, "input": 2}])
     assert msgspec.json.decode(msgspec.json.encode(price), type=Price) == price
 

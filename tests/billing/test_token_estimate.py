@@ -85,23 +85,23 @@ def wav(seconds: float, rate: int = 16_000, channels: int = 1) -> bytes:
 # Text and frames -----------------------------------------------------------------------------------------------------
 
 
-def test_message_costs_its_text_and_its_frame() -> None:
+def test_message_counts_its_text_and_a_fixed_overhead() -> None:
     assert estimate("abcd" * 10).text == 10 + PER_MESSAGE + AT_END
     assert estimate("abcd", "abcd").text == 2 + 2 * PER_MESSAGE + AT_END
     assert estimate("abcd", factor=1.5).text == 2 + PER_MESSAGE + AT_END
 
 
-def test_text_parts_count_like_text() -> None:
+def test_text_parts_are_counted_like_text() -> None:
     assert estimate([{"type": "text", "text": "abcd" * 10}]) == estimate("abcd" * 10)
 
 
-def test_name_and_calls_count_too() -> None:
+def test_names_and_calls_are_counted() -> None:
     plain = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd"}]}')
     named = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd","name":"bo"}]}')
     assert chat_prompt(named).text == chat_prompt(plain).text + 1
 
 
-def test_tools_and_schemas_count_as_they_are_written() -> None:
+def test_tools_and_schemas_are_counted_by_their_json_text() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     with_tool = estimate("abcd", tools=[tool]).text - estimate("abcd").text
     size = len(json.dumps([tool]))
@@ -111,7 +111,7 @@ def test_tools_and_schemas_count_as_they_are_written() -> None:
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5))
-def test_estimate_never_falls_when_text_is_added(texts: list[str]) -> None:
+def test_estimate_never_decreases_when_text_is_added(texts: list[str]) -> None:
     assert estimate(*texts).tokens <= estimate(*texts, "more").tokens
 
 
@@ -171,7 +171,7 @@ def test_size_that_cannot_be_read_is_unknown(url: str) -> None:
 @given(
     st.binary(max_size=400), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"GIF87a", b"RIFF0000WEBPVP8X"])
 )
-def test_no_image_is_too_broken_to_be_looked_at(rest: bytes, start: bytes) -> None:
+def test_invalid_images_of_any_kind_are_estimated(rest: bytes, start: bytes) -> None:
     size = image_size(data_url(start + rest))
     assert size is None or min(size) > 0
 
@@ -180,12 +180,12 @@ def image(raw: bytes, detail: str | None = None) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_url(raw), **({"detail": detail} if detail else {})}}
 
 
-def test_images_of_a_prompt_are_counted_apart_from_its_text() -> None:
+def test_images_of_a_prompt_are_counted_separately_from_its_text() -> None:
     found = estimate([{"type": "text", "text": "abcd"}, image(png(1024, 1024)), image(png(4000, 4000), "low")])
     assert (found.text, found.image, found.media) == (1 + PER_MESSAGE + AT_END, 765 + 85, 2)
 
 
-def test_image_of_unknown_size_costs_the_documented_guess() -> None:
+def test_image_of_unknown_size_costs_the_documented_default() -> None:
     url = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert estimate([url]).image == IMAGE
 
@@ -212,11 +212,11 @@ def test_sound_costs_ten_tokens_a_second() -> None:
     assert estimate([sound(wav(6))]).audio == pytest.approx(60, abs=2)
 
 
-def test_sound_whose_header_says_nothing_counts_as_64_kbit() -> None:
+def test_audio_without_a_usable_header_counts_as_64_kbit() -> None:
     assert estimate([sound(b"ID3" + b"\0" * 48_000, "mp3")]).audio == pytest.approx(60, abs=2)
 
 
-def test_byte_rate_that_is_a_lie_shortens_no_sound_beyond_reason() -> None:
+def test_false_byte_rate_shortens_the_estimate_only_within_bounds() -> None:
     raw = wav(60, 16_000)
     lie = raw[:28] + struct.pack("<I", 2**32 - 1) + raw[32:]
     assert estimate([sound(lie)]).audio > 20

@@ -59,7 +59,7 @@ def test_buckets_add_up_to_the_totals(
 
 @settings(max_examples=500)
 @given(WILD, WILD, st.tuples(WILD, WILD, WILD, WILD, WILD), st.tuples(WILD, WILD))
-def test_usage_of_a_provider_that_lies_is_never_negative(
+def test_usage_buckets_of_false_counts_are_never_negative(
     prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
 ) -> None:
     lie = CompletionUsage(
@@ -163,7 +163,7 @@ def test_seconds_counted_by_mistral_are_stored() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "7", True, -1, float("nan"), float("inf"), 10**400, 1e300, {}, [1]])
-def test_nonsense_beside_the_counts_leaves_the_counts(value: Any) -> None:
+def test_invalid_details_do_not_affect_the_counts(value: Any) -> None:
     read_ = read(prompt_tokens=15, completion_tokens=11, cost=value, prompt_audio_seconds=value)
     plugin = Usage.of_chat(CompletionUsage(15, 11, 26, provider_cost=value, audio_seconds=value))
     assert buckets(read_) == buckets(plugin) == {"in_text": 15, "out_text": 11}
@@ -176,7 +176,7 @@ def test_usage_fields_of_the_record_are_not_shown_to_callers() -> None:
     assert plain.public() is plain
 
 
-def test_images_stand_in_the_record_of_a_call() -> None:
+def test_images_are_in_the_record_of_a_call() -> None:
     form = buckets(Usage(images=ImageCount(2, "1024x1024", "hd")))
     assert form == {"images": {"count": 2, "size": "1024x1024", "quality": "hd"}}
 
@@ -221,7 +221,7 @@ COUNT = st.one_of(st.none(), st.integers(-2, 12), st.floats(0, 5), st.just(10**1
         },
     )
 )
-def test_quick_reading_of_plain_usage_agrees_with_the_close_look(document: dict[str, Any]) -> None:
+def test_fast_decoding_of_plain_usage_equals_the_full_decoding(document: dict[str, Any]) -> None:
     quick = usage_module._plain_usage(document)
     if quick is not None:
         assert quick == usage_module._read_usage(document)

@@ -16,7 +16,7 @@ from tests.leftovers import garbage
 from tests.polling import until
 
 
-async def test_beat_renews_the_lease_and_stores_what_was_used(world):
+async def test_renewal_extends_the_lease_and_stores_the_usage(world):
     async with world(default=GroupLimits(concurrency=1)) as w:
         key = await w.caller(balance=10_000, concurrency=1)
         hold = await w.admit(key, 5000)
@@ -32,7 +32,7 @@ async def test_beat_renews_the_lease_and_stores_what_was_used(world):
         await w.proved()
 
 
-async def test_checkpoint_never_goes_back(world):
+async def test_checkpoint_never_decreases(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 700
@@ -44,7 +44,7 @@ async def test_checkpoint_never_goes_back(world):
         assert (await w.accounts.show("acme")).balance == 9300
 
 
-async def test_beat_tells_of_revocation_disabling_and_expiry(world):
+async def test_renewal_reports_revocation_disabling_and_expiry(world):
     async with world() as w:
         revoked, expired, alive = [await w.caller() for _ in range(3)]
         disabled = await w.caller("umbra")
@@ -56,7 +56,7 @@ async def test_beat_tells_of_revocation_disabling_and_expiry(world):
         assert [answers[hold.request_id] for hold in holds] == ["revoked", "revoked", "ok", "revoked"]
 
 
-async def test_beat_tells_that_a_hold_is_gone(world):
+async def test_renewal_reports_that_a_hold_is_gone(world):
     async with world() as w:
         hold = await w.admit(await w.caller())
         await settle(w.ledger, hold, 1)
@@ -72,7 +72,7 @@ async def test_more_calls_than_one_script_takes_are_all_renewed(world):
         assert list((await w.ledger.renew_leases(holds)).values()) == ["ok"] * 70
 
 
-async def test_reclaim_without_a_checkpoint_charges_nothing_but_says_so(world):
+async def test_reclaim_without_a_checkpoint_charges_nothing_and_is_marked(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         await w.expire(hold)
@@ -85,7 +85,7 @@ async def test_reclaim_without_a_checkpoint_charges_nothing_but_says_so(world):
         await w.proved()
 
 
-async def test_extension_grows_the_hold_once(world):
+async def test_repeated_extension_increases_the_hold_once(world):
     async with world() as w:
         key = await w.caller(balance=10_000, budget=9000)
         hold = await w.admit(key, 5000)
@@ -117,7 +117,7 @@ async def test_refused_extension_changes_nothing(world):
         await w.proved()
 
 
-async def test_checkpoint_and_extension_leave_each_other_alone(world):
+async def test_checkpoint_and_extension_are_independent(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 4100
@@ -158,7 +158,7 @@ async def test_unreachable_shard_leaves_nothing_to_the_garbage_collector(world, 
         assert not garbage()
 
 
-async def test_sweeps_come_round_to_every_account_and_each_asks_few(world, monkeypatch):
+async def test_sweeps_reach_every_account_a_few_at_a_time(world, monkeypatch):
     monkeypatch.setattr(ledger_module, "SWEEP", 20)
     async with world() as w:
         key = await w.caller("last")

@@ -58,7 +58,7 @@ def said(text: str) -> str:
     return "".join(c["delta"].get("content") or "" for frame in frames for c in frame.get("choices", []))
 
 
-async def test_a_cut_text_is_finished_by_the_other_target_as_one_stream(
+async def test_a_cut_text_is_continued_by_the_other_target_as_one_stream(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(cut({"content": "Once upon "}, {"content": "a time"}), rest(" there was an end."))
@@ -106,7 +106,7 @@ CALL = {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "functio
     ],
     ids=["tool call", "reasoning", "structured output", "two choices", "logprobs", "nothing said yet"],
 )
-async def test_anything_but_plain_text_is_left_cut(
+async def test_streams_with_more_than_plain_text_are_not_continued(
     client: Client, upstream: FakeUpstream, deltas: list[dict[str, Any]], fields: dict[str, Any]
 ) -> None:
     upstream.enqueue(cut(*deltas), rest("never"))
@@ -123,7 +123,9 @@ async def test_continuation_happens_once_and_a_second_cut_is_an_error(client: Cl
     assert "[DONE]" not in text
 
 
-async def test_a_counted_part_is_no_count_of_the_whole(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
+async def test_partial_usage_before_a_cut_is_not_charged_as_the_whole_usage(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
     """Some upstreams count with every chunk; what the first one counted up to its cut covers half an answer."""
     so_far = {"prompt_tokens": 900, "completion_tokens": 1, "total_tokens": 901}
     first = Reply.stream([{**chunk({"role": "assistant", "content": "Once upon "}), "usage": so_far}], done=False)
@@ -167,7 +169,7 @@ async def test_all_attempts_of_a_call_are_no_more_than_its_model_allows(
     assert len(upstream.seen) == 1 + retries
 
 
-async def test_a_rejection_inside_a_stream_is_not_a_cut(client: Client, upstream: FakeUpstream) -> None:
+async def test_a_rejection_inside_a_stream_is_not_continued(client: Client, upstream: FakeUpstream) -> None:
     refused = {"error": {"message": "Odd request", "type": "invalid_request_error", "code": "bad_request"}}
     upstream.enqueue(Reply.stream([chunk({"content": "Once "}), refused], done=False), rest("never"))
     _, text, _ = await client.stream(model="going")
@@ -194,7 +196,7 @@ async def test_a_stream_whose_first_chunk_cannot_be_shown_is_closed(
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 
-async def test_a_client_that_leaves_at_the_first_chunk_closes_the_upstream(
+async def test_a_client_that_disconnects_at_the_first_chunk_closes_the_upstream(
     gateway: Gateway, client: Client, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(Reply.stream([chunk({"content": "x" * 200_000}) for _ in range(50)], interval=0.05))

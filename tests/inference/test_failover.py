@@ -79,7 +79,7 @@ def settings(tmp_path: Path, upstreams: dict[str, FakeUpstream]) -> Settings:
     )
 
 
-async def test_three_targets_failing_in_turn_give_one_answer_one_line_and_a_receipt_with_three_attempts(
+async def test_failover_over_three_targets_gives_one_answer_one_line_and_a_receipt_with_three_attempts(
     client: Client, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:
     upstreams["a"].enqueue(Reply.hang_up())
@@ -103,7 +103,7 @@ async def test_three_targets_failing_in_turn_give_one_answer_one_line_and_a_rece
     assert [len(upstreams[name].seen) for name in NAMES] == [1, 1, 1]
 
 
-async def test_a_stream_fails_over_before_its_first_chunk_and_is_whole(
+async def test_a_stream_that_fails_over_before_its_first_chunk_is_complete(
     client: Client, upstreams: dict[str, FakeUpstream]
 ) -> None:
     upstreams["a"].enqueue(Reply.stream([], done=False))
@@ -114,7 +114,7 @@ async def test_a_stream_fails_over_before_its_first_chunk_and_is_whole(
     assert text.count('"role":"assistant"') == 1
 
 
-async def test_three_failed_attempts_give_the_last_error_and_charge_nothing(
+async def test_three_failed_attempts_return_the_last_error_and_charge_nothing(
     client: Client, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:
     for name in NAMES:
@@ -269,7 +269,7 @@ async def another(gateway: Gateway, settings: Settings, store: Store) -> AsyncIt
 
 
 @pytest.mark.parametrize("way", ["empty", "missing", "no text", "too long"])
-async def test_a_secret_that_is_broken_for_a_while_leaves_the_old_one_in_use(
+async def test_old_secret_stays_in_use_while_its_file_is_invalid(
     client: Client, upstreams: dict[str, FakeUpstream], tmp_path: Path, gateway: Gateway, way: str
 ) -> None:
     rotated = tmp_path / "rotated"
@@ -290,7 +290,7 @@ async def test_a_secret_that_is_broken_for_a_while_leaves_the_old_one_in_use(
     assert used == ["Bearer sk-upstream-old-0123456789", "Bearer sk-upstream-new-0123456789"]
 
 
-async def test_a_secret_that_changes_while_its_provider_is_made_is_seen_by_the_next_look(
+async def test_a_secret_that_changes_while_its_provider_is_created_is_read_by_the_next_check(
     gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = instances.build_providers
@@ -324,7 +324,7 @@ async def test_a_secret_that_changes_during_a_reload_does_not_bring_the_old_sett
 
 
 @pytest.mark.parametrize("answer", [None, "text", {"choices": []}], ids=repr)
-async def test_a_plugin_that_answers_with_something_else_is_a_failed_attempt(
+async def test_a_plugin_that_returns_a_wrong_type_is_a_failed_attempt(
     client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     provider: Any = type(gateway.providers["a"][0])
@@ -342,7 +342,7 @@ async def test_a_plugin_that_answers_with_something_else_is_a_failed_attempt(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
+async def test_a_provider_that_never_ends_a_call_does_not_keep_it_forever(
     client: Client, gateway: Gateway, settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     async def forget(*_: object) -> Any:
@@ -374,7 +374,7 @@ async def test_a_provider_that_forgets_a_call_does_not_keep_it_for_ever(
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 
-async def test_a_call_whose_only_target_is_given_up_while_it_is_admitted_is_refused_and_holds_nothing(
+async def test_a_call_whose_only_target_opens_its_circuit_during_admission_is_refused_and_holds_nothing(
     client: Client, gateway: Gateway, upstreams: dict[str, FakeUpstream], ledger: Ledger
 ) -> None:
     admit = gateway.ledger.admit

@@ -37,7 +37,7 @@ async def test_refusals_of_the_upstream_leave_no_cycle(
     await until(lambda: handlers() == 0)
 
 
-async def test_clients_that_leave_a_stream_leave_no_cycle(
+async def test_clients_that_disconnect_from_a_stream_leave_no_cycle(
     client: Client, upstream: FakeUpstream, no_collector: None
 ) -> None:
     for number in range(3):

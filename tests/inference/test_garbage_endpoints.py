@@ -206,7 +206,7 @@ async def nothing_left() -> None:
 
 
 @EACH
-async def test_failure_of_any_kind(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_failures_of_any_kind_leave_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     for kind, fail in FAILURES.items():
         script(upstream, fail)
         await ASKS[name].send(client, f"alone: {kind}")
@@ -215,7 +215,7 @@ async def test_failure_of_any_kind(client: Client, upstream: FakeUpstream, name:
 
 
 @EACH
-async def test_failure_that_another_target_makes_up_for(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_failover_to_another_target_leaves_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     tried = 0
     for kind, fail in FAILURES.items():
         script(upstream, fail)
@@ -226,7 +226,7 @@ async def test_failure_that_another_target_makes_up_for(client: Client, upstream
 
 
 @SOME
-async def test_failures_of_every_target(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_failures_of_every_target_leave_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     script(upstream, refused, FAILURES["500"], refused)
     assert await ASKS[name].send(client, "pair") >= 500
     assert len(upstream.seen) == 3
@@ -234,19 +234,19 @@ async def test_failures_of_every_target(client: Client, upstream: FakeUpstream, 
 
 
 @SOME
-async def test_failure_that_the_same_target_makes_up_for(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_retry_on_the_same_target_leaves_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     script(upstream, refused)
     assert await ASKS[name].send(client, "retried") == 200
     await nothing_left()
 
 
 @SOME
-async def test_target_that_cannot_be_reached(client: Client, name: str) -> None:
+async def test_unreachable_target_leaves_no_garbage(client: Client, name: str) -> None:
     assert await ASKS[name].send(client, "unreachable") == 200
     await nothing_left()
 
 
-async def test_cut_stream_that_another_target_continues_or_does_not(client: Client, upstream: FakeUpstream) -> None:
+async def test_continuation_and_failed_continuation_leave_no_garbage(client: Client, upstream: FakeUpstream) -> None:
     ask = ASKS["chat, streamed"]
     for others in (right, refused):
         script(upstream, cut, others, others)
@@ -256,7 +256,9 @@ async def test_cut_stream_that_another_target_continues_or_does_not(client: Clie
 
 
 @EACH
-async def test_silence_before_and_within_an_answer(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_timeouts_before_and_inside_an_answer_leave_no_garbage(
+    client: Client, upstream: FakeUpstream, name: str
+) -> None:
     for fail in (silent, stuck):
         script(upstream, fail)
         await ASKS[name].send(client, "impatient")
@@ -264,7 +266,9 @@ async def test_silence_before_and_within_an_answer(client: Client, upstream: Fak
 
 
 @SOME
-async def test_second_attempt_that_the_time_is_too_short_for(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_second_attempt_that_exceeds_the_total_timeout_leaves_no_garbage(
+    client: Client, upstream: FakeUpstream, name: str
+) -> None:
     script(upstream, refused, silent)
     assert await ASKS[name].send(client, "late") == 504
     await nothing_left()
@@ -280,14 +284,16 @@ RACES: dict[str, tuple[Fail, ...]] = {
 
 
 @pytest.mark.parametrize("race", RACES)
-async def test_race(client: Client, upstream: FakeUpstream, race: str) -> None:
+async def test_hedged_call_leaves_no_garbage(client: Client, upstream: FakeUpstream, race: str) -> None:
     script(upstream, *RACES[race])
     await ASKS["chat, streamed"].send(client, "raced")
     await nothing_left()
 
 
 @SOME
-async def test_provider_whose_code_fails(client: Client, gateway: Gateway, no_records: None, name: str) -> None:
+async def test_provider_that_raises_leaves_no_garbage(
+    client: Client, gateway: Gateway, no_records: None, name: str
+) -> None:
     async def fail(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -304,7 +310,7 @@ async def test_provider_whose_code_fails(client: Client, gateway: Gateway, no_re
 
 
 @EACH
-async def test_client_that_leaves(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_client_that_disconnects_leaves_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     for fails in ([silent], [stuck], [refused, silent]):
         script(upstream, *fails)
         reading = asyncio.create_task(ASKS[name].send(client, "pair"))
@@ -315,7 +321,7 @@ async def test_client_that_leaves(client: Client, upstream: FakeUpstream, name: 
     await nothing_left()
 
 
-async def test_client_that_leaves_a_race(client: Client, upstream: FakeUpstream) -> None:
+async def test_client_that_disconnects_during_a_hedge_leaves_no_garbage(client: Client, upstream: FakeUpstream) -> None:
     script(upstream, silent, silent)
     reading = asyncio.create_task(ASKS["chat, streamed"].send(client, "raced"))
     await upstream.wait_started(1)
@@ -324,7 +330,9 @@ async def test_client_that_leaves_a_race(client: Client, upstream: FakeUpstream)
 
 
 @SOME
-async def test_client_that_leaves_between_two_attempts(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_client_that_disconnects_between_two_attempts_leaves_no_garbage(
+    client: Client, upstream: FakeUpstream, name: str
+) -> None:
     script(upstream, lambda _: Reply.error(503, "no", headers={"retry-after": "3"}))
     reading = asyncio.create_task(ASKS[name].send(client, "retried"))
     await upstream.wait_ended(0)
@@ -334,7 +342,7 @@ async def test_client_that_leaves_between_two_attempts(client: Client, upstream:
 
 
 @EACH
-async def test_call_that_is_cut_from_outside(
+async def test_revoked_or_drained_call_leaves_no_garbage(
     client: Client, upstream: FakeUpstream, gateway: Gateway, name: str
 ) -> None:
     def revoke() -> None:
@@ -353,7 +361,7 @@ async def test_call_that_is_cut_from_outside(
     await nothing_left()
 
 
-async def test_stream_that_outgrows_the_balance(
+async def test_stream_that_exceeds_the_balance_leaves_no_garbage(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Keys
 ) -> None:
     await accounts.create("poor", balance=3 * NANO)
@@ -369,7 +377,7 @@ async def test_stream_that_outgrows_the_balance(
 
 
 @EACH
-async def test_request_that_is_refused(
+async def test_refused_request_leaves_no_garbage(
     client: Client, api_key: NewKey, accounts: Accounts, keys: Keys, name: str
 ) -> None:
     ask = ASKS[name]
@@ -384,12 +392,12 @@ async def test_request_that_is_refused(
     await nothing_left()
 
 
-async def test_request_that_no_target_can_honour(client: Client) -> None:
+async def test_request_unsupported_by_every_target_leaves_no_garbage(client: Client) -> None:
     assert await ASKS["speech, as events"].send(client, "plain") == 400
     await nothing_left()
 
 
-async def test_requests_with_one_idempotency_key(client: Client, upstream: FakeUpstream) -> None:
+async def test_requests_with_one_idempotency_key_leave_no_garbage(client: Client, upstream: FakeUpstream) -> None:
     script(upstream, slowly(right, 0.05))
     headers, ask = {"Idempotency-Key": "once"}, ASKS["chat"]
     statuses = await asyncio.gather(*(ask.send(client, "alone", headers=headers) for _ in range(2)))
@@ -403,7 +411,7 @@ async def test_requests_with_one_idempotency_key(client: Client, upstream: FakeU
 
 
 @pytest.mark.parametrize("moment", ["at once", "once what it sent was read"])
-async def test_client_that_leaves_amid_an_upload(client: Client, moment: str) -> None:
+async def test_client_that_disconnects_during_an_upload_leaves_no_garbage(client: Client, moment: str) -> None:
     host, _, port = client.base_url.removeprefix("http://").partition(":")
     lines = [
         "POST /v1/audio/transcriptions HTTP/1.1",
@@ -422,7 +430,7 @@ async def test_client_that_leaves_amid_an_upload(client: Client, moment: str) ->
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-async def test_large_form_that_goes_wrong(client: Client, coding: str) -> None:
+async def test_invalid_large_form_leaves_no_garbage(client: Client, coding: str) -> None:
     headers = {
         **client.headers,
         "Content-Type": "multipart/form-data; boundary=edge",
@@ -435,7 +443,7 @@ async def test_large_form_that_goes_wrong(client: Client, coding: str) -> None:
     await nothing_left()
 
 
-async def test_upload_that_cannot_be_read_again(
+async def test_upload_that_cannot_be_read_again_leaves_no_garbage(
     client: Client, upstream: FakeUpstream, gateway: Gateway, no_records: None
 ) -> None:
     def fail(reply: Reply) -> Reply:

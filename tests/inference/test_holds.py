@@ -157,21 +157,21 @@ async def test_stream_without_a_limit_holds_its_reserve_only(
     assert await payer.left() >= -10 * TOKEN
 
 
-async def test_callers_own_limit_is_what_is_held(client: Client, payer: Payer) -> None:
+async def test_callers_own_limit_determines_the_hold(client: Client, payer: Payer) -> None:
     await payer.open(101 * TOKEN)
     response, _ = await client.chat(model="strict", max_tokens=100)
     assert response.status == 200
     assert await payer.left() == TOKEN - 8000
 
 
-async def test_token_limits_do_not_count_the_longest_answer(client: Client, payer: Payer) -> None:
+async def test_token_rate_limits_do_not_count_the_longest_answer(client: Client, payer: Payer) -> None:
     await payer.open(3 * LONGEST * TOKEN, group="slow")  # 1,500 tokens a minute
     response, _ = await client.chat(model="strict")
     assert response.status == 200
     assert int(response.headers["x-ratelimit-remaining-tokens"]) == pytest.approx(1500 - 1024, abs=20)
 
 
-async def test_reasoning_and_cache_prices_are_held_where_they_are_dearer(
+async def test_reasoning_and_cache_prices_are_held_if_they_are_higher(
     client: Client, gateway: Gateway, payer: Payer, upstream: FakeUpstream
 ) -> None:
     model = gateway.catalog.models["strict"]
@@ -195,7 +195,7 @@ def parse_price(price: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("limit", [None, 1500])
-async def test_clamped_answer_is_as_long_as_the_balance_pays_for(
+async def test_clamped_answer_is_as_long_as_the_balance_allows(
     client: Client, upstream: FakeUpstream, payer: Payer, stream: bool, limit: int | None
 ) -> None:
     await payer.open(500 * TOKEN)
@@ -224,7 +224,7 @@ async def test_clamped_answer_is_as_long_as_the_balance_pays_for(
         ("clamp-unknown", {}, {"max_tokens": 50}),
     ],
 )  # fmt: skip
-async def test_limit_goes_upstream_in_the_callers_spelling(
+async def test_limit_is_sent_upstream_under_the_callers_field_name(
     client: Client, upstream: FakeUpstream, payer: Payer, model: str, fields: dict[str, Any], sent: dict[str, int]
 ) -> None:
     await payer.open(500 * TOKEN)
@@ -235,9 +235,7 @@ async def test_limit_goes_upstream_in_the_callers_spelling(
     assert await payer.left() >= 0
 
 
-async def test_balance_that_pays_for_next_to_nothing_is_a_refusal(
-    client: Client, upstream: FakeUpstream, payer: Payer
-) -> None:
+async def test_balance_for_almost_no_tokens_is_refused(client: Client, upstream: FakeUpstream, payer: Payer) -> None:
     await payer.open(10 * TOKEN)
     response, _ = await client.chat(model="clamp")
     assert response.status == 429
@@ -257,7 +255,7 @@ async def test_budget_of_the_key_clamps_too(client: Client, upstream: FakeUpstre
 
 
 @pytest.mark.parametrize("model", ["strict", "clamp"])
-async def test_no_number_of_greedy_calls_at_once_takes_a_balance_below_zero(
+async def test_concurrent_calls_without_a_limit_never_take_a_balance_below_zero(
     client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, model: str
 ) -> None:
     await payer.open(7 * LONGEST * TOKEN + 321 * TOKEN)
@@ -277,7 +275,7 @@ def _boundless(*, each: int = 10) -> Reply:
 
 
 @pytest.mark.parametrize("model", ["strict", "clamp"])
-async def test_upstream_that_keeps_no_limits_is_stopped_at_the_hold_and_one_chunk_when_there_is_no_more(
+async def test_upstream_that_ignores_limits_is_stopped_one_chunk_after_the_hold_if_the_balance_is_used_up(
     client: Client, upstream: FakeUpstream, payer: Payer, model: str
 ) -> None:
     await payer.open(101 * TOKEN)
@@ -288,7 +286,7 @@ async def test_upstream_that_keeps_no_limits_is_stopped_at_the_hold_and_one_chun
     assert await payer.left() > -10 * TOKEN
 
 
-async def test_a_first_chunk_beyond_all_there_is_is_refused_with_a_true_status_and_costs_nothing(
+async def test_a_first_chunk_beyond_the_balance_is_refused_with_its_http_status_and_costs_nothing(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
     await payer.open(101 * TOKEN)
@@ -300,7 +298,7 @@ async def test_a_first_chunk_beyond_all_there_is_is_refused_with_a_true_status_a
 
 
 @pytest.mark.parametrize("each", [10, 400])
-async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_all_of_it_is_held(
+async def test_upstream_that_ignores_limits_continues_within_the_balance_and_all_of_it_is_held(
     client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, each: int
 ) -> None:
     await payer.open(1500 * TOKEN)
@@ -314,7 +312,7 @@ async def test_upstream_that_keeps_no_limits_goes_on_while_the_balance_pays_and_
     assert line.meta["hold"] + each * TOKEN >= -line.amount
 
 
-async def test_limited_stream_that_is_shorter_than_its_limit_asks_for_nothing(
+async def test_limited_stream_shorter_than_its_limit_does_not_extend_its_hold(
     client: Client, payer: Payer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unwanted(*_: object) -> None:
@@ -374,7 +372,7 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
 # Price and tier ------------------------------------------------------------------------------------------------------
 
 
-async def test_price_of_admission_holds_to_the_end_of_the_call(
+async def test_price_of_admission_applies_until_the_end_of_the_call(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway, ledger: Ledger
 ) -> None:
     await payer.open(100 * LONGEST * TOKEN)

@@ -93,7 +93,7 @@ async def kept(gateway: Gateway) -> None:
 # The answer ----------------------------------------------------------------------------------------------------------
 
 
-async def test_same_request_is_run_once_and_answered_twice_with_the_same_bytes(
+async def test_repeated_request_runs_once_and_is_answered_with_the_same_bytes(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     first = await post(client)
@@ -125,7 +125,7 @@ async def test_replay_of_a_stream_is_equal_byte_for_byte_and_without_its_comment
     assert len(await charges(ledger)) == 1
 
 
-async def test_stream_that_broke_after_it_was_charged_is_replayed_to_the_break(
+async def test_stream_that_broke_after_its_charge_is_replayed_up_to_the_break(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=_frames(HELLO[:3]), end="cut"))
@@ -138,7 +138,7 @@ async def test_stream_that_broke_after_it_was_charged_is_replayed_to_the_break(
     assert (len(upstream.seen), len(await charges(ledger))) == (1, 1)
 
 
-async def test_hundred_at_once_make_one_call_and_one_ledger_line(
+async def test_hundred_concurrent_requests_with_one_idempotency_key_make_one_call_and_one_ledger_line(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.tamper = lambda reply: msgspec.structs.replace(reply, delay=0.3)
@@ -157,7 +157,7 @@ async def test_hundred_at_once_make_one_call_and_one_ledger_line(
     await proved(ledger)
 
 
-async def test_retries_during_and_after_a_call_never_fall_between_answer_and_charge(
+async def test_retries_during_and_after_a_call_get_a_409_or_the_answer(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     """Polls without pause while long calls end: each poll sees 409 or the answer, and nothing runs twice."""
@@ -177,7 +177,7 @@ async def test_retries_during_and_after_a_call_never_fall_between_answer_and_cha
     assert (len(upstream.seen), len(await charges(ledger))) == (10, 10)
 
 
-async def test_another_body_or_path_under_the_same_name_is_refused(
+async def test_idempotency_key_with_another_body_or_path_is_refused(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
     await post(client)
@@ -189,13 +189,13 @@ async def test_another_body_or_path_under_the_same_name_is_refused(
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "tab\there", "caf\xe9"])
-async def test_name_must_be_short_printable_ascii(client: Client, upstream: FakeUpstream, name: str) -> None:
+async def test_idempotency_key_must_be_short_printable_ascii(client: Client, upstream: FakeUpstream, name: str) -> None:
     answer = await post(client, name=name)
     assert (answer.status, answer.code) == (400, "invalid_value")
     assert not upstream.seen
 
 
-async def test_names_belong_to_an_account(
+async def test_idempotency_keys_are_separate_for_each_account(
     client: Client, gateway: Gateway, accounts: Accounts, keys: Keys, upstream: FakeUpstream
 ) -> None:
     await accounts.create("other", balance=10**9)
@@ -206,7 +206,7 @@ async def test_names_belong_to_an_account(
     assert len(upstream.seen) == 2
 
 
-async def test_kept_answer_is_only_for_keys_that_may_still_ask(
+async def test_stored_answer_is_only_for_keys_that_may_still_use_the_model(
     client: Client, gateway: Gateway, keys: Keys, api_key: NewKey
 ) -> None:
     await post(client)
@@ -220,7 +220,7 @@ async def test_kept_answer_is_only_for_keys_that_may_still_ask(
 # What is not kept ----------------------------------------------------------------------------------------------------
 
 
-async def test_refusals_and_failures_leave_the_name_free(
+async def test_refusals_and_failures_release_the_idempotency_key(
     client: Client, gateway: Gateway, accounts: Accounts, keys: Keys, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     await accounts.create("poor", balance=1)
@@ -255,7 +255,7 @@ async def test_answer_that_is_too_long_to_store_is_sent_once_and_then_a_409(
     assert (len(upstream.seen), len(await charges(ledger))) == (1, 1)
 
 
-async def test_oldest_answers_make_room_within_the_accounts_bound(
+async def test_oldest_stored_answers_are_removed_at_the_accounts_bound(
     client: Client, gateway: Gateway, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idempotency, "MAX_KEPT", 2000)
@@ -279,7 +279,7 @@ async def test_request_without_the_header_writes_no_record(client: Client, gatew
 
 
 @pytest.mark.parametrize("document", [CHAT, STREAM], ids=["json", "stream"])
-async def test_client_that_lost_its_connection_finds_the_whole_answer(
+async def test_client_that_lost_its_connection_gets_the_whole_answer_by_its_idempotency_key(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, document: dict[str, Any]
 ) -> None:
     upstream.tamper = lambda reply: msgspec.structs.replace(reply, delay=0.3)
@@ -373,7 +373,7 @@ async def test_call_that_was_settled_before_its_worker_died_is_not_charged_again
     await proved(ledger)
 
 
-async def test_claim_without_a_hold_runs_out(client: Client, gateway: Gateway, api_key: NewKey) -> None:
+async def test_claim_without_a_hold_expires(client: Client, gateway: Gateway, api_key: NewKey) -> None:
     """A worker that died between its claim and its admission."""
     hold, _ = await dead_call(gateway, api_key, used=0)
     await void(gateway.ledger, hold)

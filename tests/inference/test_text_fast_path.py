@@ -100,7 +100,7 @@ VARYING = {"ids that change", "counts in each", "counts that come back"}  # whic
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_answer_and_record_are_the_same_past_the_generators_and_through_them(
+async def test_answer_and_record_are_the_same_with_and_without_the_fast_path(
     client: Client,
     upstream: FakeUpstream,
     gateway: Gateway,
@@ -136,7 +136,7 @@ async def test_answer_and_record_are_the_same_past_the_generators_and_through_th
     assert chunks[0] == chunks[1]
 
 
-async def test_events_that_arrive_together_go_past_together(
+async def test_events_that_arrive_together_take_the_fast_path_together(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     reply = Reply.stream([*words(*"abcdef"), *END], interval=PAUSE)
@@ -149,7 +149,7 @@ async def test_events_that_arrive_together_go_past_together(
     assert "".join(taken).endswith("def")
 
 
-async def test_lane_is_used_for_a_stream_whose_form_changes_every_second(
+async def test_fast_path_is_used_for_a_stream_whose_chunk_form_changes_every_second(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_CASTS) for text in "abc"]
@@ -160,7 +160,7 @@ async def test_lane_is_used_for_a_stream_whose_form_changes_every_second(
     assert "".join(taken).endswith("bc" * MAX_CASTS)
 
 
-async def test_chunk_form_found_at_the_last_try_is_used_for_the_lane(
+async def test_chunk_form_found_at_the_last_try_is_used_for_the_fast_path(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_CASTS)]
@@ -171,7 +171,7 @@ async def test_chunk_form_found_at_the_last_try_is_used_for_the_lane(
     assert "".join(taken) == "cd" * 3
 
 
-async def test_text_that_comes_after_the_client_left_is_not_charged(
+async def test_text_that_arrives_after_the_client_disconnected_is_not_charged(
     client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Response] = []
@@ -202,7 +202,7 @@ async def test_text_that_comes_after_the_client_left_is_not_charged(
     assert charged[0].out_text <= 1
 
 
-async def test_lane_is_not_used_for_a_stream_whose_chunks_all_differ(
+async def test_fast_path_is_not_used_for_a_stream_whose_chunks_all_differ(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
     chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_CASTS)]
@@ -213,7 +213,7 @@ async def test_lane_is_not_used_for_a_stream_whose_chunks_all_differ(
     assert not taken
 
 
-async def test_client_that_does_not_read_holds_the_upstream_back(
+async def test_client_that_does_not_read_pauses_the_upstream(
     client: Client, upstream: FakeUpstream, accounts: Any, keys: Any, taken: list[str]
 ) -> None:
     await accounts.create("rich", balance=1000 * NANO)
@@ -241,7 +241,7 @@ async def test_client_that_does_not_read_holds_the_upstream_back(
     assert b"data: [DONE]" in received
 
 
-async def test_text_past_the_generators_ends_with_the_money(
+async def test_fast_path_stops_when_the_balance_is_used_up(
     client: Client, upstream: FakeUpstream, accounts: Any, keys: Any, taken: list[str]
 ) -> None:
     await accounts.create("small", balance=NANO // 200)  # 0.005: 2,500 tokens of output
@@ -260,7 +260,7 @@ async def test_text_past_the_generators_ends_with_the_money(
     assert -100 * 2 * NANO // 1_000_000 <= account.balance < NANO // 1000
 
 
-async def test_failure_in_the_lane_ends_the_stream_honestly(
+async def test_failure_in_the_fast_path_ends_the_stream_with_an_error_frame(
     client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(encoder: ChatStreamEncoder, *args: Any, **others: Any) -> bytes:
@@ -275,7 +275,7 @@ async def test_failure_in_the_lane_ends_the_stream_honestly(
     assert (await upstream.wait_ended()).outcome == "left"
 
 
-async def test_text_is_noted_as_delivered_right_before_it_is_sent(
+async def test_text_is_counted_as_delivered_right_before_it_is_sent(
     client: Client, upstream: FakeUpstream, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is killed in between has charged for what it sent, and for one piece more at most."""
@@ -300,7 +300,7 @@ async def test_text_is_noted_as_delivered_right_before_it_is_sent(
     assert all(events[position + 1] == "sent" for position in noted_at[1:])  # the first is sent with the headers
 
 
-async def test_lane_is_closed_with_its_stream(
+async def test_fast_path_is_closed_with_its_stream(
     client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lanes = []

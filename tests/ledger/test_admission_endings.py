@@ -130,7 +130,7 @@ async def test_admission_over_a_closed_link_fails_and_leaves_no_slot(world, tmp_
         assert j.in_checkpoint() == Orphans()
 
 
-async def test_flushed_scripts_lose_and_double_no_admission_and_no_settlement(world, tmp_path):
+async def test_flushed_scripts_cause_no_lost_or_repeated_admission_or_settlement(world, tmp_path):
     async with journaled(world, tmp_path) as j:
         keys = [await j.world.caller(), await j.world.caller("umbra")]
         before = [await j.ledger.admit(*j.world.ask(key)) for key in keys for _ in range(20)]
@@ -151,7 +151,7 @@ async def test_flushed_scripts_lose_and_double_no_admission_and_no_settlement(wo
 # A batch that cannot be sent -----------------------------------------------------------------------------------------
 
 
-async def test_call_that_cannot_be_encoded_leaves_the_other_accounts_of_its_tick_alone(world, tmp_path):
+async def test_call_that_cannot_be_encoded_does_not_affect_other_accounts_of_its_tick(world, tmp_path):
     async with journaled(world, tmp_path) as j:
         bad = j.ledger.admit(*j.world.ask(await j.world.caller(), model="\ud800"))
         good = j.ledger.admit(*j.world.ask(await j.world.caller("umbra")))

@@ -80,7 +80,7 @@ async def test_model_of_another_group_is_refused(world):
         await refused(w, errors.ModelNotPermitted, w.admit(key, groups=frozenset({"gold"})))
 
 
-async def test_account_rules_go_before_the_group_and_the_key_before_both(world):
+async def test_account_rules_override_the_group_and_key_rules_override_both(world):
     async with world() as w:
         key = await w.caller()
         picky = await w.caller(models=["n", "o"])
@@ -161,7 +161,7 @@ async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
         await w.admit(two)
 
 
-async def test_hundred_concurrent_asks_on_a_balance_for_ten_admit_ten(world):
+async def test_hundred_concurrent_admissions_with_a_balance_for_ten_admit_ten(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
         answers = await asyncio.gather(*(w.admit(key, 1000) for _ in range(100)), return_exceptions=True)
@@ -181,7 +181,7 @@ async def test_two_workers_share_one_balance(world):
         await w.proved()
 
 
-async def test_group_known_from_before_is_corrected_by_the_store(world):
+async def test_outdated_cached_group_is_corrected_by_the_store(world):
     async with world(gold=GroupLimits(rpm=7)) as w:
         key = await w.caller()
         await w.admit(key)
@@ -210,7 +210,7 @@ async def test_admission_that_gives_up_on_a_changing_group_voids_nothing(world):
         assert await w.dump() == before
 
 
-async def test_waiters_of_an_unreachable_store_get_the_fate_never_sent(world):
+async def test_callers_of_an_unreachable_store_get_the_fate_never_sent(world):
     async with world() as w:
         key = await w.caller()
         ledger = Ledger(without(w.store, "acme"), {})
@@ -250,7 +250,7 @@ async def test_same_request_twice_in_one_tick_is_one_hold(world):
         await w.proved()
 
 
-async def test_caller_that_leaves_while_waiting_leaves_nothing_held(world):
+async def test_caller_that_disconnects_while_waiting_leaves_no_hold(world):
     async with world() as w:
         key = await w.caller()
         waiting = asyncio.ensure_future(w.admit(key))
@@ -301,14 +301,14 @@ async def test_negative_amounts_are_not_sent_to_the_store(world, wish):
         await refused(w, errors.InternalError, w.admit(await w.caller(), **wish))
 
 
-async def test_unsendable_argument_fails_its_ask_instead_of_hanging(world):
+async def test_argument_that_cannot_be_sent_fails_its_admission(world):
     async with world() as w:
         key = await w.caller()
         with pytest.raises(errors.GatewayError):
             await asyncio.wait_for(w.admit(key, model="\ud800"), 5)
 
 
-async def test_error_inside_a_script_reaches_every_waiter(world, caplog):
+async def test_error_inside_a_script_is_raised_for_every_caller(world, caplog):
     async with world() as w:
         key = await w.caller()
         hold = await w.admit(key)

@@ -56,7 +56,7 @@ async def clean(world, archive: Path, lines: int) -> None:
     assert (report.mismatches, report.lines) == ([], lines)
 
 
-async def test_compacted_ledger_is_proved_with_and_without_its_archive(world, tmp_path):
+async def test_compacted_ledger_is_audited_with_and_without_its_archive(world, tmp_path):
     archive = tmp_path / "a.jsonl"
     async with world() as w:
         key = await busy(w)
@@ -71,7 +71,7 @@ async def test_compacted_ledger_is_proved_with_and_without_its_archive(world, tm
         assert [line.n for line in read_archive(archive)] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_stream_that_was_emptied_goes_on_with_the_next_number(world, tmp_path):
+async def test_emptied_stream_continues_with_the_next_number(world, tmp_path):
     async with world() as w:
         key = await busy(w)
         await aged(w)
@@ -83,7 +83,7 @@ async def test_stream_that_was_emptied_goes_on_with_the_next_number(world, tmp_p
         await clean(w, tmp_path / "a", 11)
 
 
-async def test_compacting_again_goes_on_where_it_stopped_and_then_does_nothing(world, tmp_path, monkeypatch):
+async def test_compacting_again_continues_where_it_stopped_and_then_does_nothing(world, tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.ledger.compaction.PAGE", 4)
     archive = tmp_path / "a"
     async with world() as w:
@@ -99,7 +99,7 @@ async def test_compacting_again_goes_on_where_it_stopped_and_then_does_nothing(w
         await clean(w, archive, 10)
 
 
-async def test_several_accounts_share_a_file_and_several_files_make_one_proof(world, tmp_path):
+async def test_several_accounts_share_a_file_and_several_files_are_audited_together(world, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     async with world() as w:
         await busy(w)
@@ -117,7 +117,7 @@ async def test_several_accounts_share_a_file_and_several_files_make_one_proof(wo
             await w.ledger.compact(one, before=long_ago())
 
 
-async def test_lines_within_reach_of_a_replay_are_never_touched(world, tmp_path):
+async def test_lines_that_a_replay_may_need_are_never_compacted(world, tmp_path):
     async with world() as w:
         key = await busy(w)
         with pytest.raises(ArchiveError, match="25 h"):
@@ -129,7 +129,7 @@ async def test_lines_within_reach_of_a_replay_are_never_touched(world, tmp_path)
         await w.proved()
 
 
-async def test_script_refuses_young_lines_and_a_changed_archive_checkpoint(world):
+async def test_script_refuses_recent_lines_and_a_changed_archive_checkpoint(world):
     async with world() as w:
         await busy(w, 2)
         run = w.store.link("x").eval
@@ -152,7 +152,7 @@ class Crashed(Exception):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 1, 100, 400, None])
-async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_goes_on(
+async def test_crash_between_archive_and_store_loses_nothing_and_the_next_run_continues(
     world, tmp_path, monkeypatch, cut
 ):
     """The file ends after `cut` bytes of the page that was being written; None: all of it is there."""
@@ -212,7 +212,7 @@ async def test_compaction_lost_by_the_store_is_repeated(world, tmp_path):
         (lambda told: told.clear(), "archive"),
     ],
 )
-async def test_tampering_with_an_archive_is_found(world, tmp_path, damage, rule):
+async def test_manipulated_archive_is_found(world, tmp_path, damage, rule):
     archive = tmp_path / "a"
     async with world() as w:
         await busy(w)
@@ -228,7 +228,7 @@ async def test_tampering_with_an_archive_is_found(world, tmp_path, damage, rule)
 @pytest.mark.parametrize(
     ("field", "rule"), [("bal", "archive balance"), ("hash", "archive hash"), ("k:x", "archive keys")]
 )
-async def test_tampering_with_the_archive_checkpoint_is_found(world, tmp_path, field, rule):
+async def test_manipulated_archive_checkpoint_is_found(world, tmp_path, field, rule):
     async with world() as w:
         await busy(w)
         await aged(w)
@@ -237,7 +237,7 @@ async def test_tampering_with_the_archive_checkpoint_is_found(world, tmp_path, f
         assert rule in [m.rule for m in (await w.ledger.audit(archives=[tmp_path / "a"])).mismatches]
 
 
-async def test_another_ledger_s_archive_is_refused(world, tmp_path):
+async def test_archive_of_another_ledger_is_refused(world, tmp_path):
     archive = tmp_path / "a"
     async with world() as w:
         await busy(w)
@@ -252,7 +252,7 @@ async def test_another_ledger_s_archive_is_refused(world, tmp_path):
         assert await w.store.client.xlen(LINES) == 10
 
 
-async def test_archive_that_others_may_read_or_that_is_in_use_is_refused(world, tmp_path):
+async def test_archive_readable_by_others_or_in_use_is_refused(world, tmp_path):
     archive = tmp_path / "a"
     archive.touch(mode=0o644)
     async with world() as w:
@@ -283,7 +283,7 @@ def unsealed(lines: list[LedgerLine]) -> list[LedgerLine]:
     return [structs.replace(line, hash="") for line in lines]
 
 
-async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_path):
+async def test_lines_and_receipts_are_read_with_and_without_the_archive(world, tmp_path):
     async with world() as w:
         key = await busy(w)
         whole = None
@@ -311,7 +311,7 @@ async def test_lines_and_receipts_go_on_with_and_without_the_archive(world, tmp_
         assert receipt is not None and receipt.amount == -3
 
 
-async def test_very_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_twice(world, tmp_path, caplog):
+async def test_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_twice(world, tmp_path, caplog):
     async with world() as w:
         key = await w.caller()
         hold = await w.admit(key)

@@ -45,7 +45,7 @@ async def test_report_counts_accounts_and_lines(world):
         ),
     ],
 )
-async def test_each_tampering_is_found_and_named(world, command, rule):
+async def test_each_manipulation_is_found_and_named(world, command, rule):
     async with world() as w:
         key = await busy(w)
         await w.store.client.execute_command(*(str(part).replace("KEY", key.id) for part in command))
@@ -66,7 +66,7 @@ async def test_long_ledgers_are_read_in_pages(world, monkeypatch):
         assert [line.n async for line in w.ledger.lines("acme")] == list(range(1, 9))
 
 
-async def test_lines_since_a_moment_leave_out_the_earlier_ones(world):
+async def test_lines_since_a_time_exclude_the_earlier_ones(world):
     async with world() as w:
         key = await w.caller()
         (first,) = [line async for line in w.ledger.lines("acme")]

@@ -132,7 +132,7 @@ async def test_money_of_an_expired_hold_counts_as_admission_would_count_it(world
         assert verdict.facts["account.balance"] == "700"
 
 
-async def test_explain_script_can_run_where_nothing_may_be_written(world):
+async def test_explain_script_runs_in_read_only_mode(world):
     async with world() as w:
         key = await w.caller(balance=1000)
         hold = await w.admit(key, 900)
@@ -143,7 +143,7 @@ async def test_explain_script_can_run_where_nothing_may_be_written(world):
         assert refusals == []  # the expired hold would be charged nothing and give its money back
 
 
-async def test_every_rule_in_the_way_is_named_in_order(world):
+async def test_every_refusing_rule_is_named_in_order(world):
     async with world(default=GroupLimits(rpm=1, tpm=5, concurrency=1)) as w:
         key = await w.caller(balance=100, budget=60)
         await w.admit(key, 50, 5)
@@ -167,7 +167,7 @@ async def test_every_rule_in_the_way_is_named_in_order(world):
         assert verdict.facts["account.running"] == "1"
 
 
-async def test_account_that_changed_its_group_is_judged_by_the_new_one(world):
+async def test_account_that_changed_its_group_has_the_rules_of_the_new_one(world):
     async with world(gold=GroupLimits(tpm=5)) as w:
         key = await w.caller(group="gold")
         verdict = await w.ledger.explain(*w.ask(key, tokens=6, groups=frozenset({"gold"})))

@@ -48,7 +48,7 @@ def put(checkpoint: InflightCheckpoint, request_id: str, *, model: str = "m", fa
     return checkpoint.put(request_id, stream(Hold(request_id, KEY, model, 0, None, 1), factor=factor))
 
 
-def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
+def test_call_of_a_checkpoint_is_charged_like_a_stream_cut_there(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
     place = put(checkpoint, "r1")
@@ -66,7 +66,7 @@ def test_call_is_charged_as_any_stream_that_was_cut_there(tmp_path):
     assert (tmp_path / "a.board").stat().st_mode & 0o777 == 0o600
 
 
-def test_call_that_delivered_nothing_is_known_by_its_account(tmp_path):
+def test_call_that_delivered_nothing_is_recorded_with_its_account(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
     checkpoint.admit("umbra", "r2", "key_y")
@@ -88,7 +88,7 @@ def test_writes_for_an_ended_call_do_not_change_another_slot(tmp_path):
     assert (entry.request_id, entry.tokens) == ("new", 10 + 2)
 
 
-def test_state_of_a_slot_is_written_last_and_taken_back_first():
+def test_state_of_a_slot_is_written_last_and_cleared_first():
     block, order = bytearray(SLOT), list[Any]()
 
     class Words(dict[int, int]):
@@ -122,7 +122,7 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
         st.tuples(st.sampled_from(["admit", "put", "clear", "late"]), st.integers(0, 2)), min_size=20, max_size=60
     )
 )
-def test_file_has_the_running_calls_and_their_units_whatever_callers_write_later(tmp_path, steps):
+def test_checkpoint_file_has_the_running_calls_and_their_units_after_any_steps(tmp_path, steps):
     path = tmp_path / "model.board"
     path.unlink(missing_ok=True)
     checkpoint = InflightCheckpoint(path)
@@ -189,7 +189,7 @@ def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch, caplog, wri
     assert caplog.text.count("the checkpoint file cannot grow") == 1
 
 
-def test_record_too_long_for_its_slot_leaves_the_call_known(tmp_path):
+def test_call_with_a_record_too_long_for_its_slot_is_recorded(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
     put(checkpoint, "r1", model="m" * ROOM).delivered(8)
@@ -206,7 +206,7 @@ def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path,
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
-def test_checkpoint_file_is_removed_at_the_end_unless_it_has_calls(tmp_path):
+def test_checkpoint_file_is_removed_at_exit_unless_it_has_calls(tmp_path):
     for request_id in ("", "r1"):
         checkpoint = InflightCheckpoint(tmp_path / "a.board")
         place = put(checkpoint, "r1")

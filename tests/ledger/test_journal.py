@@ -44,7 +44,7 @@ async def ruled_by(world, folder: Path) -> AsyncIterator[tuple[Ledger, Journal]]
         journal.close()
 
 
-async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_path):
+async def test_confirmed_settlements_are_removed_from_the_journal_after_a_while(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
         ledger = Ledger(w.store, {}, journal=journal)
@@ -58,7 +58,7 @@ async def test_confirmed_settlements_leave_the_journal_after_a_while(world, tmp_
         journal.close()
 
 
-async def test_nothing_is_forgotten_while_a_server_is_away(world, tmp_path):
+async def test_no_settlement_is_removed_while_a_server_is_unreachable(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
         ledger = Ledger(w.store, {}, journal=journal)
@@ -104,7 +104,7 @@ async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
         assert journal.unconfirmed == 0
 
 
-async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
+async def test_settlement_without_a_store_is_written_when_the_store_returns(tmp_path):
     server = EmbeddedServer(tmp_path / "store")
     await server.start()
     try:
@@ -133,7 +133,7 @@ async def test_store_away_at_settle_is_made_up_for_when_it_returns(tmp_path):
 
 
 @pytest.mark.slow
-async def test_tries_while_the_store_is_away_leave_no_file_open_and_nothing_to_the_collector(tmp_path):
+async def test_retries_without_a_store_leave_no_open_file_and_nothing_to_the_garbage_collector(tmp_path):
     server = EmbeddedServer(tmp_path / "store")
     await server.start()
     store = await Store.open(server.socket)
@@ -169,7 +169,7 @@ def _descriptors() -> list[Path]:
     return [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
-async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
+async def test_settlements_lost_by_a_failover_are_sent_again(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         key = await w.caller(balance=10_000)
         before = await w.store.client.dump("{a:acme}"), await w.store.client.dump("{a:acme}:lg")
@@ -189,7 +189,7 @@ async def test_failover_that_lost_the_tail_gets_it_again(world, tmp_path):
         assert (await w.accounts.show("acme")).balance == 10_000 - 50
 
 
-async def test_settlement_that_waited_for_the_reconnect_does_not_hide_what_the_dead_server_forgot(tmp_path):
+async def test_settlement_sent_after_the_reconnect_does_not_hide_settlements_lost_by_the_dead_server(tmp_path):
     async with Forgetful(tmp_path) as worker:
         first, second = await worker.admit("first"), await worker.admit("second")
         await worker.remember()
@@ -331,7 +331,7 @@ def kill_at(step: str, heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heir.recovery, "_pass", dies("send", lambda: None))
 
 
-async def test_take_over_with_a_full_disk_still_charges_running_calls(tmp_path, monkeypatch):
+async def test_running_calls_are_charged_by_a_take_over_with_a_full_disk(tmp_path, monkeypatch):
     async with Forgetful(tmp_path) as worker:
         settled, running = await worker.admit("settled"), await worker.admit("running")
         board_of(worker, running, units=8)
@@ -349,7 +349,7 @@ async def test_take_over_with_a_full_disk_still_charges_running_calls(tmp_path, 
             assert list(heir.journal.folder.glob("*.board")) == []
 
 
-async def test_settlements_taken_over_are_removed_like_own_ones(world, tmp_path):
+async def test_settlements_taken_over_are_removed_like_others(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))
         await settle(ledger, hold, 5)
@@ -401,7 +401,7 @@ async def test_journal_of_a_killed_worker_is_taken_over_once(world, tmp_path):
         assert len(list(tmp_path.glob("*.lock"))) == 1
 
 
-async def test_entry_without_an_account_is_set_aside_and_not_tried_for_ever(world, tmp_path):
+async def test_entry_without_an_account_is_set_aside_and_not_retried(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))
         await w.store.client.flushall()
@@ -431,7 +431,7 @@ def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch):
     journal.close()
 
 
-def test_segments_that_are_closed_early_again_and_again_go_as_well(tmp_path):
+def test_segments_closed_early_repeatedly_are_removed_too(tmp_path):
     journal = Journal(tmp_path, keep=0.0)
     for number in range(20):  # a store that fails every few seconds has each segment closed and sent
         journal.confirm(journal.append([entry(f"r{number}")]))
@@ -450,7 +450,7 @@ def test_segments_rotate_by_size(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_orphans_are_those_whose_lock_is_free(tmp_path, closed):
+def test_orphans_are_journals_with_a_free_lock(tmp_path, closed):
     mine, other = Journal(tmp_path), Journal(tmp_path)
     other.append([entry("one")])
     if closed:

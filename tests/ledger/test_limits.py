@@ -37,7 +37,7 @@ async def test_burst_is_the_limit_itself_and_remaining_counts_down_to_zero(world
         assert isinstance(extra[-1], errors.RequestRateLimited)
 
 
-async def test_odd_limits_burst_exactly_in_one_moment(world):
+async def test_limits_of_any_size_allow_exactly_their_burst_at_once(world):
     async with world() as w:
         key = await w.caller(rpm=61)
         answers = await asyncio.gather(*(w.admit(key, 0) for _ in range(64)), return_exceptions=True)  # one script call
@@ -85,7 +85,7 @@ async def test_steady_rate_equals_the_limit(world):
         assert await admitted(w, key, 60) == 59
 
 
-async def test_fractions_of_a_request_are_not_lost(world):
+async def test_fractions_of_a_request_are_accumulated(world):
     async with world() as w:
         key = await w.caller(rpm=60)
         assert await admitted(w, key, 60) == 60
@@ -95,7 +95,7 @@ async def test_fractions_of_a_request_are_not_lost(world):
         assert await admitted(w, key, 2) == 1
 
 
-async def test_refusal_by_tokens_takes_no_request(world):
+async def test_refusal_by_the_token_limit_does_not_count_as_a_request(world):
     async with world() as w:
         key = await w.caller(rpm=10, tpm=100)
         await w.admit(key, 0, 90)
@@ -158,7 +158,7 @@ async def test_tokens_of_a_bucket_that_has_drained_are_still_charged(world):
             await w.admit(key, 0, 20_000)
 
 
-async def test_void_gives_the_tokens_back(world):
+async def test_void_returns_the_tokens(world):
     async with world() as w:
         key = await w.caller(tpm=100)
         await void(w.ledger, await w.admit(key, 0, 100))
@@ -168,7 +168,7 @@ async def test_void_gives_the_tokens_back(world):
 
 
 @pytest.mark.parametrize(("before", "after"), [(600, 6), (6, 600)])
-async def test_changed_limit_keeps_the_time_to_wait_and_not_the_count(world, before, after):
+async def test_changed_limit_keeps_the_wait_and_not_the_count(world, before, after):
     async with world(default=GroupLimits(rpm=before)) as w:
         key = await w.caller()
         await asyncio.gather(*(w.admit(key, 0) for _ in range(before)))
@@ -216,7 +216,7 @@ async def test_empty_bucket_costs_no_memory(world):
         (61_001_000, "1m1.001s"),
     ],
 )
-def test_durations_read_as_go_writes_them(microseconds, text):
+def test_durations_have_the_format_of_go(microseconds, text):
     assert duration_text(microseconds) == text
 
 

@@ -90,7 +90,7 @@ async def ended(world, *, gather_all: bool, balance: int, fates: Any) -> dict[st
         return await state(w, keys)
 
 
-async def test_batch_of_every_fate_settles_as_its_calls_would_one_by_one(world):
+async def test_mixed_batch_settles_like_its_calls_one_by_one(world):
     single = await ended(world, gather_all=False, balance=10**9, fates=mixed_fates)
     batch = await ended(world, gather_all=True, balance=10**9, fates=mixed_fates)
     assert batch == single
@@ -117,7 +117,7 @@ async def test_batch_far_below_zero_is_exact_to_the_nano(world, balance):
 
 @pytest.mark.parametrize("balance", [2**53 - 2, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) + 1, -(2**53), -(2**53) - 1])
 @pytest.mark.parametrize("amounts", [(1,), (1, 1, 1), (0, 2, 0)])
-async def test_balance_at_the_edge_of_exact_doubles_stays_exact(world, balance, amounts):
+async def test_balance_at_the_limit_of_exact_doubles_stays_exact(world, balance, amounts):
     async with world() as w:
         key = await w.caller(balance=0)
         holds = [await w.admit(key, 0) for _ in amounts]
@@ -129,7 +129,7 @@ async def test_balance_at_the_edge_of_exact_doubles_stays_exact(world, balance, 
 
 
 @pytest.mark.parametrize("balance", [-(2**53) - 3, -(2**53) - 2, -(2**53) - 1, -(2**53), -(2**53) + 1])
-async def test_balance_that_climbs_back_over_the_edge_stays_exact(world, balance):
+async def test_balance_that_rises_past_the_limit_of_exact_doubles_stays_exact(world, balance):
     async with world() as w:
         key = await w.caller(balance=10_000)
         holds = [await w.admit(key, 1000) for _ in range(2)]
@@ -189,7 +189,7 @@ async def test_batch_that_fails_half_way_agrees_with_the_lines_it_wrote(world, f
         await w.proved()
 
 
-async def test_leases_that_cannot_be_ended_keep_nothing_else_from_being_written(world, failed):
+async def test_failure_to_end_leases_does_not_prevent_other_writes(world, failed):
     async with world(default=GROUP) as w:
         keys = [await w.caller(balance=10_000, budget=5000) for _ in range(2)]
         holds = [await w.admit(keys[n % 2], 1000) for n in range(4)]
@@ -219,7 +219,7 @@ async def test_unreadable_hold_ends_its_batch_but_not_the_calls_before_it(world,
 
 
 @pytest.mark.parametrize("ending", [record_of(7), None], ids=["use", "void"])
-async def test_token_bucket_that_cannot_be_read_ends_nothing_half_way(world, ending, failed):
+async def test_unreadable_token_bucket_does_not_interrupt_a_batch(world, ending, failed):
     async with world(default=SLOW) as w:
         hold = await w.admit(await w.caller(balance=10_000, budget=5000), 1000)
         await w.store.client.delete(f"{ACCOUNT}:tpm")
@@ -235,7 +235,7 @@ async def test_token_bucket_that_cannot_be_read_ends_nothing_half_way(world, end
 
 
 @pytest.mark.parametrize("ending", [record_of(7), None], ids=["use", "void"])
-async def test_store_without_memory_settles_nothing_and_all_of_it_later(world, ending, failed):
+async def test_batch_on_a_store_without_memory_is_settled_later_as_a_whole(world, ending, failed):
     async with world(default=SLOW) as w:
         key = await w.caller(balance=10_000, budget=5000, tpm=100)
         fates = [(await w.admit(key, hold), ending) for hold in (1000, 0)]
@@ -264,7 +264,7 @@ async def test_holds_of_one_batch_add_up_per_account_and_budget(world):
         await w.proved()
 
 
-async def test_batch_that_reclaims_half_way_counts_what_it_held_before(world):
+async def test_batch_that_reclaims_counts_the_holds_it_made_before(world):
     async with world() as w:
         key, other, revoked = [await w.caller(balance=10_000, budget=8000) for _ in range(3)]
         dead = await w.admit(other, 6000)

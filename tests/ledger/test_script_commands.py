@@ -133,7 +133,7 @@ async def test_refused_and_lost_calls_leave_nothing_in_the_checkpoint(world, tmp
         assert list(checkpoint._slots) == [first.request_id]
 
 
-async def test_error_of_one_batch_does_not_keep_the_others_of_its_tick(caplog):
+async def test_error_of_one_batch_does_not_stop_the_others_of_its_tick(caplog):
     sent: list[str] = []
 
     class Batches:

@@ -50,7 +50,7 @@ async def test_repeated_settlement_changes_nothing(world):
         assert await w.dump() == before
 
 
-async def test_booked_calls_are_settled_without_anybody_waiting(world):
+async def test_queued_settlements_are_written_without_a_waiter(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
         charged, voided = await w.admit(key, 5000), await w.admit(key, 5000)
@@ -62,7 +62,7 @@ async def test_booked_calls_are_settled_without_anybody_waiting(world):
         await w.proved()
 
 
-async def test_booking_that_fails_is_logged_and_nobody_waits_for_it_for_ever(world, caplog):
+async def test_failed_settlement_is_logged_and_drain_returns(world, caplog):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         await w.store.client.delete("{a:acme}")
@@ -79,7 +79,7 @@ async def test_two_settlements_of_one_call_in_one_tick_charge_once(world):
         await w.proved()
 
 
-async def test_settlement_whose_hold_was_lost_is_charged_all_the_same(world):
+async def test_settlement_with_a_lost_hold_is_charged(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         await w.store.client.delete("{a:acme}:rv", "{a:acme}:rx")
@@ -93,7 +93,7 @@ async def test_settlement_whose_hold_was_lost_is_charged_all_the_same(world):
 @pytest.mark.parametrize(
     ("used", "true", "difference"), [(300, 450, -150), (300, 300, 0), (300, 120, 180), (0, 50, -50)]
 )
-async def test_worker_that_returns_after_a_reclaim_books_only_the_difference(world, used, true, difference):
+async def test_worker_that_returns_after_a_reclaim_charges_only_the_difference(world, used, true, difference):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = used
@@ -123,7 +123,7 @@ async def test_void_releases_everything_and_writes_no_line(world):
         await w.proved()
 
 
-async def test_void_after_a_reclaim_gives_nothing_back(world):
+async def test_void_after_a_reclaim_refunds_nothing(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         hold.used = 300
@@ -138,7 +138,7 @@ async def test_void_after_a_reclaim_gives_nothing_back(world):
 
 
 @pytest.mark.parametrize("absurd", [-1, 10**18, -(10**18)])
-async def test_absurd_amount_is_clamped_to_the_hold_and_marked(world, absurd):
+async def test_impossible_amount_is_clamped_to_the_hold_and_marked(world, absurd):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         await settle(w.ledger, hold, absurd)
@@ -149,7 +149,7 @@ async def test_absurd_amount_is_clamped_to_the_hold_and_marked(world, absurd):
         await w.proved()
 
 
-async def test_charge_above_the_hold_is_booked_in_full(world):
+async def test_charge_above_the_hold_is_charged_in_full(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=1000), 1000)
         await settle(w.ledger, hold, 1300)
@@ -157,7 +157,7 @@ async def test_charge_above_the_hold_is_booked_in_full(world):
         await w.proved()
 
 
-async def test_balance_far_below_zero_stays_exact_and_can_be_mended(world):
+async def test_balance_far_below_zero_stays_exact_and_can_be_credited(world):
     async with world() as w:
         key = await w.caller(balance=7)
         holds = [await w.admit(key, 0) for _ in range(3)]
@@ -177,7 +177,7 @@ async def test_settlement_of_an_unknown_account_writes_nothing_and_is_logged(wor
     assert f"{hold.request_id}: settlement of 5 nano failed: there is no account acme" in caplog.text
 
 
-async def test_old_settlement_without_a_marker_looks_into_the_ledger_first(world):
+async def test_old_settlement_without_a_marker_is_first_looked_up_in_the_ledger(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
         done, lost = await w.admit(key, 100), await w.admit(key, 100)
@@ -215,7 +215,7 @@ async def test_many_settlements_of_many_accounts_add_up(world):
         await w.proved()
 
 
-async def test_settlement_with_the_store_away_is_logged_as_lost_without_a_journal(world, caplog):
+async def test_settlement_without_a_store_and_a_journal_is_logged_as_lost(world, caplog):
     async with world() as w:
         hold = await w.admit(await w.caller())
         await w.store.close()

@@ -21,7 +21,7 @@ def hold_of(amount: int = 0, version: str = "") -> Hold:
     return Hold("r1", KEY, "m", amount, None, AT, version)
 
 
-def test_meta_of_a_line_with_all_fields():
+def test_meta_of_a_line_with_all_fields_is_stored_in_its_layout():
     usage = Usage(in_text=812, in_cached=3, out_text=204, provider_cost=99, estimated=True)
     record = record_of(
         1,
@@ -39,7 +39,7 @@ def test_meta_of_a_line_with_all_fields():
     )
 
 
-def test_usage_in_the_meta_has_all_its_fields_in_order():
+def test_usage_in_the_meta_has_all_fields_in_order():
     usage = Usage(
         requests=2, in_text=3, in_cached=4, in_cache_write_short=5, in_cache_write_long=6, in_audio=7,
         in_audio_cached=8, in_image=9, out_text=10, out_reasoning=11, out_audio=12, out_image=13,
@@ -54,21 +54,21 @@ def test_usage_in_the_meta_has_all_its_fields_in_order():
     )
 
 
-def test_meta_of_a_minimal_line():
+def test_meta_of_a_minimal_line_is_stored_in_its_layout():
     record = record_of(0, attempts=0, served_model="m")
     assert settled_meta(hold_of(), record, clamped=False) == '{"key":"key_x","model":"m","usage":{}}'
     unused = record_of(0, attempts=0, usage=Usage(requests=0))
     assert settled_meta(hold_of(), unused, clamped=False) == '{"key":"key_x","model":"m","usage":{"requests":0}}'
 
 
-def test_meta_of_a_reclaim():
+def test_meta_of_a_reclaim_is_stored_in_its_layout():
     assert reclaim_meta(KEY, quote_of(5000, version="v7")) == (
         b'{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":5000,"reclaimed":true}'
     )
     assert reclaim_meta(KEY, quote_of(0)) == b'{"key":"key_x","model":"m","estimated":true,"reclaimed":true}'
 
 
-def test_meta_of_a_refund():
+def test_meta_of_a_refund_is_stored_in_its_layout():
     assert superseded_meta(KEY, "m") == b'{"key":"key_x","model":"m","outcome":"superseded"}'
 
 

@@ -21,7 +21,7 @@ async def test_ledger_of_mixed_calls_equals_prices_times_usage_to_the_nano_unit(
     assert fates.total() == 400
 
 
-def test_store_killed_under_writers_loses_nothing_and_its_cut_file_is_made_up_from_the_journal(tmp_path: Path):
+def test_killed_store_loses_nothing_and_its_truncated_file_is_restored_from_the_journal(tmp_path: Path):
     async def storm() -> None:
         writers = storms.Writers(tmp_path)
         await writers.storm(kills=2, between=100)

@@ -47,7 +47,7 @@ def wav(seconds: float, *, rate: int = 16_000, channels: int = 1, width: int = 2
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_real_files_tell_kind_and_length(name: str) -> None:
+def test_type_and_duration_of_real_files_are_read(name: str) -> None:
     sound = examine((SOUNDS / name).read_bytes())
     assert sound is not None
     kind = name.rpartition(".")[2]
@@ -59,24 +59,24 @@ def test_real_files_tell_kind_and_length(name: str) -> None:
     ("seconds", "form"),
     [(2.0, {}), (0.25, {"rate": 44_100, "channels": 2}), (3.0, {"rate": 8_000, "width": 1}), (1.0, {"width": 3})],
 )
-def test_wav_of_any_form(seconds: float, form: dict[str, int]) -> None:
+def test_duration_of_any_wav_form_is_read(seconds: float, form: dict[str, int]) -> None:
     assert examine(wav(seconds, **form)) == Sound("wav", cast("Any", pytest.approx(seconds, rel=0.001)))
 
 
-def test_wav_with_other_chunks_before_the_sound() -> None:
+def test_duration_of_a_wav_with_other_chunks_before_the_data_is_read() -> None:
     plain = wav(1.0)
     data = plain[:12] + b"LIST" + struct.pack("<I", 5) + b"INFO!\0" + plain[12:]
     assert examine(data) == Sound("wav", cast("Any", pytest.approx(1.0)))
 
 
 @pytest.mark.parametrize("claim", [0, 0xFFFFFFFF])
-def test_wav_written_before_its_end_was_known_is_as_long_as_it_is(claim: int) -> None:
+def test_duration_of_a_streamed_wav_comes_from_its_size(claim: int) -> None:
     data = bytearray(wav(1.5))
     data[40:44] = claim.to_bytes(4, "little")
     assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(1.5)))
 
 
-def test_id3_tag_of_any_size_stands_before_an_mp3() -> None:
+def test_duration_of_an_mp3_after_an_id3_tag_of_any_size_is_read() -> None:
     body = (SOUNDS / "cbr.mp3").read_bytes()
     plain = examine(body)
     size = 300_000
@@ -85,7 +85,7 @@ def test_id3_tag_of_any_size_stands_before_an_mp3() -> None:
     assert examine(tag + body) == Sound("mp3", cast("Any", pytest.approx(plain.seconds)))
 
 
-def test_claims_stay_within_what_the_bytes_can_play() -> None:
+def test_declared_duration_is_bounded_by_the_file_size() -> None:
     data = bytearray(wav(10.0))
     for rate, bound in ((1, RATES["wav"][0]), (2**32 - 1, RATES["wav"][1])):
         data[28:32] = rate.to_bytes(4, "little")
@@ -107,16 +107,16 @@ def test_claims_stay_within_what_the_bytes_can_play() -> None:
         b"PK\x03\x04" + bytes(50),
     ],
 )
-def test_other_things_are_no_sound(data: bytes) -> None:
+def test_other_file_types_are_not_audio(data: bytes) -> None:
     assert examine(data) is None
 
 
-def test_unknown_bytes_are_left_to_their_name() -> None:
+def test_unknown_bytes_are_classified_by_file_name() -> None:
     assert examine(bytes(1000)) == Sound()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_cut_and_mangled_files_do_no_harm(name: str) -> None:
+def test_truncated_and_damaged_files_raise_no_error(name: str) -> None:
     data = (SOUNDS / name).read_bytes()
     chance = random.Random(name)
     for _ in range(300):
@@ -135,7 +135,7 @@ def test_cut_and_mangled_files_do_no_harm(name: str) -> None:
     ),
     rest=st.binary(max_size=200),
 )
-def test_any_bytes_behind_any_start_are_examined(start: bytes, rest: bytes) -> None:
+def test_any_bytes_after_any_signature_raise_no_error(start: bytes, rest: bytes) -> None:
     sound = examine(start + rest)
     assert sound is None or sound.seconds is None or sound.seconds >= 0
 
@@ -154,7 +154,7 @@ def measured(data: bytes, format: str, *, step: int) -> SoundMeter:
 @pytest.mark.parametrize(
     ("name", "format"), [("vbr.mp3", "mp3"), ("cbr.mp3", "mp3"), ("opus.ogg", "opus"), ("tone.aac", "aac")]
 )
-def test_meter_counts_real_files_however_they_are_cut(name: str, format: str, step: int) -> None:
+def test_meter_counts_real_files_split_at_any_point(name: str, format: str, step: int) -> None:
     meter = measured((SOUNDS / name).read_bytes(), format, step=step)
     assert meter.exact
     assert meter.seconds == pytest.approx(0.55, abs=0.09)
@@ -167,14 +167,14 @@ def test_meter_counts_pcm_and_wav_by_their_rate(step: int) -> None:
     assert (meter.seconds, meter.exact) == (pytest.approx(1.5), True)
 
 
-def test_meter_believes_no_sound_slower_than_any_codec_makes() -> None:
+def test_meter_bounds_the_duration_by_the_lowest_bit_rate() -> None:
     page = b"OggS\0\4" + (48_000 * 10**9).to_bytes(8, "little") + bytes(13)  # thirty years
     meter = measured(page + bytes(973), "opus", step=4096)
     assert (meter.seconds, meter.exact) == (10, False)
 
 
 @pytest.mark.parametrize("format", ["mp3", "wav", "aac", "opus", "flac"])
-def test_meter_of_nonsense_counts_something_and_says_that_it_guesses(format: str) -> None:
+def test_meter_of_invalid_bytes_returns_a_marked_estimate(format: str) -> None:
     meter = measured(bytes(range(1, 256)) * 400, format, step=1000)
     assert meter.seconds > 0 or format == "opus"
     assert not meter.exact or format == "opus"

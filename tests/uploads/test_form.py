@@ -41,13 +41,13 @@ def read(
 
 
 @pytest.mark.parametrize("step", [1, 3, 64, 1 << 20])
-def test_form_is_the_same_however_it_is_cut(step: int) -> None:
+def test_form_is_the_same_for_any_split(step: int) -> None:
     form, sound = read(encode(PLAIN), step=step)
     assert form.texts == [("model", "whisper-1"), ("language", "de")]
     assert (form.filename, form.content_type, sound) == ("a.wav", "audio/wav", SOUND)
 
 
-def test_parts_come_in_any_order() -> None:
+def test_parts_are_accepted_in_any_order() -> None:
     form, sound = read(encode(list(reversed(PLAIN))))
     assert form.texts == [("language", "de"), ("model", "whisper-1")]
     assert sound == SOUND
@@ -84,11 +84,11 @@ def digest(parts: Sequence[Part], *, boundary: str = "edge", step: int = 1 << 20
     return read(encode(parts, boundary), boundary=boundary, step=step)[0].digest
 
 
-def test_digest_ignores_the_boundary_and_the_cuts() -> None:
+def test_digest_ignores_the_boundary_and_the_splits() -> None:
     assert digest(PLAIN) == digest(PLAIN, boundary=secrets.token_hex(16)) == digest(PLAIN, step=11)
 
 
-def test_digest_is_another_for_another_form() -> None:
+def test_digest_differs_for_another_form() -> None:
     others: list[list[Part]] = [
         [("model", b"whisper-2", None), *PLAIN[1:]],
         [PLAIN[0], ("file", SOUND + b"!", "a.wav"), PLAIN[2]],
@@ -102,7 +102,7 @@ def test_digest_is_another_for_another_form() -> None:
     assert len(found) == 1 + len(others)
 
 
-def test_content_cannot_pass_for_the_end_of_another_part() -> None:
+def test_digest_separates_content_from_part_ends() -> None:
     assert digest([("b", b"1", None), ("c", b"2", None)]) != digest([("c", b"1b\x002", None)])
 
 
@@ -118,7 +118,7 @@ def test_other_media_types_are_refused(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("boundary", ["", "; boundary=", f"; boundary={'x' * 71}", '; boundary="a\nb"', "; boundary=ä"])
-def test_boundaries_that_are_none_are_refused(boundary: str) -> None:
+def test_invalid_boundaries_are_refused(boundary: str) -> None:
     with pytest.raises(BadRequest):
         FormReader(f"multipart/form-data{boundary}", Spool(Path("unused")), file="file")
 
@@ -140,7 +140,7 @@ def test_forms_beyond_their_bounds_are_refused(parts: list[Part], param: str | N
     assert caught.value.param == param
 
 
-def test_text_up_to_its_bound_is_taken() -> None:
+def test_text_up_to_its_bound_is_accepted() -> None:
     form, _ = read(
         encode([("prompt", b"a" * MAX_TEXT, None), ("reference[]", b"b" * MAX_LARGE_TEXT, None)]),
         large_fields=("reference",),

@@ -66,7 +66,7 @@ async def test_small_file_needs_no_disk_and_no_thread(tmp_path: Path) -> None:
     spool.close()
 
 
-async def test_file_has_no_name_and_goes_with_the_spool(tmp_path: Path) -> None:
+async def test_spool_file_has_no_name_and_is_removed_with_the_spool(tmp_path: Path) -> None:
     spool, _ = await filled(tmp_path, 2 * IN_MEMORY)
     assert list(tmp_path.iterdir()) == []
     assert open_files(tmp_path) == 1
@@ -78,7 +78,7 @@ async def test_file_has_no_name_and_goes_with_the_spool(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_memory_holds_no_more_than_waits_for_the_disk(tmp_path: Path) -> None:
+async def test_data_written_to_disk_are_not_kept_in_memory(tmp_path: Path) -> None:
     spool, _ = await filled(tmp_path, 20 * IN_MEMORY)
     assert len(spool._buffer) == 0
     spool.close()
@@ -99,7 +99,7 @@ async def test_full_disk_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Mo
     assert open_files(tmp_path) == 0
 
 
-async def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+async def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spool = Spool(tmp_path / "file")
     spool.write(bytes(IN_MEMORY + 1))
@@ -108,7 +108,7 @@ async def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_spool_that_is_closed_while_a_thread_writes_closes_no_file_under_it(
+async def test_spool_closed_during_a_write_keeps_its_file_open_until_the_write_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A descriptor that was closed may be somebody else's by the time the thread goes on."""

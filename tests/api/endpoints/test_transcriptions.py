@@ -176,7 +176,7 @@ async def test_upstream_gets_the_file_and_the_fields(client: Client, upstream: F
     assert seen.body.count(b'name="languages[]"') == 2
 
 
-async def test_parts_come_in_any_order(client: Client) -> None:
+async def test_parts_are_accepted_in_any_order(client: Client) -> None:
     body = encode(("x", "1"), boundary="edge")[: -len("--edge--\r\n")] + encode(("model", "t1"), file=None)
     assert (await send(client, body))[0].status == 200
 
