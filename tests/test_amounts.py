@@ -12,7 +12,7 @@ from gateway.amounts import MAX_AMOUNT, NANO, format_amount, parse_amount
 
 
 @given(st.integers(-MAX_AMOUNT, MAX_AMOUNT))
-def test_every_amount_survives_its_text(nano: int) -> None:
+def test_every_amount_is_equal_after_writing_and_reading(nano: int) -> None:
     assert parse_amount(format_amount(nano)) == nano
     assert Decimal(format_amount(nano)) * NANO == nano
 
@@ -44,7 +44,7 @@ def test_invalid_amount_is_refused(text: str) -> None:
         parse_amount(text)
 
 
-def test_zeros_at_the_end_are_not_written() -> None:
+def test_trailing_zeros_are_not_written() -> None:
     assert [format_amount(nano) for nano in (0, 1, NANO, -NANO // 2, 10 * NANO)] == [
         "0",
         "0.000000001",

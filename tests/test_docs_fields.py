@@ -58,7 +58,7 @@ def test_table_has_a_row_for_each_field_and_no_other(section: str) -> None:
 
 
 @pytest.mark.parametrize("section", ENDPOINTS)
-def test_row_says_the_bounds_and_values_of_its_field(section: str) -> None:
+def test_row_has_the_bounds_and_values_of_its_field(section: str) -> None:
     kind = kinds.type_info(ENDPOINTS[section])
     assert isinstance(kind, kinds.StructType)
     told, found = rows(section), 0

@@ -48,7 +48,7 @@ def test_page_has_a_row_for_each_error_and_no_other() -> None:
 
 
 @EVERY
-def test_row_says_what_the_class_does(kind: type[GatewayError]) -> None:
+def test_row_equals_the_attributes_and_headers_of_its_class(kind: type[GatewayError]) -> None:
     status, shown_type, codes, headers, cause, _ = ROWS[kind.__name__]
     error = sample(kind)
     assert (int(status), ticked(shown_type)) == (error.status, [error.type])
@@ -68,7 +68,7 @@ def test_body_has_the_four_keys_and_a_message(kind: type[GatewayError]) -> None:
 
 
 @EVERY
-def test_error_survives_the_way_between_processes(kind: type[GatewayError]) -> None:
+def test_error_is_unchanged_after_transfer_between_processes(kind: type[GatewayError]) -> None:
     again = pickle.loads(pickle.dumps(sample(kind)))
     assert (type(again), again.message) == (kind, sample(kind).message)
 
@@ -120,13 +120,13 @@ def test_page_names_every_fate_of_a_store_command_as_the_log_does() -> None:
         assert errors.StoreUnavailable(detail="why", fate=fate).log_text() == f"{fate.value}: why"
 
 
-def test_long_waits_are_not_worth_a_retry_and_short_ones_are_rounded_up() -> None:
+def test_long_waits_disable_sdk_retries_and_short_ones_are_rounded_up() -> None:
     assert errors.RequestRateLimited(retry_after=60.5).headers()["x-should-retry"] == "false"
     headers = errors.RequestRateLimited(retry_after=0.0001).headers()
     assert (headers["Retry-After"], headers["retry-after-ms"], headers["x-should-retry"]) == ("1", "1", "true")
 
 
-def test_messages_are_bounded_and_detail_stays_inside() -> None:
+def test_messages_are_bounded_and_detail_is_not_sent() -> None:
     error = errors.UpstreamError("x" * 5000, detail="for the log")
     assert len(error.message) == MAX_MESSAGE
     assert b"for the log" not in error.body()

@@ -78,7 +78,7 @@ def part_of(module: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("path", sources("gateway"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_each_package_imports_only_what_ranks_below_it(path: Path) -> None:
+def test_each_package_imports_only_packages_of_lower_rank(path: Path) -> None:
     own = path.relative_to(ROOT / "gateway").with_suffix("").parts[0]
     if own == "__init__":  # the front door, which leads everywhere and imports nothing before it is asked
         return
@@ -96,7 +96,7 @@ def import_circles() -> dict[Path, list[str]]:
 
 
 @pytest.mark.parametrize("path", sources("gateway", "providers"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_file_is_in_an_import_circle(path: Path, import_circles: dict[Path, list[str]]) -> None:
+def test_files_have_no_import_circles(path: Path, import_circles: dict[Path, list[str]]) -> None:
     assert import_circles.get(path) is None
 
 
@@ -106,7 +106,7 @@ def test_engine_never_imports_a_provider() -> None:
             assert module.split(".")[0] not in {"gateway_providers", "providers"}, path
 
 
-def test_hook_specifications_import_nothing_of_ours() -> None:
+def test_hook_specifications_import_no_gateway_module() -> None:
     assert {module for module, _ in imported(ROOT / "gateway" / "plugins" / "hookspecs.py")} == {
         "__future__",
         "pluggy",
@@ -126,7 +126,7 @@ def test_providers_and_plugins_use_public_names_only(path: Path) -> None:
             assert name in gateway.__all__, name
 
 
-def test_folder_of_the_providers_is_no_package_of_that_name() -> None:
+def test_provider_package_is_imported_only_as_gateway_providers() -> None:
     """A top-level `providers` would collide with anybody's; installed, it is `gateway_providers`."""
     for path in sources("providers"):
         relative = path.relative_to(ROOT / "providers").with_suffix("").parts

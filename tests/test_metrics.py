@@ -50,7 +50,7 @@ def test_histograms_are_cumulative_and_sum() -> None:
     assert value(totals, "gateway_store_seconds_sum") == 0.0001 + 0.0002 + 0.3 + 99.0
 
 
-def test_gauges_of_a_dead_worker_are_forgotten_and_its_counts_stay() -> None:
+def test_gauges_of_a_dead_worker_are_removed_and_its_counts_stay() -> None:
     one, two = Metrics(), Metrics()
     for metrics in (one, two):
         metrics.add("gateway_in_flight", ("chat",), 1.0)
@@ -62,7 +62,7 @@ def test_gauges_of_a_dead_worker_are_forgotten_and_its_counts_stay() -> None:
     assert value(totals, "gateway_worker_restarts_total") == 2
 
 
-def test_build_info_is_one_however_many_processes_say_it() -> None:
+def test_build_info_is_reported_once_for_several_processes() -> None:
     one, two = Metrics(), Metrics()
     one.build_info()
     two.build_info()
@@ -95,7 +95,7 @@ def test_changed_number_of_calls_in_flight_is_reported() -> None:
     assert delta.gauges == [("gateway_in_flight", ("chat",), 0.0)]
 
 
-def test_ended_calls_leave_a_gauge_of_zero() -> None:
+def test_gauge_is_zero_after_all_calls_ended() -> None:
     metrics = Metrics()
     metrics.begun("chat")
     metrics.ended("chat")

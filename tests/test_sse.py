@@ -48,12 +48,12 @@ def data_of(*pieces: bytes) -> list[bytes]:
         (b"", []),
     ],
 )
-def test_streams_read_the_same_whole_and_byte_by_byte(raw: bytes, expected: list[bytes]) -> None:
+def test_streams_parsed_whole_and_byte_by_byte_are_equal(raw: bytes, expected: list[bytes]) -> None:
     assert data_of(raw) == expected
     assert data_of(*(raw[n : n + 1] for n in range(len(raw)))) == expected
 
 
-def test_event_names_are_read_and_do_not_stick() -> None:
+def test_event_names_are_read_and_reset_after_each_event() -> None:
     events = events_of(b"event: error\ndata: 1\n\ndata: 2\n\nevent: ping\n\ndata: 3\n\n")
     assert events == [Event(b"1", "error"), Event(b"2"), Event(b"3")]
 
@@ -70,7 +70,7 @@ def test_a_line_or_event_without_end_is_refused(part: bytes) -> None:
             parser.feed(part)
 
 
-def test_a_line_just_under_the_cap_passes() -> None:
+def test_a_line_just_under_the_limit_is_accepted() -> None:
     line = b"data: " + b"x" * (MAX_EVENT_BYTES - 10)
     assert len(data_of(*(line[n : n + 65536] for n in range(0, len(line), 65536)), b"\n\n")[0]) == MAX_EVENT_BYTES - 10
 
@@ -82,7 +82,7 @@ lines = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(lines, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=30), st.data())
-def test_how_a_stream_is_cut_up_makes_no_difference(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+def test_stream_parses_the_same_for_any_split(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     raw = b"".join(line + end for line, end in parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces = [raw[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
@@ -91,12 +91,12 @@ def test_how_a_stream_is_cut_up_makes_no_difference(parts: list[tuple[bytes, byt
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=12))
-def test_no_bytes_make_the_parser_fail(pieces: list[bytes]) -> None:
+def test_any_bytes_parse_or_are_refused(pieces: list[bytes]) -> None:
     for event in events_of(*pieces):
         assert event.data.strip()
 
 
-def test_empty_piece_between_the_halves_of_a_crlf_makes_no_third_line_end() -> None:
+def test_empty_piece_inside_a_crlf_adds_no_line_end() -> None:
     """What aiohttp never sends, but hypothesis did."""
     assert data_of(b"data: 1\r", b"", b"\ndata: 2\r\n\r\n") == [b"1\n2"]
 
@@ -174,12 +174,12 @@ def test_template_reads_the_same_texts_as_parser_and_decoder(inner: list[bytes])
         b'{"delta":{"content":"Hi"},"delta":{"content":"Hi"}}',  # said twice
     ],
 )
-def test_no_template_is_made_if_the_position_of_the_text_is_ambiguous(data: bytes) -> None:
+def test_no_template_is_created_if_the_position_of_the_text_is_ambiguous(data: bytes) -> None:
     assert content_of(data) == "Hi"
     assert FrameTemplate.of(data, "Hi", content_of) is None
 
 
-def test_parser_knows_when_the_next_byte_begins_an_event() -> None:
+def test_parser_reports_whether_the_next_byte_begins_an_event() -> None:
     parser = EventParser()
     known = []
     for piece in (b"data: 1\n\n", b"da", b"ta: 2\n", b"\n", b"event: x\n", b"data: 3\n\n", b"data: 4\n\n\r"):

@@ -11,7 +11,7 @@ from gateway.amounts import MAX_AMOUNT
 UNIT = 1_000_000_000
 
 
-async def test_account_opens_with_its_balance_as_the_first_line(world):
+async def test_opening_balance_is_the_first_ledger_line_of_an_account(world):
     async with world() as w:
         account = await w.accounts.create("acme", group="gold", balance=5 * UNIT // 2)
         form = account.json_form()
@@ -31,7 +31,7 @@ async def test_account_opens_with_its_balance_as_the_first_line(world):
         await w.proved()
 
 
-async def test_second_account_of_a_name_is_refused_even_at_once(world):
+async def test_second_account_with_the_same_name_is_refused_even_concurrently(world):
     async with world() as w:
         answers = await asyncio.gather(*(w.accounts.create("acme", balance=n) for n in (1, 2)), return_exceptions=True)
         assert sorted(isinstance(answer, Refused) for answer in answers) == [False, True]
@@ -40,7 +40,7 @@ async def test_second_account_of_a_name_is_refused_even_at_once(world):
 
 
 @pytest.mark.parametrize("name", ["", "Acme", "-a", "a b", "a}b", "{a:x}", "a:b", "ä", "a\n", "x" * 64, "../x"])
-async def test_names_that_could_change_a_path_are_refused(world, name):
+async def test_names_with_path_characters_are_refused(world, name):
     async with world() as w:
         with pytest.raises(Refused):
             await w.accounts.create(name)
@@ -70,7 +70,7 @@ async def test_allow_undoes_deny_and_the_other_way_round(world):
         assert (account.allowed, account.denied) == (["a", "b", "org/m:1"], [])
 
 
-async def test_disabling_is_announced_to_running_streams(world):
+async def test_disabling_is_published_to_running_streams(world):
     async with world() as w, w.store.client.pubsub() as channel:
         await w.accounts.create("acme")
         await channel.subscribe(CHANGED)
@@ -80,7 +80,7 @@ async def test_disabling_is_announced_to_running_streams(world):
         assert (await w.accounts.enable("acme")).state == "active"
 
 
-async def test_credit_with_an_operation_id_is_booked_once(world):
+async def test_credit_with_an_operation_id_is_added_once(world):
     async with world() as w:
         await w.accounts.create("acme", balance=UNIT)
         answers = await asyncio.gather(*(w.accounts.credit("acme", 500, operation="invoice-7") for _ in range(5)))
@@ -116,7 +116,7 @@ async def test_refused_credit_changes_nothing(world, amount, wish, reason):
         assert await w.dump() == before
 
 
-async def test_negative_credit_is_an_adjustment_when_it_is_meant(world):
+async def test_negative_credit_is_an_adjustment_if_allowed(world):
     async with world() as w:
         await w.accounts.create("acme", balance=10)
         assert (await w.accounts.credit("acme", -4, allow_negative=True)).balance == 6
@@ -124,7 +124,7 @@ async def test_negative_credit_is_an_adjustment_when_it_is_meant(world):
         await w.proved()
 
 
-async def test_balance_reaches_its_bound_exactly(world):
+async def test_balance_can_reach_its_exact_bound(world):
     async with world() as w:
         await w.accounts.create("acme", balance=MAX_AMOUNT - 1)
         assert (await w.accounts.credit("acme", 1)).balance == MAX_AMOUNT

@@ -47,7 +47,7 @@ def test_credential_is_read_from_the_headers(authorization, api_key, credential)
 
 
 @pytest.mark.parametrize("credential", [None, "", "abc", "sk-", "sk-with space", "sk-unknown", "sk-\ud800"])
-async def test_missing_malformed_and_unknown_credentials_are_one_error(world, credential):
+async def test_missing_malformed_and_unknown_credentials_give_the_same_error(world, credential):
     async with world() as w:
         await w.caller()
         with pytest.raises(errors.InvalidApiKey) as refused:
@@ -56,7 +56,7 @@ async def test_missing_malformed_and_unknown_credentials_are_one_error(world, cr
         assert w.auth.cached(w.auth.fingerprint(credential)) is None
 
 
-async def test_key_is_known_by_its_fingerprint_and_then_from_memory(world):
+async def test_key_is_found_by_its_fingerprint_and_then_cached(world):
     async with world() as w:
         await w.accounts.create("acme")
         new = await w.keys.create("acme")
@@ -68,7 +68,7 @@ async def test_key_is_known_by_its_fingerprint_and_then_from_memory(world):
         assert await w.auth.authenticate(new.text) == key
 
 
-async def test_memory_is_bounded_and_holds_no_credential(world):
+async def test_key_cache_is_bounded_and_has_no_credential(world):
     async with world() as w:
         await w.accounts.create("acme")
         auth = Authenticator(w.store, PEPPER, cache_size=2)
@@ -87,7 +87,7 @@ async def test_wrong_pepper_makes_every_key_invalid(world):
             await Authenticator(w.store, b"another pepper of enough bytes").authenticate(text)
 
 
-async def test_confirm_tells_what_the_key_may_do_now(world):
+async def test_confirm_returns_the_current_permissions_of_the_key(world):
     async with world() as w:
         key = await w.caller(group="gold", models=["m", "n"])
         await w.accounts.allow("acme", ["m", "x"])
@@ -107,7 +107,7 @@ async def test_confirm_tells_what_the_key_may_do_now(world):
         assert not plain.permits("y", frozenset({"default"}))
 
 
-async def test_confirm_refuses_as_soon_as_the_key_or_its_account_is_ended(world):
+async def test_confirm_refuses_a_revoked_key_or_a_disabled_account_at_once(world):
     async with world() as w:
         key, expired = await w.caller(), await w.caller()
         await w.accounts.disable("acme")
@@ -139,7 +139,7 @@ async def test_confirm_and_admit_agree_on_every_permission(world):
                     assert view.permits(model, groups) == admitted
 
 
-def test_pepper_is_made_once_with_mode_0600(tmp_path):
+def test_pepper_is_created_once_with_mode_0600(tmp_path):
     folder = tmp_path / "deep" / "var"
     pepper = load_pepper(folder)
     assert len(pepper) == 64
@@ -153,7 +153,7 @@ async def test_two_processes_that_start_at_once_get_one_pepper(tmp_path):
     assert len(set(peppers)) == 1
 
 
-def test_pepper_that_others_can_read_is_refused(tmp_path):
+def test_pepper_readable_by_others_is_refused(tmp_path):
     load_pepper(tmp_path)
     (tmp_path / "pepper").chmod(0o640)
     with pytest.raises(PepperError, match="chmod 600"):

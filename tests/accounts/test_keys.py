@@ -12,7 +12,7 @@ from tests.polling import until
 UNIT = 1_000_000_000
 
 
-async def test_key_has_256_random_bits_and_its_text_is_in_no_store(world):
+async def test_key_has_256_random_bits_and_its_text_is_not_stored(world):
     async with world() as w:
         await w.accounts.create("acme")
         new = await w.keys.create("acme", name="ci")
@@ -27,7 +27,7 @@ async def test_key_has_256_random_bits_and_its_text_is_in_no_store(world):
         assert new.json_form() == {"key": new.text, "id": new.id, "account": "acme", "name": "ci"}
 
 
-async def test_record_tells_everything_but_the_secret(world):
+async def test_record_has_everything_except_the_secret(world):
     async with world() as w:
         await w.accounts.create("acme")
         expires = datetime(2040, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -56,7 +56,7 @@ async def test_record_tells_everything_but_the_secret(world):
         }
 
 
-async def test_unlimited_key_says_null(world):
+async def test_limits_of_an_unlimited_key_are_null(world):
     async with world() as w:
         await w.caller()
         form = (await w.keys.list("acme"))[0].json_form()
@@ -78,7 +78,7 @@ async def test_expired_key_is_listed_as_expired(world):
         assert (await w.keys.list())[0].state == "expired"
 
 
-async def test_revocation_holds_when_it_returns_and_is_announced(world):
+async def test_revocation_is_effective_when_it_returns_and_is_published(world):
     async with world() as w, w.store.client.pubsub() as channel:
         key = await w.caller()
         await channel.subscribe(CHANGED)
@@ -92,7 +92,7 @@ async def test_revocation_holds_when_it_returns_and_is_announced(world):
         assert (await w.keys.revoke(key.id)).state == "revoked"
 
 
-async def test_no_admission_that_starts_after_revocation_passes_under_load(world):
+async def test_admissions_that_start_after_revocation_are_refused_under_load(world):
     async with world() as w:
         key = await w.caller()
         revoked = False
@@ -133,7 +133,7 @@ async def test_no_admission_that_starts_after_revocation_passes_under_load(world
         ({"expires": datetime(2020, 1, 1, tzinfo=UTC)}, "passed"),
     ],
 )
-async def test_impossible_key_settings_are_refused_and_leave_nothing(world, wish, reason):
+async def test_invalid_key_settings_are_refused_and_create_nothing(world, wish, reason):
     async with world() as w:
         await w.accounts.create("acme")
         before = await w.dump()

@@ -7,7 +7,7 @@ import socket
 from benchmarks.contenders.contender import LOCAL_PORTS, free_port
 
 
-def test_port_of_a_contender_is_free_and_none_that_the_system_gives_to_others() -> None:
+def test_port_of_a_contender_is_free_and_outside_the_ephemeral_range() -> None:
     first, last = map(int, LOCAL_PORTS.read_text().split())
     for _ in range(20):
         port = free_port()

@@ -35,7 +35,7 @@ def options(command: str) -> set[str]:
     return {line for line in told(code) if line.startswith("--")}
 
 
-def test_each_option_of_the_bench_has_its_place_in_the_first_table() -> None:
+def test_each_option_of_the_bench_is_in_the_first_table() -> None:
     table = PAGE.split("| option | meaning |", 1)[1].split("## ", 1)[0]
     assert set(re.findall(r"--[a-z]+", " ".join(rows(table)))) == options("compare")
 
@@ -76,13 +76,13 @@ def test_each_dimension_of_growth_has_a_row() -> None:
     assert sorted(rows(section("Cost as work grows"))) == sorted(f"`{name}`" for name in names)
 
 
-def test_the_targets_table_is_the_one_that_the_targets_make() -> None:
+def test_the_targets_table_is_generated_from_the_targets() -> None:
     code = "from benchmarks.targets import TARGETS\nfor t in TARGETS: print(t.text)"
     table = PAGE.split("<!-- targets:", 1)[1].split("<!-- end of targets -->", 1)[0]
     assert re.findall(r"^\| (.*?) \|", table, re.MULTILINE)[1:] == told(code)
 
 
-def test_the_table_of_costs_is_what_costs_json_says() -> None:
+def test_the_table_of_costs_equals_costs_json() -> None:
     code = (
         "import msgspec\nfrom benchmarks.costs import FILE, Costs, table_of\n"
         "print(table_of(msgspec.json.decode(FILE.read_bytes(), type=Costs)), end='')"
@@ -92,6 +92,6 @@ def test_the_table_of_costs_is_what_costs_json_says() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/benchmarks.md", "docs/scaling.md", "README.md"])
-def test_plots_that_a_page_shows_are_there(page: str) -> None:
+def test_plots_shown_on_a_page_exist(page: str) -> None:
     for image in re.findall(r"!\[[^]]*]\(([^):]+\.svg)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert ((ROOT / page).parent / image).is_file(), image

@@ -49,20 +49,20 @@ totals: 1000
 """
 
 
-def test_stage_has_what_was_spent_inside_it_less_what_the_stages_that_it_called_spent(tmp_path: Path) -> None:
+def test_stage_has_its_own_instructions_without_those_of_called_stages(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text(FILE)
     assert read_count(file) == Count(1000, {0: 400, 1: 600 - 150 + 40, 2: 150 - 40})
 
 
-def test_file_without_totals_is_a_fault(tmp_path: Path) -> None:
+def test_file_without_totals_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text(FILE.partition("totals")[0])
     with pytest.raises(BenchFault, match="no totals"):
         read_count(file)
 
 
-def test_difference_of_windows_takes_off_what_ran_without_work() -> None:
+def test_difference_of_windows_subtracts_the_idle_instructions() -> None:
     idle = Window(Count(1000, {0: 600, 3: 400}), seconds=10.0)
     less, more = Window(Count(700, {0: 300, 1: 400}), 1.0), Window(Count(5950, {0: 850, 1: 4900, 3: 200}), 6.0)
     found = difference(more, less, 50, idle=idle)
@@ -88,7 +88,7 @@ def test_each_stage_has_a_line_and_a_meaning() -> None:
     assert set(MEANINGS) == {*STAGES, OUTSIDE}
 
 
-def test_there_are_no_more_stages_than_the_extension_has_functions_for() -> None:
+def test_number_of_stages_is_at_most_that_of_the_extension_functions() -> None:
     most = re.search(r"MOST_STAGES = (\d+)", SOURCE.read_text())
     assert most is not None
     assert len(STAGES) <= int(most[1])
@@ -195,7 +195,7 @@ def counted(folder: Path, library: Path, times: int) -> Count:
 @pytest.mark.skipif(
     not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")), reason="no C compiler"
 )
-def test_instructions_of_a_process_go_to_the_stage_whose_function_spent_them(tmp_path: Path) -> None:
+def test_instructions_of_a_process_are_attributed_to_the_stage_of_the_function(tmp_path: Path) -> None:
     library = build(SOURCE, "-shared", "-fPIC", "-Wno-unused-parameter", f"-I{sysconfig.get_paths()['include']}")
     (tmp_path / "one.py").write_text(dedent(ONE))
     (tmp_path / "two.py").write_text(dedent(TWO))

@@ -38,7 +38,7 @@ def test_interval_holds_the_true_median_in_at_least_nine_of_ten_benches() -> Non
     assert held >= 1800
 
 
-def test_ratios_are_taken_within_each_pair_and_a_pair_with_faults_is_left_out() -> None:
+def test_ratios_are_taken_within_each_pair_and_a_pair_with_errors_is_excluded() -> None:
     taken = [
         (sample(90.0), sample(100.0)),
         (sample(180.0), sample(200.0)),  # a slow hour, for both

@@ -75,7 +75,7 @@ def test_handlers_methods_are_counted_once_by_name_with_those_inherited(tmp_path
     assert found.names[0] == "Chat 5"
 
 
-def test_class_that_tornado_does_not_call_is_no_handler(tmp_path: Path) -> None:
+def test_class_not_called_by_tornado_is_not_a_handler(tmp_path: Path) -> None:
     other = "class Parser:\n" + "".join(f"    def m{n}(self): ...\n" for n in range(20))
     checkout = tree(tmp_path, **HANDLERS, gateway__other=other)
     assert figure(checkout, "methods of the largest handler").value == 5
@@ -89,7 +89,7 @@ def test_request_handler_of_tornado_is_a_handler(tmp_path: Path) -> None:
 # Files and lines -----------------------------------------------------------------------------------------------------
 
 
-def test_modules_directly_in_the_gateway_leave_those_of_its_packages_out(tmp_path: Path) -> None:
+def test_modules_directly_in_the_gateway_exclude_those_of_its_packages(tmp_path: Path) -> None:
     checkout = tree(tmp_path, gateway__one="", gateway__api____init="", gateway__api__two="", providers__three="")
     assert figure(checkout, "modules directly in gateway/").value == 2  # __init__ and one
 
@@ -100,7 +100,7 @@ def test_largest_file_is_found_in_the_providers_too_by_all_its_lines(tmp_path: P
     assert (found.value, found.names) == (4, ["providers/long.py"])
 
 
-def test_lines_of_code_leave_out_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
+def test_lines_of_code_exclude_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
     text = '''\
         """A docstring
         of two lines."""
@@ -182,7 +182,7 @@ def test_two_circles_are_separate_and_added_up(tmp_path: Path) -> None:
 STRUCT = "from msgspec import Struct\n"
 
 
-def test_record_that_names_the_request_and_an_amount_is_one(tmp_path: Path) -> None:
+def test_class_with_a_request_id_and_an_amount_is_a_money_record(tmp_path: Path) -> None:
     checkout = tree(
         tmp_path,
         gateway__money=STRUCT + "class Hold(Struct):\n    request_id: str\n    amount: int\n",
@@ -191,7 +191,7 @@ def test_record_that_names_the_request_and_an_amount_is_one(tmp_path: Path) -> N
     assert records(checkout) == ["Hold"]
 
 
-def test_dataclasses_and_plain_classes_that_store_their_parameters_are_records(tmp_path: Path) -> None:
+def test_dataclasses_and_plain_classes_that_store_their_parameters_are_money_records(tmp_path: Path) -> None:
     checkout = tree(
         tmp_path,
         gateway__quote="""
@@ -214,18 +214,18 @@ def test_dataclasses_and_plain_classes_that_store_their_parameters_are_records(t
     assert records(checkout) == ["Quote", "Terms"]
 
 
-def test_amounts_as_text_and_switches_are_no_money(tmp_path: Path) -> None:
+def test_amounts_as_text_and_switches_are_not_money(tmp_path: Path) -> None:
     fields = "    request_id: str\n    cost: str = ''\n    hold: bool = False\n"
     assert records(tree(tmp_path, gateway__log=STRUCT + "class Line(Struct):\n" + fields)) == []
 
 
-def test_wire_types_settings_and_providers_have_none(tmp_path: Path) -> None:
+def test_wire_types_settings_and_providers_have_no_money_records(tmp_path: Path) -> None:
     text = STRUCT + "class Hold(Struct):\n    request_id: str\n    amount: int\n"
     checkout = tree(tmp_path, gateway__schemas__chat=text, gateway__config__settings=text, providers__openai=text)
     assert records(checkout) == []
 
 
-def test_record_inside_another_is_one_and_so_is_what_holds_it(tmp_path: Path) -> None:
+def test_nested_money_record_and_its_container_both_count(tmp_path: Path) -> None:
     checkout = tree(
         tmp_path,
         gateway__a=STRUCT
@@ -238,7 +238,7 @@ def test_record_inside_another_is_one_and_so_is_what_holds_it(tmp_path: Path) ->
     assert records(checkout) == ["Bill", "Tab", "Usage"]
 
 
-def test_record_beside_one_of_the_request_in_a_signature_is_one_unless_it_adds_up_several(tmp_path: Path) -> None:
+def test_record_passed_with_a_request_record_counts_unless_it_sums_several(tmp_path: Path) -> None:
     checkout = tree(
         tmp_path,
         gateway__records=STRUCT
@@ -261,7 +261,7 @@ def test_record_beside_one_of_the_request_in_a_signature_is_one_unless_it_adds_u
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-def test_two_trees_stand_beside_each_other_as_before_and_after(tmp_path: Path) -> None:
+def test_two_trees_are_printed_as_before_and_after(tmp_path: Path) -> None:
     before = static_figures(tree(tmp_path / "before", **HANDLERS))
     after = static_figures(tree(tmp_path / "after", gateway__flat="class A: ..."))
     table = table_of([before, after])
@@ -272,7 +272,7 @@ def test_two_trees_stand_beside_each_other_as_before_and_after(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("folder", ["build", "__pycache__"])
-def test_built_files_are_left_out(tmp_path: Path, folder: str) -> None:
+def test_built_files_are_excluded(tmp_path: Path, folder: str) -> None:
     (tmp_path / "gateway" / folder).mkdir(parents=True)
     (tmp_path / "gateway" / folder / "copy.py").write_text("a = 1\n" * 100)
     assert figure(tree(tmp_path), "largest file, lines").value == 0

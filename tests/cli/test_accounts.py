@@ -21,12 +21,12 @@ def test_create_prints_the_account(terminal: Terminal) -> None:
     }
 
 
-def test_account_starts_in_group_default_with_nothing(terminal: Terminal) -> None:
+def test_account_starts_in_group_default_with_balance_zero(terminal: Terminal) -> None:
     account = terminal.json("accounts", "create", "acme")
     assert (account["group"], account["balance"]) == ("default", "0")
 
 
-def test_show_and_list_print_the_same_form(terminal: Terminal) -> None:
+def test_show_and_list_print_the_same_format(terminal: Terminal) -> None:
     created = terminal.json("accounts", "create", "b")
     terminal.ok("accounts", "create", "a")
     assert terminal.json("accounts", "show", "b") == created
@@ -47,12 +47,12 @@ def test_empty_list_is_an_empty_array(terminal: Terminal) -> None:
     assert terminal.json("accounts", "list") == []
 
 
-def test_second_account_of_a_name_is_refused(terminal: Terminal) -> None:
+def test_second_account_with_the_same_name_is_refused(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     assert terminal.refused("accounts", "create", "acme") == "gateway: account 'acme' exists already\n"
 
 
-def test_group_that_no_configuration_names_is_refused_with_the_nearest(terminal: Terminal) -> None:
+def test_unknown_group_is_refused_with_the_nearest_name(terminal: Terminal) -> None:
     message = terminal.refused("accounts", "create", "acme", "--group", "vpi")
     assert message == "gateway: no group 'vpi' in the configuration; nearest: \"vip\"\n"
 
@@ -67,12 +67,12 @@ def test_unknown_account_is_refused_by_every_command(terminal: Terminal, words: 
 
 
 @pytest.mark.parametrize("name", ["A", "a{b}", "", "a b", "x" * 64])
-def test_impossible_names_are_refused(terminal: Terminal, name: str) -> None:
+def test_invalid_names_are_refused(terminal: Terminal, name: str) -> None:
     assert "no account name" in terminal.refused("accounts", "create", name)
 
 
 @pytest.mark.parametrize("amount", ["1e3", "0.0000000001", "ten", "1,5", "inf", "", "9000000.1", "--5"])
-def test_amount_that_is_no_decimal_with_nine_places_is_wrong_use(terminal: Terminal, amount: str) -> None:
+def test_amount_with_more_than_nine_places_or_no_decimal_is_wrong_use(terminal: Terminal, amount: str) -> None:
     terminal.ok("accounts", "create", "acme", "--balance", "1")
     terminal.refused("accounts", "credit", "acme", amount, status=2)
     assert terminal.json("accounts", "show", "acme")["balance"] == "1"
@@ -91,7 +91,7 @@ def test_credit_with_an_operation_is_safe_to_repeat(terminal: Terminal) -> None:
         assert (account["balance"], account["repeated"]) == ("5", repeated)
 
 
-def test_operation_used_for_another_amount_is_refused(terminal: Terminal) -> None:
+def test_operation_id_with_another_amount_is_refused(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     terminal.ok("accounts", "credit", "acme", "5", "--id", "invoice-7")
     assert "already used, for 5" in terminal.refused("accounts", "credit", "acme", "6", "--id", "invoice-7")
@@ -117,7 +117,7 @@ def test_move_changes_the_group_and_nothing_else(terminal: Terminal) -> None:
     assert terminal.json("accounts", "move", "acme", "default") == created
 
 
-def test_move_to_a_group_that_no_configuration_names_is_refused_with_the_nearest(terminal: Terminal) -> None:
+def test_move_to_an_unknown_group_is_refused_with_the_nearest_name(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     message = terminal.refused("accounts", "move", "acme", "vpi")
     assert message == "gateway: no group 'vpi' in the configuration; nearest: \"vip\"\n"
@@ -137,19 +137,19 @@ def test_allow_and_deny_cancel_each_other(terminal: Terminal) -> None:
     assert (denied["allowed"], denied["denied"]) == (["fake-chat"], ["other"])
 
 
-def test_alias_is_allowed_as_the_model_it_stands_for(terminal: Terminal) -> None:
+def test_alias_is_allowed_as_its_model(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     assert terminal.json("accounts", "deny", "acme", "short")["denied"] == ["fake-chat"]
 
 
-def test_unknown_model_is_refused_with_the_nearest_and_nothing_changes(terminal: Terminal) -> None:
+def test_unknown_model_is_refused_with_the_nearest_name_and_nothing_changes(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     message = terminal.refused("accounts", "deny", "acme", "other", "fake-cht")
     assert message == "gateway: no model 'fake-cht' in the configuration; nearest: \"fake-chat\"\n"
     assert terminal.json("accounts", "show", "acme")["denied"] == []
 
 
-def test_model_gone_from_the_configuration_can_still_be_denied_where_it_was_allowed(terminal: Terminal) -> None:
+def test_removed_model_can_be_denied_if_it_was_allowed(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     terminal.ok("accounts", "allow", "acme", "other")
     terminal.config.write_text(terminal.config.read_text().replace("[models.other]", "[models.newer]"))

@@ -16,7 +16,7 @@ from gateway.config.settings import Settings
 from .conftest import Terminal
 
 
-def test_models_shows_what_the_configuration_serves(terminal: Terminal) -> None:
+def test_models_command_shows_the_models_of_the_configuration(terminal: Terminal) -> None:
     chat, other = terminal.json("models")
     assert (chat["id"], chat["provider"], chat["model"], chat["groups"]) == (
         "fake-chat",
@@ -29,7 +29,7 @@ def test_models_shows_what_the_configuration_serves(terminal: Terminal) -> None:
     assert [target["weight"] for target in other["targets"]] == [2, 1]
 
 
-def test_models_shows_what_each_one_serves(terminal: Terminal) -> None:
+def test_models_command_shows_the_endpoints_of_each_model(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nfree = true\n'
         'endpoints = ["embeddings", "images"]\n'
@@ -42,7 +42,7 @@ def test_models_shows_what_each_one_serves(terminal: Terminal) -> None:
     assert "images" in row
 
 
-def test_models_prints_a_price_in_full(terminal: Terminal) -> None:
+def test_models_command_prints_every_part_of_a_price(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n[models.m.price]\ninput = 1\noutput = 2\n'
         'per_image = { "*" = 0.04 }\ntiers = [{ above_input_tokens = 9, input = 3 }]\n'
@@ -61,7 +61,7 @@ def test_models_prints_a_price_in_full(terminal: Terminal) -> None:
     assert "input=1 output=2" in terminal.ok("models")
 
 
-def test_models_resolves_a_public_price_and_names_its_version(terminal: Terminal) -> None:
+def test_models_command_resolves_a_public_price_and_names_its_version(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nprice = "openai/gpt-5-mini@2026-11"\n'
     )
@@ -72,7 +72,7 @@ def test_models_resolves_a_public_price_and_names_its_version(terminal: Terminal
     assert model["price_version"] in terminal.ok("models")
 
 
-def test_models_shows_the_price_of_today_and_those_to_come(terminal: Terminal) -> None:
+def test_models_command_shows_current_and_future_prices(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\nprice = [{ input = 1, output = 1 },'
         " { input = 2, output = 2, effective_from = 2026-01-01 },"
@@ -96,7 +96,7 @@ def test_check_refuses_a_model_without_a_price_and_an_unknown_price_name(termina
     assert 'nearest: "openai/gpt-5-mini"' in faults["models.n.price"]
 
 
-def test_plugins_shows_the_built_ins(terminal: Terminal) -> None:
+def test_plugins_command_shows_the_built_in_plugins(terminal: Terminal) -> None:
     reports = {report["name"]: report for report in terminal.json("plugins")}
     assert {"openai", "fake"} <= reports.keys()
     assert reports["fake"].keys() == {"name", "version", "source", "providers", "capabilities", "state", "reason"}
@@ -104,19 +104,19 @@ def test_plugins_shows_the_built_ins(terminal: Terminal) -> None:
     assert "chat" in reports["fake"]["capabilities"]
 
 
-def test_plugins_says_why_one_is_not_loaded(terminal: Terminal) -> None:
+def test_plugins_command_says_why_a_plugin_is_not_loaded(terminal: Terminal) -> None:
     terminal.config.write_text('[plugins]\ndisabled = ["fake"]\n')
     reports = {report["name"]: report for report in terminal.json("plugins")}
     assert (reports["fake"]["state"], reports["fake"]["reason"]) == ("disabled", "named in plugins.disabled")
 
 
-def test_check_of_a_good_configuration_is_ok(terminal: Terminal) -> None:
+def test_check_of_a_valid_configuration_prints_ok(terminal: Terminal) -> None:
     found = terminal.json("check")
     assert (found["ok"], found["faults"]) == (True, [])
     assert terminal.ok("check").strip().endswith("gateway.toml: ok")
 
 
-def test_check_warns_of_an_old_name_and_is_ok(terminal: Terminal) -> None:
+def test_check_warns_of_an_old_name_and_prints_ok(terminal: Terminal) -> None:
     terminal.config.write_text(terminal.config.read_text() + "[server]\ncost_header = true\n")
     result = terminal.run("check", "--json")
     assert result.exit_code == 0
@@ -125,7 +125,7 @@ def test_check_warns_of_an_old_name_and_is_ok(terminal: Terminal) -> None:
     assert f"gateway: warning: {warning}" in result.stderr
 
 
-def test_check_names_file_and_key_of_every_fault(terminal: Terminal) -> None:
+def test_check_names_file_and_key_of_every_error(terminal: Terminal) -> None:
     terminal.config.write_text('[server]\nprot = 1\n[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n')
     result = terminal.run("check", "--json")
     assert result.exit_code == 1
@@ -137,7 +137,7 @@ def test_check_names_file_and_key_of_every_fault(terminal: Terminal) -> None:
     assert f'gateway: {terminal.config}: server.prot: unknown key; nearest: "port"\n' in result.stderr
 
 
-def test_check_looks_into_plugins_options_secrets_and_store(
+def test_check_verifies_plugin_options_secrets_and_store(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
@@ -159,7 +159,7 @@ def test_check_looks_into_plugins_options_secrets_and_store(
     assert "store.url" in faults
 
 
-def test_check_looks_at_the_proxy_of_each_provider(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_verifies_the_proxy_of_each_provider(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     proxies = {
         "literal": "http://gate:canary@proxy.example:3128",
         "socks": "socks5://proxy.example:1080",
@@ -194,7 +194,7 @@ def test_check_looks_at_the_proxy_of_each_provider(terminal: Terminal, monkeypat
     assert "canary" not in result.output
 
 
-def test_check_warns_of_an_environment_without_a_proxy(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_warns_if_the_environment_sets_no_proxy(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     terminal.config.write_text(terminal.config.read_text().replace('"fake"\n', '"fake"\nproxy = "env"\n', 1))
@@ -209,7 +209,7 @@ def test_check_finds_an_invalid_pepper(terminal: Terminal, monkeypatch: pytest.M
     assert "store.pepper: store.pepper (env:SHORT_PEPPER) is too short" in terminal.run("check").stderr
 
 
-def test_serve_hands_the_settings_to_the_supervisor(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_passes_the_settings_to_the_supervisor(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Settings, Any, bool]] = []
 
     def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:

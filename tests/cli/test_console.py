@@ -74,7 +74,7 @@ def test_every_command_group_works_without_a_running_gateway(console: Console) -
     assert not list(console.folder.glob("var/store/*.pid"))
 
 
-def test_commands_use_the_server_that_runs(console: Console) -> None:
+def test_commands_use_the_running_server(console: Console) -> None:
     server = EmbeddedServer(console.folder / "var")
     server.start_blocking()
     try:
@@ -87,18 +87,18 @@ def test_commands_use_the_server_that_runs(console: Console) -> None:
     assert [account["name"] for account in console.json("accounts", "list")] == ["acme"]
 
 
-def test_failure_is_one_line_on_stderr_and_exit_status_1(console: Console) -> None:
+def test_failure_prints_one_line_on_stderr_and_exits_with_status_1(console: Console) -> None:
     failed = console.run("accounts", "show", "nobody", "--json")
     assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "gateway: no account 'nobody'\n")
 
 
-def test_wrong_use_is_exit_status_2(console: Console) -> None:
+def test_wrong_use_exits_with_status_2(console: Console) -> None:
     failed = console.run("keys", "create", "acme", "--rpm", "x")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("Usage: gateway keys create")
 
 
-def test_missing_configuration_says_where_it_was_looked_for(console: Console) -> None:
+def test_missing_configuration_error_names_the_searched_paths(console: Console) -> None:
     (console.folder / "gateway.toml").unlink()
     failed = console.run("accounts", "list")
     assert failed.returncode == 1
@@ -107,7 +107,7 @@ def test_missing_configuration_says_where_it_was_looked_for(console: Console) ->
     assert (named.returncode, named.stderr) == (1, "gateway: absent.toml: cannot be read: No such file or directory\n")
 
 
-def test_store_out_of_reach_is_one_line_without_the_password(console: Console) -> None:
+def test_unreachable_store_is_reported_in_one_line_without_the_password(console: Console) -> None:
     (console.folder / "gateway.toml").write_text('[store]\nurl = "redis://user:canary@127.0.0.1:1"\n')
     failed = console.run("accounts", "list")
     assert failed.returncode == 1

@@ -63,7 +63,7 @@ def hold_one(socket: Path, key_id: str, *, tokens: int = 1) -> None:
     on_store(socket, admit)
 
 
-def test_call_that_would_pass_names_every_rule_in_order(acme: Terminal) -> None:
+def test_explanation_of_an_admitted_call_names_every_rule_in_order(acme: Terminal) -> None:
     told = acme.json("explain", make_key(acme), "short", "--tokens", "100", "--max-tokens", "50")
     assert [rule["rule"] for rule in told["rules"]] == RULES
     assert {rule["verdict"] for rule in told["rules"]} == {"pass"}
@@ -79,7 +79,7 @@ def test_table_has_a_line_per_rule_and_the_verdict_on_stderr(acme: Terminal) -> 
     assert result.stderr.startswith("gateway: would be admitted: ")
 
 
-def test_disabled_account_is_enabled_by_the_command_it_gives(acme: Terminal) -> None:
+def test_suggested_command_enables_a_disabled_account(acme: Terminal) -> None:
     key_id = make_key(acme)
     acme.ok("accounts", "disable", "acme")
     told = refused(acme, key_id, "fake-chat")
@@ -89,7 +89,7 @@ def test_disabled_account_is_enabled_by_the_command_it_gives(acme: Terminal) -> 
     acme.ok("explain", key_id, "fake-chat")
 
 
-def test_model_of_another_group_is_allowed_by_the_command_it_gives(acme: Terminal) -> None:
+def test_suggested_command_allows_a_model_of_another_group(acme: Terminal) -> None:
     key_id = make_key(acme)
     told = refused(acme, key_id, "other")
     assert told["refused_by"] == "permission"
@@ -100,13 +100,13 @@ def test_model_of_another_group_is_allowed_by_the_command_it_gives(acme: Termina
     assert refused(acme, key_id, "other")["rules"][3]["state"] == "the account's own rule denies it"
 
 
-def test_key_that_leaves_the_model_out_says_so(acme: Terminal) -> None:
+def test_key_without_the_model_is_named_as_the_reason(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--models", "other"), "fake-chat")
     assert told["rules"][3]["state"] == "the key's own models leave it out"
     assert told["rules"][3]["change"] == "gateway keys create acme --models fake-chat"
 
 
-def test_missing_money_is_credited_by_the_command_it_gives_to_the_last_nano(acme: Terminal) -> None:
+def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> None:
     terminal = acme
     terminal.ok("accounts", "create", "poor", "--balance", "0.000000001")
     key_id = terminal.json("keys", "create", "poor")["id"]
@@ -117,14 +117,14 @@ def test_missing_money_is_credited_by_the_command_it_gives_to_the_last_nano(acme
     terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
 
-def test_budget_that_is_too_small_asks_for_a_key_with_more(acme: Terminal) -> None:
+def test_suggested_command_creates_a_key_with_a_larger_budget(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--budget", "0.000001"), "fake-chat")
     assert told["refused_by"] == "budget"
     created = follow(acme, told["rules"][8]["change"])
     assert created.startswith("sk-")
 
 
-def test_limits_report_their_use_and_the_time_to_wait(acme: Terminal, valkey: Path) -> None:
+def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valkey: Path) -> None:
     key_id = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
     hold_one(valkey, key_id, tokens=2500)
@@ -146,7 +146,7 @@ def test_request_larger_than_the_token_limit_gets_a_400(acme: Terminal) -> None:
     assert told["rules"][7]["change"] == "see size"
 
 
-def test_revoked_key_needs_a_new_one(acme: Terminal) -> None:
+def test_suggestion_for_a_revoked_key_is_a_new_key(acme: Terminal) -> None:
     key_id = make_key(acme)
     acme.ok("keys", "revoke", key_id)
     told = refused(acme, key_id, "fake-chat")
@@ -160,7 +160,7 @@ def test_revoked_key_needs_a_new_one(acme: Terminal) -> None:
     assert told["rules"][1]["verdict"] == "pass"
 
 
-def test_expired_key_is_told_apart_from_a_revoked_one(acme: Terminal, valkey: Path) -> None:
+def test_expired_key_is_distinguished_from_a_revoked_one(acme: Terminal, valkey: Path) -> None:
     key_id = make_key(acme, "--expires", "30d")
     on_store(valkey, lambda store: store.client.hset(f"{{a:acme}}:k:{key_id}", "exp", 1_600_000_000))
     told = refused(acme, key_id, "fake-chat")
@@ -174,7 +174,7 @@ def test_unknown_key_and_model_are_refused(acme: Terminal) -> None:
     assert "no model 'fake-chta'" in acme.refused("explain", make_key(acme), "fake-chta")
 
 
-def test_call_under_the_policy_clamp_is_lowered_to_what_the_balance_pays_for(acme: Terminal) -> None:
+def test_explanation_under_the_clamp_policy_has_the_limit_that_the_balance_allows(acme: Terminal) -> None:
     acme.config.write_text(
         acme.config.read_text().replace('aliases = ["short"]', 'aliases = ["short"]\nhold = "clamp"')
     )

@@ -39,7 +39,7 @@ def found_out(socket: Path, *opened: tuple[CircuitKey, str]) -> None:
     asyncio.run(worker())
 
 
-def test_health_shows_each_target_and_until_when_its_circuit_is_open(terminal: Terminal, valkey: Path) -> None:
+def test_health_shows_each_target_and_the_end_of_its_open_circuit(terminal: Terminal, valkey: Path) -> None:
     found_out(valkey, (CircuitKey("fake", 0, "a"), "failures"))
     rows = terminal.json("models", "--health")
     states = {(row["model"], row["upstream_model"]): (row["state"], row["cause"]) for row in rows}

@@ -35,7 +35,7 @@ def acme(terminal: Terminal) -> Terminal:
     return terminal
 
 
-def test_create_prints_the_key_alone_on_stdout(acme: Terminal) -> None:
+def test_create_prints_only_the_key_on_stdout(acme: Terminal) -> None:
     result = acme.run("keys", "create", "acme")
     assert re.fullmatch(r"sk-[A-Za-z0-9_-]{43}\n", result.stdout)
     assert result.stdout.strip() not in result.stderr
@@ -52,7 +52,7 @@ def test_json_form_of_a_new_key(acme: Terminal) -> None:
     assert (key["account"], key["name"]) == ("acme", "ci")
 
 
-def test_list_shows_what_was_asked_for(acme: Terminal) -> None:
+def test_key_list_shows_the_options_given_at_creation(acme: Terminal) -> None:
     new = acme.json(
         *("keys", "create", "acme", "--name", "ci", "--rpm", "5", "--tpm", "1000", "--concurrency", "2"),
         *("--models", "short,other", "--budget", "2.5", "--expires", "30d"),
@@ -74,7 +74,7 @@ def test_key_without_options_has_no_limits(acme: Terminal) -> None:
     assert [key[name] for name in ("rpm", "tpm", "concurrency", "models", "budget", "expires")] == [None] * 6
 
 
-def test_list_is_of_one_account_or_of_all(acme: Terminal) -> None:
+def test_keys_are_listed_for_one_account_or_for_all(acme: Terminal) -> None:
     acme.ok("accounts", "create", "other")
     acme.ok("keys", "create", "acme")
     acme.ok("keys", "create", "other")
@@ -95,7 +95,7 @@ def test_old_option_shows_the_cost_and_warns(acme: Terminal) -> None:
     assert [key["response_headers"] for key in acme.json("keys", "list")] == [["cost"]]
 
 
-def test_revoked_key_says_so(acme: Terminal) -> None:
+def test_revoked_key_is_listed_as_revoked(acme: Terminal) -> None:
     key_id = acme.json("keys", "create", "acme")["id"]
     assert acme.json("keys", "revoke", key_id)["state"] == "revoked"
     assert acme.json("keys", "revoke", key_id)["state"] == "revoked"
@@ -111,7 +111,7 @@ def test_unknown_key_is_refused(acme: Terminal) -> None:
     assert acme.refused("keys", "revoke", "key_none") == "gateway: no key 'key_none'\n"
 
 
-def test_unknown_model_is_refused_and_makes_no_key(acme: Terminal) -> None:
+def test_unknown_model_is_refused_and_creates_no_key(acme: Terminal) -> None:
     assert "nearest" in acme.refused("keys", "create", "acme", "--models", "fake-chat,nope")
     assert acme.json("keys", "list") == []
 
@@ -134,6 +134,6 @@ def test_time_in_the_past_is_refused(acme: Terminal) -> None:
         ("--color", "red"),
     ],
 )
-def test_wrong_use_makes_no_key(acme: Terminal, words: tuple[str, ...]) -> None:
+def test_wrong_use_creates_no_key(acme: Terminal, words: tuple[str, ...]) -> None:
     acme.refused("keys", "create", "acme", *words, status=2)
     assert acme.json("keys", "list") == []

@@ -78,7 +78,7 @@ def test_usage_as_a_table_has_a_line_per_ledger_line(acme: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("since", "lines"), [("1h", 2), ("2999-01-01T00:00:00Z", 0), ("2020-01-01", 2)])
-def test_usage_since_a_moment(acme: Terminal, since: str, lines: int) -> None:
+def test_usage_is_limited_to_lines_since_a_time(acme: Terminal, since: str, lines: int) -> None:
     assert len(acme.json("usage", "acme", "--since", since)) == lines
 
 
@@ -87,12 +87,12 @@ def test_unknown_account_is_refused(acme: Terminal) -> None:
     assert acme.refused("audit", "nobody") == "gateway: no account 'nobody'\n"
 
 
-def test_audit_of_sound_books_is_clean(acme: Terminal) -> None:
+def test_audit_of_a_correct_ledger_reports_nothing(acme: Terminal) -> None:
     assert acme.json("audit") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
     assert acme.json("audit", "acme") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
 
 
-def test_audit_finds_a_balance_that_was_tampered_with(acme: Terminal, valkey: Path) -> None:
+def test_audit_finds_a_manipulated_balance(acme: Terminal, valkey: Path) -> None:
     def tamper(store: Store) -> Any:
         return store.client.hincrby("{a:acme}", "bal", 5)
 
@@ -122,7 +122,7 @@ def old(acme: Terminal, valkey: Path) -> Terminal:
 
 
 @pytest.mark.parametrize("whose", ["acme", "--all"])
-def test_compact_moves_old_lines_and_the_books_stay_sound(old: Terminal, tmp_path: Path, whose: str) -> None:
+def test_compact_moves_old_lines_and_the_audit_reports_nothing(old: Terminal, tmp_path: Path, whose: str) -> None:
     archive = str(tmp_path / "old.jsonl")
     whole = old.json("usage", "acme")
     assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 1, "lines": 2}
@@ -134,7 +134,7 @@ def test_compact_moves_old_lines_and_the_books_stay_sound(old: Terminal, tmp_pat
     assert old.json("usage", "acme", "--archive", archive) == whole
 
 
-def test_compact_refuses_what_it_cannot_do_safely(old: Terminal, tmp_path: Path) -> None:
+def test_compact_refuses_invalid_ages_accounts_and_archives(old: Terminal, tmp_path: Path) -> None:
     archive = str(tmp_path / "old.jsonl")
     assert "25 h" in old.refused("compact", "acme", "--before", "1h", "--archive", archive)
     assert "nobody" in old.refused("compact", "nobody", "--before", "2d", "--archive", archive)

@@ -53,5 +53,5 @@ def test_json_is_one_document_on_one_line(capsys: pytest.CaptureFixture[str]) ->
         ("a\nb", "a b"),
     ],
 )
-def test_cell_says_every_value_on_one_line(value: object, text: str) -> None:
+def test_cell_shows_every_value_on_one_line(value: object, text: str) -> None:
     assert cell(value) == text

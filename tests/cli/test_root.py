@@ -34,7 +34,7 @@ def test_expected_errors_are_logged_in_one_line(error: Exception, line: str) -> 
     assert explained(error) == line
 
 
-def test_bug_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_is_one_line_with_its_location(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise KeyError("lost")
 
@@ -47,7 +47,7 @@ def test_bug_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.stderr.endswith("KeyError: 'lost'\n")
 
 
-def test_several_faults_are_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_errors_are_printed_one_per_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty() -> None:
         raise SettingsError([SettingsProblem("f", "a", "x"), SettingsProblem("f", "b", "y")])
 

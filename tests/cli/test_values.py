@@ -20,7 +20,7 @@ from gateway.cli.values import AMOUNT, FUTURE, NAMES, PAST
         ("2w", timedelta(weeks=2)),
     ],
 )
-def test_duration_reaches_forward_or_back(text: str, length: timedelta) -> None:
+def test_duration_is_added_or_subtracted(text: str, length: timedelta) -> None:
     now = datetime.now(UTC)
     assert abs(FUTURE.convert(text, None, None) - now - length) < timedelta(seconds=5)
     assert abs(now - PAST.convert(text, None, None) - length) < timedelta(seconds=5)
@@ -44,7 +44,7 @@ def test_rfc_3339_time_is_read_as_utc(text: str, moment: datetime) -> None:
     "text",
     ["", "soon", "30", "d", "-3d", "1.5d", "30 d", "2026-02-30", "2026-12-31T23:59:59", "20261231", "99999w", "٣d"],
 )
-def test_other_texts_are_not_a_time(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a time"):
         FUTURE.convert(text, None, None)
 
@@ -55,5 +55,5 @@ def test_amount_is_exact_or_refused() -> None:
         AMOUNT.convert("0.0000000001", None, None)
 
 
-def test_names_come_with_commas() -> None:
+def test_names_are_separated_by_commas() -> None:
     assert NAMES.convert("a, b,,org/c:1", None, None) == ["a", "b", "org/c:1"]

@@ -52,7 +52,7 @@ def test_broken_stream_ends_in_an_error_and_a_failing_exit_code(
 
 
 @pytest.mark.parametrize("path", ["/models/org/m:1", "/models/org%2Fm:1", "/models/org%2Fm%3A1/"])
-def test_model_with_a_slash_is_found_in_every_spelling(served: RunningGateway, path: str) -> None:
+def test_model_with_a_slash_is_found_encoded_and_raw(served: RunningGateway, path: str) -> None:
     assert json.loads(curl(served, path, "--path-as-is").stdout)["id"] == "org/m:1"
 
 

@@ -48,7 +48,7 @@ def test_invoke_answers_with_usage(served: RunningGateway) -> None:
     assert answer.usage_metadata["total_tokens"] > 0
 
 
-def test_stream_spells_the_answer_and_ends_with_usage(served: RunningGateway) -> None:
+def test_stream_has_the_whole_text_and_ends_with_usage(served: RunningGateway) -> None:
     chunks = list(chat(served, "words", stream_usage=True).stream("Hello"))
     whole = AIMessageChunk(content="")
     for chunk in chunks:
@@ -59,11 +59,11 @@ def test_stream_spells_the_answer_and_ends_with_usage(served: RunningGateway) ->
     assert whole.usage_metadata["output_tokens"] > 0
 
 
-def test_usage_of_a_stream_stays_away_unless_wanted(served: RunningGateway) -> None:
+def test_usage_of_a_stream_is_sent_only_if_requested(served: RunningGateway) -> None:
     assert all(chunk.usage_metadata is None for chunk in chat(served, "words", stream_usage=False).stream("Hello"))
 
 
-async def test_async_forms_give_the_same(served: RunningGateway) -> None:
+async def test_async_methods_give_the_same_results(served: RunningGateway) -> None:
     model = chat(served, "words")
     assert (await model.ainvoke("Hello")).content == SENTENCE
     assert "".join([str(chunk.content) async for chunk in model.astream("Hello")]) == SENTENCE

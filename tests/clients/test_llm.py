@@ -75,7 +75,7 @@ def test_usage_of_a_stream_reaches_its_log(llm: LLM) -> None:
     assert entry["output_tokens"] > 0
 
 
-def test_schema_gives_json(llm: LLM) -> None:
+def test_schema_option_returns_json(llm: LLM) -> None:
     assert json.loads(llm.ok("-m", "gw-record", "--schema", "port, metres int", "What tide?")) == json.loads(RECORD)
 
 
@@ -85,7 +85,7 @@ def test_python_function_is_called_as_a_tool(llm: LLM, scripted: ScriptedUpstrea
     assert scripted.seen[1].json["messages"][-1]["content"] == "6 metres at Brest"
 
 
-def test_refusal_is_explained_in_a_message(llm: LLM) -> None:
+def test_refusal_is_shown_as_a_message(llm: LLM) -> None:
     done = llm.run("-m", "gw-closed", "Hello")
     assert done.returncode != 0
     assert "Model not permitted" in done.stderr

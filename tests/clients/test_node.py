@@ -138,7 +138,7 @@ def test_openai_broken_stream_raises_after_the_delivered_text(play: Play, script
     assert (seen["class"], seen["said"], seen["code"]) == ("APIError", "Hello", "upstream_error")
 
 
-def test_openai_leaving_a_stream_cancels_the_upstream(play: Play, scripted: ScriptedUpstream) -> None:
+def test_openai_closing_a_stream_cancels_the_upstream(play: Play, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(SILENT_STREAM)
     assert play("openai", "leave") == "left"
     assert scripted.ended().outcome == "left"
@@ -152,23 +152,23 @@ def test_ai_sdk_generates_and_streams(play: Play) -> None:
         assert not seen.get("errors")
 
 
-def test_ai_sdk_runs_a_tool_and_goes_on(play: Play, scripted: ScriptedUpstream) -> None:
+def test_ai_sdk_runs_a_tool_and_continues(play: Play, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(Reply.json(TIDE_ANSWER), Reply.json(completion({"content": "Six metres."})))
     assert play("ai_sdk", "tools") == {"text": "Six metres.", "calls": [["tide", {"port": "Brest"}]]}
     assert scripted.seen[1].json["messages"][-1]["content"] == "6 metres at Brest"
 
 
-def test_ai_sdk_runs_streamed_tools_and_goes_on(play: Play, scripted: ScriptedUpstream) -> None:
+def test_ai_sdk_runs_streamed_tools_and_continues(play: Play, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(TIDE_STREAM, TEXT_STREAM)
     calls = [["tide", {"port": "Brest"}], ["tide", {"port": "Cork"}]]
     assert play("ai_sdk", "streamed_tools") == {"text": "Hello", "errors": [], "calls": calls}
 
 
-def test_ai_sdk_makes_an_object(play: Play) -> None:
+def test_ai_sdk_generates_an_object(play: Play) -> None:
     assert play("ai_sdk", "object") == json.loads(RECORD)
 
 
-def test_ai_sdk_keeps_reasoning_apart(play: Play, scripted: ScriptedUpstream) -> None:
+def test_ai_sdk_separates_reasoning_from_text(play: Play, scripted: ScriptedUpstream) -> None:
     chunks = [chunk({"reasoning": "Two and two."}), chunk({"content": "Four"}), chunk(finish="stop")]
     scripted.enqueue(Reply.stream(chunks))
     assert play("ai_sdk", "reasoning") == {"text": "Four", "reasoning": "Two and two."}
@@ -189,7 +189,7 @@ def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUps
     assert seen["thrown"]  # the connection is cut behind the frame, so that nobody takes the answer for whole
 
 
-def test_openai_reads_vectors_that_came_as_base64(play: Play, scripted: ScriptedUpstream) -> None:
+def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:
     seen = play("openai", "embed")
     assert [len(vector) for vector in seen["vectors"]] == [4, 4]
     assert seen["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
@@ -208,7 +208,7 @@ def test_openai_raises_for_a_stream_that_lacks_an_image(play: Play, scripted: Sc
     assert (seen["class"], seen["code"]) == ("APIError", "upstream_stream_truncated")
 
 
-def test_ai_sdk_embeds_and_draws(play: Play) -> None:
+def test_ai_sdk_gets_vectors_and_images(play: Play) -> None:
     seen = play("ai_sdk", "embed")
     assert [len(vector) for vector in seen["embeddings"]] == [4, 4]
     assert seen["usage"]["tokens"] == 3
@@ -216,7 +216,7 @@ def test_ai_sdk_embeds_and_draws(play: Play) -> None:
     assert images == [{"base64": PIXEL, "mediaType": "image/png"}] * 2
 
 
-def test_ai_sdk_speaks_and_listens(play: Play) -> None:
+def test_ai_sdk_synthesizes_and_transcribes(play: Play) -> None:
     assert play("ai_sdk", "speech") == {"length": len(SOUNDS["mp3"]), "mediaType": "audio/mpeg"}
     heard = play("ai_sdk", "transcript")
     assert heard["text"] == "I heard 412 bytes"

@@ -64,7 +64,7 @@ def test_raw_response_has_the_request_id_that_the_answer_carries(client: OpenAI)
     assert raw.headers["content-type"] == "application/json"
 
 
-def test_stream_spells_the_answer_under_one_id(client: OpenAI) -> None:
+def test_stream_has_the_whole_text_under_one_id(client: OpenAI) -> None:
     with client.chat.completions.create(model="words", messages=HELLO, stream=True) as stream:
         chunks = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == SENTENCE
@@ -86,7 +86,7 @@ def test_usage_comes_last_and_only_when_asked_for(client: OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens > 0
 
 
-def test_stream_helper_tells_deltas_and_the_final_completion(client: OpenAI) -> None:
+def test_stream_helper_returns_deltas_and_the_final_completion(client: OpenAI) -> None:
     with client.chat.completions.stream(
         model="words", messages=HELLO, stream_options={"include_usage": True}
     ) as stream:
@@ -142,7 +142,7 @@ def test_structured_output_streams(client: OpenAI) -> None:
     assert final.choices[0].message.parsed == Tide(port="Brest", metres=6)
 
 
-def test_schema_reaches_the_upstream_as_it_was_written(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_schema_reaches_the_upstream_unchanged(client: OpenAI, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(Reply.json(completion({"content": RECORD})))
     answer = client.chat.completions.parse(model="scripted", messages=HELLO, response_format=Tide)
     assert answer.choices[0].message.parsed == Tide(port="Brest", metres=6)
@@ -157,7 +157,7 @@ def test_refusal_is_distinguished_from_an_answer(client: OpenAI, scripted: Scrip
     assert (message.refusal, message.parsed) == ("I will not.", None)
 
 
-def test_several_choices_whole_and_streamed(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_several_choices_are_returned_whole_and_streamed(client: OpenAI, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(
         Reply.json(completion({"content": "One"}, {"content": "Two"})),
         Reply.stream(
@@ -177,7 +177,7 @@ def test_several_choices_whole_and_streamed(client: OpenAI, scripted: ScriptedUp
     assert [choice.message.content for choice in final.choices] == ["One", "Two"]
 
 
-def test_log_probabilities_whole_and_streamed(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_log_probabilities_are_returned_whole_and_streamed(client: OpenAI, scripted: ScriptedUpstream) -> None:
     item = {"token": "Four", "logprob": -0.25, "bytes": [70, 111, 117, 114], "top_logprobs": []}
     probabilities = {"content": [item], "refusal": None}
     scripted.enqueue(
@@ -193,7 +193,7 @@ def test_log_probabilities_whole_and_streamed(client: OpenAI, scripted: Scripted
     assert [entry.token for entry in final.choices[0].logprobs.content or []] == ["Four"]
 
 
-def test_reasoning_text_accumulates_apart_from_the_content(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_reasoning_text_accumulates_separately_from_the_content(client: OpenAI, scripted: ScriptedUpstream) -> None:
     scripted.enqueue(
         Reply.stream(
             [

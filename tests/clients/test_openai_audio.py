@@ -42,7 +42,7 @@ def recording(seconds: float = 2.0) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize("format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-def test_speech_in_every_format(client: OpenAI, scripted: ScriptedUpstream, format: Any) -> None:
+def test_speech_is_returned_in_every_format(client: OpenAI, scripted: ScriptedUpstream, format: Any) -> None:
     answer = client.audio.speech.create(**VERSE, response_format=format)
     assert answer.content == SOUNDS[format]
     assert scripted.seen[0].headers["accept"] == "*/*"
@@ -54,7 +54,7 @@ def test_speech_streams_to_a_file(client: OpenAI, tmp_path: Path) -> None:
     assert (tmp_path / "verse.mp3").read_bytes() == SOUNDS["mp3"]
 
 
-def test_speech_as_events(client: OpenAI) -> None:
+def test_speech_is_returned_as_events(client: OpenAI) -> None:
     with client.audio.speech.with_streaming_response.create(
         **VERSE, response_format="pcm", stream_format="sse"
     ) as answer:
@@ -77,7 +77,7 @@ def test_unknown_voice_is_a_bad_request(client: OpenAI, scripted: ScriptedUpstre
     assert (caught.value.code, caught.value.param) == ("invalid_value", "voice")
 
 
-def test_transcripts_in_every_format(client: OpenAI) -> None:
+def test_transcripts_are_returned_in_every_format(client: OpenAI) -> None:
     def write(format: Any, **options: Any) -> Any:
         return client.audio.transcriptions.create(model="scribe", file=recording(), response_format=format, **options)
 
@@ -127,14 +127,14 @@ def test_broken_transcript_stream_raises(client: OpenAI, scripted: ScriptedUpstr
     assert caught.value.code == "upstream_stream_truncated"
 
 
-def test_file_that_is_no_sound_is_a_bad_request(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_file_that_is_not_audio_is_a_bad_request(client: OpenAI, scripted: ScriptedUpstream) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.transcriptions.create(model="scribe", file=("a.wav", b"dear diary"))
     assert (caught.value.code, caught.value.param) == ("invalid_value", "file")
     assert scripted.seen == []
 
 
-def test_async_client_speaks_and_listens(served: RunningGateway) -> None:
+def test_async_client_synthesizes_and_transcribes(served: RunningGateway) -> None:
     async def both() -> tuple[bytes, str]:
         async with AsyncOpenAI(
             base_url=served.base_url, api_key=served.api_key, max_retries=0, http_client=DefaultAsyncHttpxClient()

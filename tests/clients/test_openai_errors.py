@@ -109,7 +109,7 @@ def test_upstreams_rate_limit_is_retried_by_the_sdk(client: OpenAI, tries: list[
     assert len(tries) == 2
 
 
-def test_rate_limit_that_passes_is_never_seen_by_the_caller(
+def test_short_rate_limit_is_never_seen_by_the_caller(
     client: OpenAI, tries: list[Any], scripted: ScriptedUpstream
 ) -> None:
     scripted.enqueue(Reply.error(429, "slow down", headers={"retry-after": "1"}))

@@ -29,7 +29,7 @@ def client(served: RunningGateway) -> Iterator[OpenAI]:
         yield client
 
 
-def test_vectors_are_the_same_whichever_form_they_came_in(client: OpenAI, scripted: ScriptedUpstream) -> None:
+def test_vectors_are_the_same_for_either_encoding(client: OpenAI, scripted: ScriptedUpstream) -> None:
     decoded = client.embeddings.create(model="vectors", input=TEXTS)
     plain = client.embeddings.create(model="vectors", input=TEXTS, encoding_format="float")
     assert [seen.json["encoding_format"] for seen in scripted.seen] == ["base64", "float"]
@@ -90,7 +90,7 @@ def test_stream_that_lacks_an_image_raises(client: OpenAI, scripted: ScriptedUps
     assert caught.value.code == "upstream_stream_truncated"
 
 
-async def test_async_client_embeds_draws_and_streams(served: RunningGateway) -> None:
+async def test_async_client_gets_vectors_images_and_streams(served: RunningGateway) -> None:
     async with AsyncOpenAI(base_url=served.base_url, api_key=served.api_key, max_retries=0) as client:
         vectors = await client.embeddings.create(model="vectors", input=TEXTS)
         assert [len(item.embedding) for item in vectors.data] == [4, 4]

@@ -44,6 +44,6 @@ def test_every_package_of_the_gateway_is_in_the_table() -> None:
     assert packages | modules == set().union(*ranks_on_the_page())
 
 
-def test_journey_has_ten_steps() -> None:
+def test_streamed_chat_section_has_ten_steps() -> None:
     steps = re.findall(r"^(\d+)\. ", section("One streamed chat in ten steps"), re.MULTILINE)
     assert [int(step) for step in steps] == list(range(1, 11))

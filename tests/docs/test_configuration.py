@@ -81,7 +81,7 @@ def test_every_section_is_documented() -> None:
 
 
 @pytest.mark.parametrize("heading", [heading for heading in SECTIONS if heading != "targets"])
-def test_every_setting_stands_in_the_configuration_file_with_a_comment(heading: str) -> None:
+def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str) -> None:
     section = re.split(r"^\[", CONF.split(f"{HEADS.get(heading, heading)}\n", 1)[1], flags=re.MULTILINE)[0]
     lines = section.splitlines()
     for name in fields_of(SECTIONS[heading]):
@@ -101,7 +101,7 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         assert values == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
-def test_configuration_file_is_sound_with_every_line_in_force() -> None:
+def test_configuration_file_is_valid_with_every_line_uncommented() -> None:
     text = re.sub(r"^#(?! )", "", CONF, flags=re.MULTILINE)
     settings = parse(tomllib.loads(text, parse_float=Decimal), file="gateway.toml")
     price = settings.models["gpt-5-mini"].price
@@ -110,14 +110,14 @@ def test_configuration_file_is_sound_with_every_line_in_force() -> None:
     assert settings.models["house-small"].free
 
 
-def test_toml_blocks_of_the_page_are_sound() -> None:
+def test_toml_blocks_of_the_page_are_valid() -> None:
     blocks = re.findall(r"```toml\n(.*?)```", DOC, re.DOTALL)
     assert blocks
     for block in blocks:
         parse(tomllib.loads(block, parse_float=Decimal), file="gateway.toml")
 
 
-def test_faults_shown_on_the_page_are_what_check_prints() -> None:
+def test_errors_shown_on_the_page_equal_the_output_of_check() -> None:
     text = (
         '[server]\nprot = 1\n[providers.openai]\nplugin = "openai"\n'
         '[models."gpt-5-mini"]\nprovider = "opanai"\nfree = true\n'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.provider_matrix import PAGE, built_in_providers, page
 
 
-def test_page_is_what_the_code_says() -> None:
+def test_page_equals_the_matrix_generated_from_the_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.provider_matrix"
 
 

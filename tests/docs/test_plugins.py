@@ -38,7 +38,7 @@ def test_every_upstream_error_is_documented() -> None:
     assert raised <= set(re.findall(r"(?:Upstream|Provider)[A-Za-z]+", DOCS))
 
 
-def test_names_the_documentation_imports_exist() -> None:
+def test_names_imported_by_the_documentation_exist() -> None:
     for name in re.findall(r"`gateway\.([A-Z][A-Za-z]+)`", DOCS):
         assert name in gateway.__all__
     for name in re.findall(r"`(?:ChatChunk)?\.([a-z_]+)\(", DOCS):
@@ -66,7 +66,7 @@ def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
         assert f"`{flag}" in section, flag
 
 
-def test_words_about_requests_and_answers_are_attributes_of_theirs() -> None:
+def test_names_about_requests_and_answers_are_attributes_of_their_classes() -> None:
     kinds = (
         gateway.ChatRequest,
         gateway.EmbeddingRequest,

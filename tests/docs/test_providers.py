@@ -40,7 +40,7 @@ def test_every_option_is_documented_with_its_default(provider: Any) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
-def test_toml_of_the_pages_is_sound(path: Path) -> None:
+def test_toml_of_the_pages_is_valid(path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     tables = [tomllib.loads(block, parse_float=Decimal) for block in blocks]
     whole = [table for table in tables if "models" in table]  # the others are excerpts

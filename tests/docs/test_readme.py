@@ -73,7 +73,7 @@ def test_provider_block_is_a_provider_of_thirty_lines() -> None:
 
 
 @pytest.mark.slow
-def test_operators_block_runs_as_written(tmp_path: Path) -> None:
+def test_operator_commands_run_as_written(tmp_path: Path) -> None:
     (config,) = blocks("toml")
     (tmp_path / "gateway.toml").write_text(config, encoding="utf-8")
     (block,) = [block for block in blocks("sh") if block.startswith("gateway check")]

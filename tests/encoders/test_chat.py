@@ -81,7 +81,7 @@ def test_an_absurd_index_is_an_invalid_response() -> None:
             ChatStreamEncoder(SHAPE).feed(ChatChunk.text("x", index=index))
 
 
-def test_an_unknown_finish_is_stop_after_text_and_an_error_after_nothing() -> None:
+def test_an_unknown_finish_is_stop_after_text_and_an_error_without_text() -> None:
     assert play([ChatChunk.text("a"), ChatChunk.finish("eos")])[-1]["choices"][0]["finish_reason"] == "stop"
     with pytest.raises(UpstreamInvalidResponse):
         play([ChatChunk.finish("odd")])
@@ -113,7 +113,7 @@ def test_missing_and_unusable_call_ids_are_replaced() -> None:
         assert re.fullmatch(r"call_[A-Za-z0-9]{24}", frames[1]["choices"][0]["delta"]["tool_calls"][0]["id"])
 
 
-def test_fragments_without_an_index_go_on_with_the_newest_call() -> None:
+def test_fragments_without_an_index_continue_the_newest_call() -> None:
     def fragment(**fields: Any) -> ChatChunk:
         return part(Delta(tool_calls=[ToolCallDelta(**fields)]))
 
@@ -157,7 +157,7 @@ def test_usage_comes_last_and_is_zero_without_a_count() -> None:
     assert all(frame["usage"] is None for frame in frames[:-1])
 
 
-def test_padding_follows_the_switch() -> None:
+def test_padding_is_sent_only_if_enabled() -> None:
     chunks = [ChatChunk.text("a"), ChatChunk.finish("stop")]
     chunks[0].obfuscation = "upstream"
     kept = play(chunks)[1]["obfuscation"]
@@ -220,7 +220,7 @@ def test_any_stream_is_either_whole_or_refused(parts: list[tuple[int, str | None
     assert sorted(finished) == opened
 
 
-def test_a_whole_answer_is_sorted_numbered_and_stamped() -> None:
+def test_a_whole_answer_is_sorted_and_numbered_and_gets_id_and_time() -> None:
     answer = ChatCompletion(
         id="theirs",
         choices=[
@@ -240,7 +240,7 @@ def test_a_whole_answer_without_choices_or_with_an_empty_unfinished_one_is_inval
             encode_completion(ChatCompletion(choices=choices), SHAPE)
 
 
-def test_empty_tool_lists_vanish_and_empty_arguments_become_an_object() -> None:
+def test_empty_tool_lists_are_removed_and_empty_arguments_become_an_object() -> None:
     answer = ChatCompletion(choices=[Choice(message=ChatMessage(content="a", tool_calls=[]), finish_reason="stop")])
     assert "tool_calls" not in json.loads(encode_completion(answer, SHAPE))["choices"][0]["message"]
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
@@ -262,7 +262,7 @@ class WithoutShortcut(ChatStreamEncoder):
         return b""
 
 
-def test_fragments_of_text_leave_as_any_chunk_would() -> None:
+def test_text_fragments_are_encoded_like_any_chunk() -> None:
     said = ("plain", "Überraschung 🎉", 'quotes " and \\ and \n and \0', "\0text\0", "{}", "汉字")
     quick = ChatStreamEncoder(AnswerForm("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))
     slow = WithoutShortcut(AnswerForm("chatcmpl-x", 1, 'a "model"', include_usage=True, service_tier="auto"))

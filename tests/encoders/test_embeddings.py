@@ -50,7 +50,7 @@ async def test_unusable_answer_is_refused(answer: Any) -> None:
         await validate(answer, request())
 
 
-async def test_vectors_have_the_length_asked_for_and_all_the_same() -> None:
+async def test_vectors_must_have_the_requested_length_or_equal_lengths() -> None:
     await validate(EmbeddingAnswer([[1, 2.5], struct.pack("<2f", 1, 2)]), request(["a", "b"]))
     for vectors, fields in (([[1.0], [1.0, 2.0]], {}), ([[1.0], [1.0]], {"dimensions": 2})):
         with pytest.raises(UpstreamInvalidResponse):
@@ -58,7 +58,7 @@ async def test_vectors_have_the_length_asked_for_and_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("vector", [[0.5, -0.25], struct.pack("<2f", 0.5, -0.25)])
-async def test_either_form_leaves_as_numbers_and_as_base64(vector: Any) -> None:
+async def test_vectors_of_either_encoding_are_written_as_numbers_and_as_base64(vector: Any) -> None:
     plain = msgspec.json.decode(await write_list([vector], base64=False, model="m", tokens=3))
     packed = msgspec.json.decode(await write_list([vector], base64=True, model="m", tokens=3))
     assert plain == {

@@ -25,7 +25,7 @@ def request(**fields: Any) -> ImageRequest:
     return decode_image_request(msgspec.json.encode({"model": "m", "prompt": "p", **fields}))
 
 
-def test_stream_that_ends_early_is_cut_whoever_the_provider_is() -> None:
+def test_image_stream_that_ends_early_is_truncated_for_any_provider() -> None:
     encoder = ImageStreamEncoder(request(n=2))
     encoder.feed(ImageEvent(PIXEL))
     with pytest.raises(UpstreamTruncated):
@@ -90,7 +90,7 @@ def test_address_must_be_http_or_https() -> None:
 @pytest.mark.parametrize(
     ("text", "good"), [("QUJD", True), ("QQ==", True), ("", False), ("QUJ", False), ('Q"D=', False)]
 )
-def test_base64_is_told_by_its_ends(text: str, good: bool) -> None:
+def test_base64_is_checked_at_its_start_and_end(text: str, good: bool) -> None:
     assert is_base64(text) is good
 
 
@@ -104,5 +104,7 @@ def test_base64_is_told_by_its_ends(text: str, good: bool) -> None:
         ({}, (7, ["x"]), ("1x1", "")),
     ],
 )
-def test_charged_is_what_was_asked_for_else_what_was_made(fields: Any, said: Any, charged: Any) -> None:
+def test_charged_size_and_quality_are_the_requested_ones_or_those_of_the_image(
+    fields: Any, said: Any, charged: Any
+) -> None:
     assert count_images([GeneratedImage(PIXEL)], request(**fields), *said) == ImageCount(1, *charged)

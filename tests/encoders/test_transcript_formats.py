@@ -33,12 +33,12 @@ def test_subtitles_have_hours_and_milliseconds() -> None:
     assert write(transcript, "vtt") == "WEBVTT\n\n01:01:01.002 --> 10:00:01.000\nlate\n"
 
 
-def test_text_cannot_break_out_of_its_cue() -> None:
+def test_text_cannot_end_its_subtitle_cue() -> None:
     transcript = Transcript("x", segments=[Segment(0, 1, " one\n\n2\n00:00 --> 00:01\r\n ")])
     assert write(transcript, "vtt") == "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\none\n2\n00:00 -> 00:01\n"
 
 
-def test_subtitles_are_made_of_words_by_sentences_and_by_length() -> None:
+def test_subtitles_are_split_by_sentences_and_by_length() -> None:
     text = "One two three. " + "word " * 40
     segments = subtitles(Transcript(text, words=words(text)), transcription_question())
     assert (segments[0].text, segments[0].start, segments[0].end) == ("One two three.", 0.0, 1.5)
@@ -46,24 +46,24 @@ def test_subtitles_are_made_of_words_by_sentences_and_by_length() -> None:
     assert " ".join(segment.text for segment in segments) == text.strip()
 
 
-def test_text_alone_is_one_subtitle_as_long_as_the_sound() -> None:
+def test_text_without_times_is_one_subtitle_as_long_as_the_audio() -> None:
     assert write(Transcript("hm"), "srt") == "1\n00:00:00,000 --> 00:00:00,500\nhm\n"
 
 
-def test_silence_is_no_subtitle() -> None:
+def test_silence_has_no_subtitle() -> None:
     assert write(Transcript(""), "vtt") == "WEBVTT\n"
     assert document(Transcript(""), "verbose_json")["segments"] == []
     assert write(Transcript(""), "text") == "\n"
 
 
-def test_duration_is_the_providers_else_its_usages_else_the_headers() -> None:
+def test_duration_comes_from_the_provider_or_its_usage_or_the_header() -> None:
     usage = TranscriptUsage(seconds=3)
     assert document(Transcript("x", duration=2.5, usage=usage), "verbose_json")["duration"] == 2.5
     assert document(Transcript("x", usage=usage), "verbose_json")["duration"] == 3
     assert document(Transcript("x"), "verbose_json")["duration"] == 0.5
 
 
-def test_words_and_segments_come_as_asked_for() -> None:
+def test_words_and_segments_are_returned_as_requested() -> None:
     transcript = Transcript("a b", words=words("a b"), segments=[Segment(0, 1, "a b")])
     assert "words" not in document(transcript, "verbose_json")
     both = document(transcript, "verbose_json", timestamp_granularities='["word", "segment"]')
@@ -71,14 +71,14 @@ def test_words_and_segments_come_as_asked_for() -> None:
     assert len(both["segments"]) == 1
 
 
-def test_speakers_keep_the_names_that_the_caller_gave_and_get_letters_otherwise() -> None:
+def test_speakers_keep_the_names_given_by_the_caller_or_get_letters() -> None:
     segments = [Segment(0, 1, "x", speaker=name) for name in ("speaker_7", "Ada", "speaker_2", "speaker_7", None)]
     fields = {"known_speaker_names": "Ada", "known_speaker_references": "data:audio/wav;base64,AAAA"}
     told = document(Transcript("x", segments=segments), "diarized_json", **fields)["segments"]
     assert [segment["speaker"] for segment in told] == ["A", "Ada", "B", "A", "C"]
 
 
-def test_more_speakers_than_letters_have_names_all_the_same() -> None:
+def test_more_speakers_than_letters_get_names_too() -> None:
     segments = [Segment(0, 1, "x", speaker=str(number)) for number in range(28)]
     told = document(Transcript("x", segments=segments), "diarized_json")["segments"]
     assert [segment["speaker"] for segment in told[25:]] == ["Z", "AA", "AB"]
@@ -104,7 +104,7 @@ def test_more_speakers_than_letters_have_names_all_the_same() -> None:
         ),
     ],
 )  # fmt: skip
-def test_usage_has_the_wires_two_forms(usage: TranscriptUsage, told: dict[str, Any]) -> None:
+def test_usage_is_written_in_both_forms_of_the_api(usage: TranscriptUsage, told: dict[str, Any]) -> None:
     assert document(Transcript("x", usage=usage), "json")["usage"] == told
 
 
@@ -149,11 +149,11 @@ def test_stream_without_its_end_is_truncated() -> None:
         encoder.close()
 
 
-def test_stream_of_anything_else_is_refused() -> None:
+def test_stream_of_another_type_is_refused() -> None:
     encoder = TranscriptStreamEncoder(transcription_question(stream="true"))
     with pytest.raises(TypeError):
         encoder.feed({"delta": "x"})  # type: ignore[arg-type]
 
 
-def test_recorded_silence_is_half_a_second() -> None:
+def test_duration_of_a_recorded_silence_is_half_a_second() -> None:
     assert RecordedSilence().size == 44 + 16_000

@@ -55,7 +55,7 @@ async def credentials(accounts: Accounts, keys: Keys, store: Store) -> dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
-async def test_no_route_answers_a_bad_key_by_any_method(
+async def test_every_route_refuses_an_invalid_key_for_any_method(
     client: Client, accounts: Accounts, keys: Keys, store: Store, upstream: FakeUpstream, known: bool
 ) -> None:
     """Also where the worker remembers whose key it was."""
@@ -78,7 +78,7 @@ async def test_no_route_answers_a_bad_key_by_any_method(
     assert not upstream.seen
 
 
-async def test_good_key_meets_only_the_methods_of_each_route(client: Client, api_key: Any) -> None:
+async def test_valid_key_gets_405_for_methods_that_a_route_does_not_have(client: Client, api_key: Any) -> None:
     for path in ROUTES:
         route, _ = find_route(path)
         for method in METHODS:
@@ -140,7 +140,7 @@ async def test_earlier_checks_are_reported_first(
     assert not upstream.seen
 
 
-async def test_permission_comes_before_rate_and_rate_before_balance(
+async def test_permission_is_checked_before_rate_and_rate_before_balance(
     client: Client, accounts: Accounts, keys: Keys, upstream: FakeUpstream
 ) -> None:
     await accounts.create("slim", balance=60_000)
@@ -159,7 +159,7 @@ async def test_permission_comes_before_rate_and_rate_before_balance(
     assert len(upstream.seen) == asked
 
 
-async def test_size_comes_before_the_shape_and_after_the_key(client: Client, api_key: Any) -> None:
+async def test_size_is_checked_after_the_key_and_before_validation(client: Client, api_key: Any) -> None:
     big = 33 * 2**20
     assert (await ask(client, "POST", "/v1/chat/completions", api_key.text, data=io.BytesIO(b" " * big)))[0] == 413
     assert (await ask(client, "POST", "/v1/chat/completions", "sk-nobody", data=io.BytesIO(b" " * big)))[0] == 401

@@ -193,7 +193,7 @@ async def dump(gateway: RunningGateway) -> str:
 
 
 @pytest.mark.gen_test(timeout=60)
-async def test_no_canary_is_found_outside(served: RunningGateway, upstream: FakeUpstream) -> None:
+async def test_planted_secrets_are_found_in_no_output(served: RunningGateway, upstream: FakeUpstream) -> None:
     told: list[str] = []
     chat = {"model": "m1", "messages": [{"role": "user", "content": MESSAGE}], "user": FIELD}
     path = f"/v1/chat/completions?key={QUERY_KEY}"

@@ -66,7 +66,7 @@ def mangled(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_mangled_forms_are_answered_or_refused(
+async def test_malformed_forms_are_answered_or_refused(
     http_server: HTTPServer,
     base_url: str,
     gateway: Gateway,

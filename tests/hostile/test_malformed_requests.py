@@ -144,7 +144,7 @@ async def check(client: RawClient, case: Case) -> None:
 
 
 @pytest.mark.gen_test(timeout=60)
-async def test_ten_thousand_malformed_requests_get_the_error_body_and_touch_nothing(
+async def test_ten_thousand_malformed_requests_get_the_error_body_and_change_nothing(
     served: RunningGateway, upstream: FakeUpstream
 ) -> None:
     address, forge = address_of(served), Forge(served.api_key)
@@ -170,7 +170,7 @@ async def test_ten_thousand_malformed_requests_get_the_error_body_and_touch_noth
     assert served.api_key not in log
 
 
-async def test_bodies_and_heads_that_never_come_are_408(served: RunningGateway) -> None:
+async def test_bodies_and_heads_that_never_arrive_are_408(served: RunningGateway) -> None:
     address, forge = address_of(served), Forge(served.api_key)
     starts = [
         forge.head(b"Content-Length: 100"),

@@ -203,7 +203,7 @@ CASES: dict[str, tuple[str, Any, list[Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-async def test_anything_is_an_answer_or_a_bad_gateway_settled_once(
+async def test_any_provider_result_is_an_answer_or_a_502_settled_once(
     client: Client,
     accounts: Accounts,
     ledger: Ledger,
@@ -241,7 +241,7 @@ async def free(accounts: Accounts) -> Any:
 
 
 @pytest.mark.parametrize("sound", [5, 2**40, [1, 2], "text"])
-async def test_only_bytes_are_sound(client: Client, monkeypatch: pytest.MonkeyPatch, sound: Any) -> None:
+async def test_only_bytes_are_accepted_as_audio(client: Client, monkeypatch: pytest.MonkeyPatch, sound: Any) -> None:
     """`bytes(5)` would be five zeros, and `bytes(2**40)` all the memory there is."""
     monkeypatch.setattr(Anything, "what", [wrong(SpeechChunk, sound)])
     body = {"model": "m", "input": "hi", "voice": "v", "response_format": "pcm"}

@@ -104,7 +104,7 @@ async def assert_alive(client: Client) -> None:
 
 @pytest.mark.parametrize("name", sorted(BEFORE | OUT_OF_SERVICE))
 @pytest.mark.parametrize("stream", [False, True])
-async def test_failure_before_the_first_chunk_is_a_true_status(
+async def test_failure_before_the_first_chunk_has_its_http_status(
     client: Client, accounts: Accounts, ledger: Ledger, caplog: pytest.LogCaptureFixture, name: str, stream: bool
 ) -> None:
     if stream:
@@ -119,7 +119,7 @@ async def test_failure_before_the_first_chunk_is_a_true_status(
 
 
 @pytest.mark.parametrize("name", sorted(AFTER))
-async def test_failure_after_the_first_chunk_ends_the_stream_honestly(
+async def test_failure_after_the_first_chunk_ends_the_stream_with_an_error_frame(
     client: Client, accounts: Accounts, ledger: Ledger, name: str
 ) -> None:
     response, text, failure = await client.stream(model=name)
@@ -161,7 +161,7 @@ async def test_invalid_optional_parts_of_a_valid_answer_are_ignored(
 
 
 @pytest.mark.parametrize("name", sorted(ENDLESS))
-async def test_endless_stream_ends_when_its_client_leaves(
+async def test_endless_stream_ends_when_its_client_disconnects(
     client: Client, accounts: Accounts, ledger: Ledger, gateway: Gateway, name: str
 ) -> None:
     document = {"model": name, "messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 9999}
@@ -174,7 +174,7 @@ async def test_endless_stream_ends_when_its_client_leaves(
 
 
 @pytest.mark.parametrize("name", ["endless", "endlessrush"])
-async def test_endless_stream_ends_with_the_money_at_the_latest(
+async def test_endless_stream_ends_when_the_balance_is_used_up(
     client: Client, accounts: Accounts, keys: Keys, name: str
 ) -> None:
     """Also of a provider that ignores max_tokens, whose hold is therefore no bound."""
@@ -194,7 +194,7 @@ async def test_endless_stream_ends_with_the_money_at_the_latest(
     assert 0 <= (await accounts.show("poor")).balance < 300_000
 
 
-async def test_blocked_loop_delays_others_and_nothing_more(client: Client, accounts: Accounts, ledger: Ledger) -> None:
+async def test_blocked_loop_only_delays_other_requests(client: Client, accounts: Accounts, ledger: Ledger) -> None:
     began = time.monotonic()
     answers = await asyncio.gather(client.chat(model="blocks"), *(client.chat(model="healthy") for _ in range(20)))
     assert [response.status for response, _ in answers] == [200] * 21
@@ -202,7 +202,7 @@ async def test_blocked_loop_delays_others_and_nothing_more(client: Client, accou
     await assert_settled(accounts, ledger)
 
 
-async def test_log_names_the_provider_but_not_what_its_exception_said(
+async def test_log_names_the_provider_without_its_exception_message(
     client: Client, gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("raisesfirst", "raiseslater", "exitsfirst", "doomslater", "raisesatcall", "yieldstext"):
@@ -212,7 +212,7 @@ async def test_log_names_the_provider_but_not_what_its_exception_said(
         assert record.levelno == logging.ERROR
 
 
-def test_providers_that_cannot_be_made_are_named_in_the_log(
+def test_providers_that_cannot_be_created_are_named_in_the_log(
     caplog: pytest.LogCaptureFixture, io_loop: IOLoop, store: Store, settings: Settings, plugins: Plugins
 ) -> None:
     gateway = io_loop.run_sync(lambda: Gateway.build(settings, store, pepper=PEPPER, plugins=plugins))
@@ -258,7 +258,7 @@ def raising(error: BaseException) -> Any:
         GeneratorExit(),
     ],
 )
-def test_plugin_that_raises_while_loading_is_reported_and_left_out(error: BaseException) -> None:
+def test_plugin_that_raises_while_loading_is_reported_and_skipped(error: BaseException) -> None:
     plugins = load_plugins(PluginSettings())
     before = dict(plugins.providers)
 
@@ -275,7 +275,7 @@ def test_plugin_that_raises_while_loading_is_reported_and_left_out(error: BaseEx
 
 
 @pytest.mark.parametrize("garbage", [None, 1, "text", object(), dict, Provider, NoName, Odd, Taken, Poison.__init__])
-def test_garbage_that_is_registered_is_reported_and_left_out(garbage: Any) -> None:
+def test_registered_object_of_a_wrong_type_is_reported_and_skipped(garbage: Any) -> None:
     plugins = load_plugins(PluginSettings())
     before = dict(plugins.providers)
     report = poison.load(plugins, "bad", lambda: poison.plugin("bad", lambda register: register(garbage)))

@@ -94,7 +94,7 @@ async def test_schema_of_a_tool_may_use_any_name(client: Client, upstream: FakeU
     assert upstream.seen[0].json["tools"] == tools
 
 
-async def test_headers_of_a_caller_stay_with_the_gateway(client: Client, upstream: FakeUpstream) -> None:
+async def test_headers_of_a_caller_are_not_forwarded(client: Client, upstream: FakeUpstream) -> None:
     odd = {
         "X-Forwarded-For": "1.2.3.4",
         "Cookie": "session=evil",
@@ -109,7 +109,7 @@ async def test_headers_of_a_caller_stay_with_the_gateway(client: Client, upstrea
     assert upstream.seen[0].headers["authorization"] == "Bearer sk-upstream-canary-0123456789"
 
 
-async def test_headers_of_an_upstream_stay_there(client: Client, upstream: FakeUpstream) -> None:
+async def test_headers_of_an_upstream_are_not_forwarded(client: Client, upstream: FakeUpstream) -> None:
     def marked(seen: Any) -> Any:
         reply = answer(seen)
         reply.headers = {

@@ -335,7 +335,7 @@ async def test_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_
         await clean(w, tmp_path / "a", 2)
 
 
-async def test_audit_while_lines_are_compacted_is_clean(world, tmp_path, monkeypatch):
+async def test_audit_during_compaction_reports_nothing(world, tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.ledger.compaction.PAGE", 3)
     monkeypatch.setattr("gateway.ledger.line.PAGE", 2)
     monkeypatch.setattr("gateway.ledger.audit.TRIES", 100)

@@ -72,7 +72,7 @@ def pool(*, processes: int = 1, queue: int = 2, command: str = "") -> Engines:
     return Engines("engine_worker", *command.split(), processes=processes, queue=queue, ends={END})
 
 
-async def test_one_process_has_one_job_after_the_other_and_ends_with_the_pool() -> None:
+async def test_one_process_runs_jobs_in_sequence_and_ends_with_the_pool() -> None:
     engines = pool()
     pid = int(await engines.start())
     (first, engine), (second, same) = await answer(engines), await answer(engines, b"again")
@@ -82,7 +82,7 @@ async def test_one_process_has_one_job_after_the_other_and_ends_with_the_pool() 
     assert not is_running(pid)
 
 
-async def test_job_that_is_left_ends_its_process_and_the_next_job_gets_another() -> None:
+async def test_cancelled_job_ends_its_process_and_the_next_job_gets_another() -> None:
     engines = pool()
     pid = int(await engines.start())
     async with engines.acquire(within=10) as engine:

@@ -47,11 +47,11 @@ def openai(message: str, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("status", "words", "kind"), ROWS)
-def test_rows_of_the_page_are_what_an_upstreams_answer_becomes(status: int, words: str, kind: str) -> None:
+def test_rows_of_the_page_equal_the_errors_raised_for_upstream_answers(status: int, words: str, kind: str) -> None:
     assert type(of(status, openai(words))).__name__ == kind
 
 
-def test_page_has_a_row_for_each_status_that_is_more_than_an_upstream_error() -> None:
+def test_page_has_a_row_for_each_status_with_its_own_error() -> None:
     told = {status: kind for status, words, kind in ROWS if not words}
     found = {status: type(of(status, openai(""))).__name__ for status in range(400, 600)}
     assert found == {status: told.get(status, "UpstreamError") for status in found}
@@ -101,7 +101,7 @@ def test_page_has_a_row_for_each_status_that_is_more_than_an_upstream_error() ->
         (451, b"", UpstreamError, "upstream_error", True),
     ],
 )
-def test_status_and_words_choose_the_error(
+def test_status_and_message_determine_the_error(
     status: int, document: Any, kind: type[GatewayError], code: str | None, retryable: bool
 ) -> None:
     error = of(status, document)
@@ -112,7 +112,7 @@ def test_status_and_words_choose_the_error(
     assert error.status not in {401, 403}
 
 
-def test_caller_learns_what_was_wrong_and_where() -> None:
+def test_caller_gets_the_message_and_param_of_the_error() -> None:
     error = of(400, openai("Unsupported value: 'temperature' must be 1", param="temperature"))
     assert (error.message, error.param) == ("Unsupported value: 'temperature' must be 1", "temperature")
 
@@ -122,7 +122,7 @@ def test_missing_param_is_omitted(param: Any) -> None:
     assert of(400, openai("bad", param=param)).param is None
 
 
-def test_messages_about_the_operators_account_are_not_shown() -> None:
+def test_messages_about_the_operators_account_are_hidden() -> None:
     for status in (401, 402, 403, 404, 429, 500, 503):
         error = of(status, openai("organization org-Secret0123456789 at api.vendor.internal"))
         assert "organization" not in error.body().decode()
@@ -149,13 +149,13 @@ def test_messages_about_the_operators_account_are_not_shown() -> None:
         "eyJhbGciOiJI.eyJzdWIiOiIx.abc",
     ],
 )
-def test_addresses_and_credentials_are_cut_out(leak: str) -> None:
+def test_addresses_and_credentials_are_removed_from_messages(leak: str) -> None:
     text = clean(f"could not use {leak}, sorry")
     assert leak not in text and leak.split(".")[0] not in text.replace("[removed]", "")
     assert text.startswith("could not use [removed]") and text.endswith("sorry")
 
 
-def test_ordinary_messages_survive_cleaning() -> None:
+def test_ordinary_messages_are_not_changed() -> None:
     for text in (
         "Invalid 'messages[0].content': string too long. Expected a string with maximum length 10.",
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
@@ -169,7 +169,7 @@ def test_messages_are_one_bounded_printable_line() -> None:
     assert text.startswith("a b[31mx") and len(text) <= 600
 
 
-def test_the_key_in_use_is_cut_out_whatever_its_form() -> None:
+def test_the_key_in_use_is_removed_in_any_form() -> None:
     error = error_of_answer(400, {}, msgspec.json.encode(openai("bad key hunter2hunter2")), ("hunter2hunter2",))
     assert "hunter2" not in f"{error.message} {error.detail}"
     error = error_of_document({"message": "bad key hunter2hunter2", "code": 400}, ("hunter2hunter2",))
@@ -191,11 +191,11 @@ def test_the_key_in_use_is_cut_out_whatever_its_form() -> None:
         ({}, None),
     ],
 )
-def test_wait_asked_for(headers: dict[str, str], wait: float | None) -> None:
+def test_retry_wait_is_read_from_the_headers(headers: dict[str, str], wait: float | None) -> None:
     assert wait_asked(headers) == wait
 
 
-def test_wait_asked_for_as_a_date() -> None:
+def test_retry_wait_given_as_a_date_is_read() -> None:
     wait = wait_asked({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
     assert wait is not None and 27 < wait <= 31
     assert of(429, b"", {"retry-after": "9"}).retry_after == 9.0
@@ -216,5 +216,5 @@ def test_wait_asked_for_as_a_date() -> None:
         ({}, UpstreamError),
     ],
 )
-def test_error_documents_without_a_status(document: Any, kind: type[GatewayError]) -> None:
+def test_error_documents_without_a_status_are_classified(document: Any, kind: type[GatewayError]) -> None:
     assert type(error_of_document(document)) is kind

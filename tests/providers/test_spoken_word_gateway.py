@@ -125,7 +125,7 @@ async def test_audio_is_transcribed_and_charged_by_the_second(
         ("elevenlabs-voice", {"speed": 2.0}, "decimal_above_max_value", "speed"),
     ],
 )
-async def test_unsupported_request_of_a_vendor_is_refused_and_costs_nothing(
+async def test_unsupported_request_to_a_vendor_is_refused_and_costs_nothing(
     model: str,
     fields: dict[str, Any],
     code: str,

@@ -12,7 +12,7 @@ def dot(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
-def test_spoken_text_means_the_same(client: OpenAI) -> None:
+def test_transcribed_speech_has_a_similar_embedding(client: OpenAI) -> None:
     text = client.audio.transcriptions.create(model="local-stt", file=("said.mp3", said(client))).text
     assert text == HEARD
     answer = client.embeddings.create(
@@ -37,7 +37,7 @@ def test_dimensions_are_honoured(client: OpenAI) -> None:
     assert {len(entry.embedding) for entry in answer.data} == {128}
 
 
-def test_unsupported_request_of_a_model_is_the_callers_mistake(client: OpenAI) -> None:
+def test_unsupported_request_to_a_model_is_a_caller_error(client: OpenAI) -> None:
     create = client.embeddings.create
     mistakes = {
         ("input", "unsupported_value"): lambda: create(model="local-embedding", input=[1, 2, 3]),

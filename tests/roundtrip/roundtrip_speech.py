@@ -43,12 +43,12 @@ def receipt(served: RunningGateway, request_id: str) -> Any:
 
 
 @pytest.mark.parametrize("format", NAMES)
-def test_spoken_text_is_heard_again(client: OpenAI, format: Format) -> None:
+def test_synthesized_text_is_transcribed_correctly(client: OpenAI, format: Format) -> None:
     sound = (NAMES[format], said(client, format))
     assert client.audio.transcriptions.create(model="local-stt", file=sound).text == HEARD
 
 
-def test_voice_and_format_of_the_sdks_own_examples_make_a_sound(client: OpenAI) -> None:
+def test_voice_and_format_of_the_sdk_examples_give_audio(client: OpenAI) -> None:
     sound = client.audio.speech.create(model="local-tts", voice="alloy", input=SENTENCE).content
     transcript = client.audio.transcriptions.create(
         model="local-stt", file=("said.mp3", sound), response_format="verbose_json"
@@ -57,7 +57,7 @@ def test_voice_and_format_of_the_sdks_own_examples_make_a_sound(client: OpenAI) 
     assert transcript.text
 
 
-def test_sound_arrives_in_pieces(client: OpenAI) -> None:
+def test_audio_arrives_in_pieces(client: OpenAI) -> None:
     with client.audio.speech.with_streaming_response.create(
         model="local-tts", voice="en-gb", input=f"{SENTENCE} " * 50, response_format="pcm"
     ) as response:
@@ -67,7 +67,7 @@ def test_sound_arrives_in_pieces(client: OpenAI) -> None:
     assert sum(map(len, pieces)) > 48_000 * 60
 
 
-def test_sound_arrives_as_events(client: OpenAI) -> None:
+def test_audio_arrives_as_events(client: OpenAI) -> None:
     with client.audio.speech.with_streaming_response.create(
         model="local-tts", voice=VOICE, input=SENTENCE, response_format="wav", stream_format="sse"
     ) as response:
@@ -94,7 +94,7 @@ def test_times_and_subtitles_are_returned(client: OpenAI) -> None:
     assert HEARD in client.audio.transcriptions.create(model="local-stt", file=sound, response_format="vtt")
 
 
-def test_text_arrives_while_it_is_heard(client: OpenAI) -> None:
+def test_transcript_arrives_in_pieces_during_transcription(client: OpenAI) -> None:
     events = list(
         client.audio.transcriptions.create(model="local-stt", file=("said.flac", said(client, "flac")), stream=True)
     )
@@ -118,7 +118,7 @@ def test_characters_and_seconds_are_charged(client: OpenAI, served: RunningGatew
     assert not charged["estimated"]
 
 
-def test_unsupported_request_of_an_engine_is_the_callers_mistake(client: OpenAI) -> None:
+def test_unsupported_request_to_an_engine_is_a_caller_error(client: OpenAI) -> None:
     sound = ("said.wav", said(client, "wav"))
     speech, transcriptions = client.audio.speech.create, client.audio.transcriptions.create
     mistakes = {

@@ -158,7 +158,7 @@ class IgnoresCancel(Good):
         (IgnoresCancel, "after it was cancelled"),
     ],
 )
-def test_kit_catches(provider: type[Provider], complaint: str) -> None:
+def test_kit_reports_a_faulty_provider(provider: type[Provider], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint) as caught:
         check_provider(provider)
     assert provider.__name__ in str(caught.value)
@@ -218,7 +218,7 @@ class HoldsOn(OpenAIProvider):  # type: ignore[misc]
         (HoldsOn, "had not ended|after the caller had left"),
     ],
 )
-def test_kit_catches_with_an_upstream(provider: type[Provider], complaint: str) -> None:
+def test_kit_reports_a_faulty_provider_with_an_upstream(provider: type[Provider], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_provider(provider, options=OPENAI, upstream=FakeUpstream())
 
@@ -248,7 +248,7 @@ def test_collect_gives_the_whole_answer() -> None:
     assert answer.usage is not None and json.encode(answer) and answer.service_tier is UNSET
 
 
-async def test_truth_log_knows_what_was_delivered_and_when_the_client_left() -> None:
+async def test_truth_log_records_what_was_delivered_and_when_the_client_disconnected() -> None:
     async with FakeUpstream() as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(fake.url.rsplit(":", 1)[1]))
         body = json.encode({"model": "m", "messages": [{"role": "user", "content": "a b c"}], "stream": True})

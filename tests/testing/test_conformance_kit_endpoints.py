@@ -164,7 +164,7 @@ class PreviewOnly(Painter):
         (PreviewOnly, "0 of 1 images"),
     ],
 )
-def test_kit_catches(provider: type[Provider], complaint: str) -> None:
+def test_kit_reports_a_faulty_provider(provider: type[Provider], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_provider(provider)
 
@@ -192,7 +192,7 @@ class Leaky(Careless):
     ("provider", "complaint"),
     [(Careless, "gave an answer instead of an error"), (Leaky, "instead of an Upstream")],
 )
-def test_kit_catches_with_an_upstream(provider: type[Provider], complaint: str) -> None:
+def test_kit_reports_a_faulty_provider_with_an_upstream(provider: type[Provider], complaint: str) -> None:
     upstream = FakeUpstream(lambda seen: Reply.json({}))
     with pytest.raises(AssertionError, match=complaint):
         check_provider(provider, options={"address": "{upstream}"}, upstream=upstream)

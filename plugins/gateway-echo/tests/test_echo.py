@@ -10,7 +10,7 @@ def test_provider_conforms() -> None:
     check_provider(EchoProvider, options={"delay": 0.001})
 
 
-def test_last_message_comes_back_word_by_word() -> None:
+def test_last_message_is_streamed_back_word_by_word() -> None:
     answer = collect(EchoProvider, ask("hello small world"))
     assert answer.choices[0].message.content == "hello small world "
     assert answer.choices[0].finish_reason == "stop"

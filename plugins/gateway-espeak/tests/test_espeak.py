@@ -66,7 +66,7 @@ def test_gateway_finds_the_plugin_by_its_entry_point() -> None:
     assert point.load().EspeakProvider is EspeakProvider
 
 
-def test_every_format_holds_the_same_sound() -> None:
+def test_every_format_has_the_same_audio() -> None:
     assert EspeakProvider.speech_formats == FORMATS
 
     async def lengths(provider: EspeakProvider) -> dict[str, float]:
@@ -83,7 +83,7 @@ def test_every_format_holds_the_same_sound() -> None:
     assert max(seconds.values()) - min(seconds.values()) < 0.2  # codecs pad, and no two sayings are quite the same
 
 
-def test_pitch_survives_the_change_of_rate() -> None:
+def test_pitch_is_unchanged_by_resampling() -> None:
     from gateway_espeak.encoding import encoder
 
     tone = (np.sin(np.arange(22_050) * 2 * np.pi * 440 / 22_050) * 8000).astype(np.int16)
@@ -95,7 +95,7 @@ def test_pitch_survives_the_change_of_rate() -> None:
     assert np.delete(spectrum, range(430, 451)).max() < spectrum.max() / 1000
 
 
-def test_every_built_in_voice_speaks_as_another() -> None:
+def test_every_built_in_voice_sounds_different() -> None:
     assert len(set(BUILT_IN.values())) == len(BUILT_IN) == 13
 
     async def all_of_them(provider: EspeakProvider) -> list[bytes]:
@@ -104,7 +104,7 @@ def test_every_built_in_voice_speaks_as_another() -> None:
     assert all(run(all_of_them))
 
 
-def test_every_language_has_a_sound() -> None:
+def test_every_language_gives_audio() -> None:
     async def silent(provider: EspeakProvider) -> list[str]:
         languages = sorted(set(provider._voices._hello.voices))
         assert len(languages) > 200
@@ -119,14 +119,14 @@ def test_every_language_has_a_sound() -> None:
 @pytest.mark.parametrize(
     "voice", ["de", "en-gb", "fr-FR", "DE", "German", "en-us+f3", "English (America)+Annie", "en-us+whisper"]
 )
-def test_voices_of_espeak_speak(voice: str) -> None:
+def test_native_voices_of_espeak_give_audio(voice: str) -> None:
     assert run(lambda provider: said(provider, asked(voice=voice)))
 
 
 @pytest.mark.parametrize(
     "voice", ["nobody", "en-us+nobody", "nobody+f3", "../../etc/passwd", "en-us+../f1", "+", "mb/x"]
 )
-def test_unknown_voice_is_the_callers_mistake(voice: str) -> None:
+def test_unknown_voice_is_a_caller_error(voice: str) -> None:
     with pytest.raises(UpstreamRejected) as caught:
         run(lambda provider: said(provider, asked(voice=voice)))
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_value", "voice")
@@ -145,13 +145,13 @@ def test_speed_is_honoured_or_refused() -> None:
     assert caught.value.param == "speed"
 
 
-def test_text_without_a_word_is_a_moment_of_silence() -> None:
+def test_text_without_words_is_a_short_silence() -> None:
     sound = np.frombuffer(run(lambda provider: said(provider, asked(" \n"))), np.int16)
     assert 0 < len(sound) <= 24_000
     assert np.abs(sound).max() <= 1  # the change of rate dithers
 
 
-def test_text_is_never_markup() -> None:
+def test_text_is_never_interpreted_as_markup() -> None:
     async def both(provider: EspeakProvider) -> tuple[int, int]:
         marked = asked('<speak>one<break time="60s"/>two</speak> \0 [[w3:d]]')
         return len(await said(provider, marked)), len(await said(provider, asked("one")))
@@ -160,7 +160,7 @@ def test_text_is_never_markup() -> None:
     assert plain < marked < 48_000 * 20
 
 
-def test_sound_comes_while_it_is_made() -> None:
+def test_audio_is_streamed_during_synthesis() -> None:
     async def pieces(provider: EspeakProvider) -> list[int]:
         return [len(chunk.audio) async for chunk in provider.speak(asked(LONG), TARGET)]
 
@@ -169,7 +169,7 @@ def test_sound_comes_while_it_is_made() -> None:
     assert max(sizes) < 48_000
 
 
-def test_sound_that_is_left_ends_its_process_and_the_next_one_is_served() -> None:
+def test_closed_audio_stream_ends_its_process_and_the_next_call_is_served() -> None:
     async def leave(provider: EspeakProvider) -> bytes:
         stream = provider.speak(asked(LONG), TARGET)
         await anext(stream)
@@ -181,7 +181,7 @@ def test_sound_that_is_left_ends_its_process_and_the_next_one_is_served() -> Non
     assert run(leave)
 
 
-def test_full_queue_refuses_and_frees_itself() -> None:
+def test_full_queue_refuses_calls_until_it_drains() -> None:
     async def crowd(provider: EspeakProvider) -> None:
         first = provider.speak(asked(LONG), TARGET)
         await anext(first)
@@ -196,7 +196,7 @@ def test_full_queue_refuses_and_frees_itself() -> None:
     run(crowd, queue=1)
 
 
-def test_fallen_engine_cuts_its_sound_only() -> None:
+def test_crashed_engine_truncates_only_its_own_audio() -> None:
     async def fall(provider: EspeakProvider) -> bytes:
         stream = provider.speak(asked(LONG), TARGET)
         await anext(stream)
@@ -210,7 +210,7 @@ def test_fallen_engine_cuts_its_sound_only() -> None:
     assert run(fall)
 
 
-def test_engine_that_fell_while_idle_is_replaced() -> None:
+def test_engine_that_crashed_while_idle_is_replaced() -> None:
     async def fall(provider: EspeakProvider) -> bytes:
         (child,) = children()
         (engine,) = provider._engines._slots._queue  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def test_closing_ends_every_process() -> None:
     assert not children()
 
 
-def test_wrong_options_refuse_to_start() -> None:
+def test_invalid_options_prevent_the_start() -> None:
     with pytest.raises(ValueError, match="klingonese"):
         run(lambda provider: said(provider, asked()), language="klingonese")
     with pytest.raises(OSError, match="does not start"):

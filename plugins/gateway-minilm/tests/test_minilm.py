@@ -57,7 +57,7 @@ def test_gateway_finds_the_plugin_by_its_entry_point() -> None:
     assert point.load().MinilmProvider is MinilmProvider
 
 
-def test_vectors_have_length_one_and_mean_something(run: Run) -> None:
+def test_vectors_have_length_one_and_similar_texts_are_close(run: Run) -> None:
     texts = ["A heron stands in the water.", "A grey bird waits in a river.", "The stock exchange closed early."]
     found = vectors(run(lambda provider: provider.embed(asked(texts), TARGET)))
     assert found.shape == (3, 384)
@@ -80,7 +80,7 @@ def test_usage_counts_the_models_tokens(run: Run) -> None:
     assert answer.usage.completion_tokens == 0
 
 
-def test_many_inputs_are_the_same_as_one_by_one(run: Run) -> None:
+def test_batched_inputs_give_the_same_vectors_as_single_ones(run: Run) -> None:
     texts = [f"{number} herons " * (1 + number % 9) for number in range(70)]
     together = vectors(run(lambda provider: provider.embed(asked(texts), TARGET)))
     for number in (0, 31, 32, 69):
@@ -89,7 +89,7 @@ def test_many_inputs_are_the_same_as_one_by_one(run: Run) -> None:
         assert together[number] == pytest.approx(alone, abs=1e-5)
 
 
-def test_text_beyond_what_the_model_reads_is_refused(run: Run) -> None:
+def test_text_longer_than_the_model_context_is_refused(run: Run) -> None:
     assert run(lambda provider: provider.embed(asked("a " * 254), TARGET))
     with pytest.raises(ContextLengthExceeded) as caught:
         run(lambda provider: provider.embed(asked(["short", "a " * 255]), TARGET))
@@ -97,7 +97,7 @@ def test_text_beyond_what_the_model_reads_is_refused(run: Run) -> None:
     assert "input 1 has 257" in caught.value.message
 
 
-def test_full_queue_refuses_and_frees_itself(run: Run) -> None:
+def test_full_queue_refuses_calls_until_it_drains(run: Run) -> None:
     async def crowd(provider: MinilmProvider) -> None:
         calls = [asyncio.ensure_future(provider.embed(asked(["heron " * 200] * 64), TARGET)) for _ in range(2)]
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ def test_full_queue_refuses_and_frees_itself(run: Run) -> None:
     run(crowd)
 
 
-def test_loop_runs_on_while_it_computes(run: Run) -> None:
+def test_event_loop_runs_during_a_computation(run: Run) -> None:
     async def watch(provider: MinilmProvider) -> float:
         call = asyncio.ensure_future(provider.embed(asked(["heron " * 200] * 64), TARGET))
         loop, worst = asyncio.get_running_loop(), 0.0

@@ -50,7 +50,7 @@ def heard(run: Run) -> Heard:
     return transcribed
 
 
-def test_words_and_their_times_are_heard(heard: Heard) -> None:
+def test_words_and_their_times_are_transcribed(heard: Heard) -> None:
     pause = np.zeros(24_000, np.float32)
     transcript = heard(written(np.concatenate([pause, spoken(), pause, spoken(), pause]), format="WAV"))
     assert transcript.text == f"{SAID} {SAID}"
@@ -77,22 +77,22 @@ def test_words_and_their_times_are_heard(heard: Heard) -> None:
     ],
     ids=lambda container: container["format"],
 )
-def test_every_readable_file_is_heard(heard: Heard, container: dict[str, Any]) -> None:
+def test_every_readable_file_is_transcribed(heard: Heard, container: dict[str, Any]) -> None:
     assert "president" in heard(written(spoken(), **container)).text
 
 
-def test_any_rate_and_number_of_channels_is_heard(heard: Heard) -> None:
+def test_any_sample_rate_and_channel_count_is_transcribed(heard: Heard) -> None:
     samples = soxr.resample(spoken(), 16_000, 44_100)
     assert "president" in heard(written(np.stack([samples, samples], axis=1), rate=44_100, format="WAV")).text
 
 
-def test_streamed_wav_without_a_length_is_heard(heard: Heard) -> None:
+def test_streamed_wav_without_a_length_is_transcribed(heard: Heard) -> None:
     data = bytearray(written(spoken(), format="WAV", subtype="PCM_16"))
     data[4:8] = data[40:44] = b"\xff" * 4
     assert "president" in heard(bytes(data)).text
 
 
-def test_mp3_of_several_blocks_is_read_without_a_seam(capfd: pytest.CaptureFixture[str]) -> None:
+def test_mp3_of_several_blocks_is_decoded_without_gaps(capfd: pytest.CaptureFixture[str]) -> None:
     data = written(np.tile(spoken(), 8), format="MP3", bitrate_mode="CONSTANT", compression_level=0.6)
     whole, _ = soundfile.read(io.BytesIO(data), dtype="float32")
     with tempfile.TemporaryFile() as file:
@@ -117,13 +117,13 @@ def test_mp3_of_several_blocks_is_read_without_a_seam(capfd: pytest.CaptureFixtu
     ],
     ids=["text", "empty", "zeros", "header", "webm", "flac"],
 )
-def test_file_that_is_no_sound_is_the_callers_mistake(heard: Heard, data: bytes) -> None:
+def test_file_that_is_not_audio_is_a_caller_error(heard: Heard, data: bytes) -> None:
     with pytest.raises(UpstreamRejected) as caught:
         heard(data)
     assert (caught.value.status, caught.value.param) == (400, "file")
 
 
-def test_damaged_file_ends_without_harm(run: Run) -> None:
+def test_damaged_file_does_not_affect_the_next_call(run: Run) -> None:
     data = bytearray(SPOKEN)
     data[len(data) // 2 : len(data) // 2 + 2000] = b"\x55" * 2000
 
@@ -138,18 +138,18 @@ def test_damaged_file_ends_without_harm(run: Run) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"language": "de"}, {"language": "deu-AT"}, {"languages": ["fr", "it"]}])
-def test_other_language_is_the_callers_mistake(heard: Heard, fields: dict[str, Any]) -> None:
+def test_unsupported_language_is_a_caller_error(heard: Heard, fields: dict[str, Any]) -> None:
     with pytest.raises(UpstreamRejected) as caught:
         heard(SPOKEN, **fields)
     assert caught.value.param == next(iter(fields))
 
 
 @pytest.mark.parametrize("fields", [{"language": "en"}, {"language": "EN-us"}, {"languages": ["de", "en_GB"]}])
-def test_english_by_any_name_is_heard(heard: Heard, fields: dict[str, Any]) -> None:
+def test_every_name_of_english_is_accepted(heard: Heard, fields: dict[str, Any]) -> None:
     assert heard(SPOKEN, **fields).text == SAID
 
 
-def test_same_sound_is_the_same_text_whoever_spoke_before(run: Run) -> None:
+def test_transcript_does_not_depend_on_earlier_calls(run: Run) -> None:
     async def three(provider: SphinxProvider) -> list[str]:
         files = [SPOKEN, written(noise(2), format="WAV"), SPOKEN]
         return [(await provider.transcribe(asked(File(data)), TARGET)).text for data in files]
@@ -158,7 +158,7 @@ def test_same_sound_is_the_same_text_whoever_spoke_before(run: Run) -> None:
     assert first == second == SAID
 
 
-def test_stream_tells_each_utterance_when_it_was_heard(run: Run) -> None:
+def test_stream_sends_each_utterance_as_it_is_transcribed(run: Run) -> None:
     pause = np.zeros(24_000, np.float32)
     data = written(np.concatenate([spoken(), pause, spoken()]), format="WAV")
 

@@ -49,7 +49,7 @@ def test_sound_longer_than_configured_is_refused() -> None:
     assert caught.value.param == "file"
 
 
-def test_full_queue_refuses_and_frees_itself() -> None:
+def test_full_queue_refuses_calls_until_it_drains() -> None:
     async def crowd(provider: SphinxProvider) -> None:
         slow = EndlessFile()
         first = asyncio.ensure_future(provider.transcribe(asked(slow), TARGET))
@@ -86,7 +86,7 @@ def test_deadline_is_kept() -> None:
         run(lambda provider: provider.transcribe(asked(rustle), hasty))
 
 
-def test_fallen_engine_is_replaced() -> None:
+def test_crashed_engine_is_replaced() -> None:
     async def fall(provider: SphinxProvider) -> str:
         slow = EndlessFile()
         call = asyncio.ensure_future(provider.transcribe(asked(slow), Target("a", "b", timeouts=Timeouts(total=5))))
@@ -100,7 +100,7 @@ def test_fallen_engine_is_replaced() -> None:
     assert run(fall) == SAID
 
 
-def test_engine_that_falls_on_a_file_is_an_upstream_out_of_reach() -> None:
+def test_engine_that_crashes_on_a_file_is_an_unreachable_upstream() -> None:
     async def fall(provider: SphinxProvider) -> None:
         rustle = File(written(noise(600), format="WAV"))
         call = asyncio.ensure_future(provider.transcribe(asked(rustle), TARGET))
