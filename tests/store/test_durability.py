@@ -106,9 +106,7 @@ def test_only_commands_that_write_wait_for_the_disk(terminal: Terminal, valkey: 
         assert on_store(valkey, asked) - before == (command in WRITING), command
 
 
-def test_doubtful_durability_is_a_warning_and_not_a_failure(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:  # noqa: F811
+def test_doubtful_durability_is_a_warning_not_a_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
 
     async def doubts(_: Any) -> list[str]:
