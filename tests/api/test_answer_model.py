@@ -174,7 +174,7 @@ async def test_permission_is_only_read_when_a_fallback_served(
     assert len(asked) == 1
 
 
-async def test_an_answer_whose_permission_cannot_be_read_keeps_the_name_asked_for(
+async def test_an_answer_whose_permission_cannot_be_read_keeps_the_requested_name(
     client: Client, gateway: Gateway, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(_: ApiKey) -> KeyView:
@@ -189,7 +189,7 @@ async def test_an_answer_whose_permission_cannot_be_read_keeps_the_name_asked_fo
     assert {frame["model"] for frame in frames(text)} == {"best"}
 
 
-async def test_a_client_that_leaves_while_permission_is_read_leaves_no_open_upstream(
+async def test_a_client_that_disconnects_while_permission_is_read_leaves_no_open_upstream(
     client: Client, gateway: Gateway, upstream: FakeUpstream, other: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = asyncio.Event()
@@ -211,7 +211,7 @@ async def test_a_client_that_leaves_while_permission_is_read_leaves_no_open_upst
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 
-async def test_receipt_and_ledger_line_name_the_model_asked_for_and_the_one_that_served_at_the_price_asked_for(
+async def test_receipt_and_ledger_line_name_the_requested_and_the_serving_model_at_the_requested_price(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(BROKEN)
@@ -262,7 +262,7 @@ async def test_a_replayed_answer_keeps_the_stored_model_name_even_if_the_fallbac
     assert msgspec.json.decode(answers[1][0])["model"] == "small"
 
 
-async def test_a_stream_that_a_fallback_continues_keeps_the_name_it_began_with(
+async def test_a_stream_continued_by_a_fallback_keeps_its_first_model_name(
     client: Client, upstream: FakeUpstream, other: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(cut({"content": "Once upon "}))

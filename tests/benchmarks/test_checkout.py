@@ -25,7 +25,7 @@ def test_this_checkout_is_run_by_the_interpreter_that_runs_the_bench() -> None:
     assert Checkout(HERE).python == sys.executable
 
 
-def test_packages_of_another_checkout_come_first_under_their_installed_names(tmp_path: Path) -> None:
+def test_packages_of_another_checkout_take_precedence_under_their_installed_names(tmp_path: Path) -> None:
     for folder in ("gateway", "providers"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()

@@ -342,7 +342,7 @@ async def test_idempotency_key_claimed_by_one_version_is_seen_by_the_other(
 
 @pytest.mark.gen_test(timeout=120)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_key_with_the_cost_header_made_by_one_version_has_it_on_both(
+async def test_key_with_the_cost_header_created_by_one_version_has_it_on_both(
     yard: Yard, source: Path, store_url: str, models: str, version: str
 ) -> None:
     gateways = await both_versions(yard, source, store_url, models)

@@ -57,7 +57,7 @@ def test_usage_shows_charges_as_negative_amounts(acme: Terminal) -> None:
     assert charged["usage"] == {"in_text": 3, "out_text": 2}
 
 
-def test_usage_names_the_model_that_served_beside_the_one_asked_for(terminal: Terminal, valkey: Path) -> None:
+def test_usage_names_the_serving_and_the_requested_model(terminal: Terminal, valkey: Path) -> None:
     terminal.ok("accounts", "create", "acme", "--balance", "10")
     key_id = terminal.json("keys", "create", "acme")["id"]
 

@@ -74,7 +74,7 @@ def test_stream_has_the_whole_text_under_one_id(client: OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_usage_comes_last_and_only_when_asked_for(client: OpenAI) -> None:
+def test_usage_comes_last_and_only_if_requested(client: OpenAI) -> None:
     chunks = list(
         client.chat.completions.create(
             model="words", messages=HELLO, stream=True, stream_options={"include_usage": True}

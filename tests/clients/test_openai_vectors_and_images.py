@@ -39,7 +39,7 @@ def test_vectors_are_the_same_for_either_encoding(client: OpenAI, scripted: Scri
     assert decoded.usage.prompt_tokens == decoded.usage.total_tokens == 3
 
 
-def test_float_vectors_of_the_upstream_reach_a_client_that_wants_base64(
+def test_float_vectors_of_the_upstream_are_base64_for_a_client_that_requests_it(
     client: OpenAI, scripted: ScriptedUpstream
 ) -> None:
     data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}]

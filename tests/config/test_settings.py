@@ -73,7 +73,7 @@ def test_empty_file_has_every_default() -> None:
     assert settings.pepper is None
 
 
-def test_group_default_exists_without_being_named() -> None:
+def test_group_default_exists_without_configuration() -> None:
     assert settings_of("").groups["default"].rpm is None
 
 

@@ -34,7 +34,7 @@ def test_page_has_a_section_for_each_route_with_its_methods_and_no_other() -> No
     assert shown == served
 
 
-def test_head_is_answered_wherever_get_is() -> None:
+def test_head_is_answered_on_every_route_with_get() -> None:
     for path, route in {**PATHS, **PREFIXES}.items():
         assert ("HEAD" in allowed_methods(route.handler)) == ("GET" in allowed_methods(route.handler)), path
 

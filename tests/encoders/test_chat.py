@@ -193,7 +193,7 @@ def test_delivered_quarter_tokens_count_text_reasoning_and_arguments() -> None:
     )
 )
 @settings(max_examples=200, deadline=None)
-def test_any_stream_is_either_whole_or_refused(parts: list[tuple[int, str | None, str | None, bool]]) -> None:
+def test_any_stream_is_either_complete_or_refused(parts: list[tuple[int, str | None, str | None, bool]]) -> None:
     chunks = []
     for index, text, finish, tool in parts:
         delta = Delta()

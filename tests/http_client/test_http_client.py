@@ -138,7 +138,7 @@ async def test_answer_of_any_framing_is_read_in_pieces_of_any_size(raw: bytes, b
             await gone(peer.lines[0])
 
 
-async def test_body_that_ends_with_the_connection_is_whole() -> None:
+async def test_body_that_ends_with_the_connection_is_complete() -> None:
     first_was_read = asyncio.Event()
 
     async def behave(line: Line) -> None:

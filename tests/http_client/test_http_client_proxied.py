@@ -444,7 +444,7 @@ async def test_answer_that_is_cut_is_truncated(certificates: Certificates, tls: 
 @pytest.mark.parametrize(
     "raw", [b"SSH-2.0\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"]
 )
-async def test_answer_that_is_no_http_is_invalid(
+async def test_answer_that_is_not_http_is_invalid(
     raw: bytes, certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
     async with ForwardProxy() as proxy, Peer(each(raw), tls) as peer, through(proxy, certificates) as link:

@@ -388,7 +388,7 @@ async def test_more_than_a_hundred_streams_are_read_at_once() -> None:
             answer.close()
 
 
-async def test_streamed_body_arrives_whole() -> None:
+async def test_streamed_body_arrives_complete() -> None:
     async def source() -> AsyncIterator[bytes]:
         for n in range(50):
             yield b"%d," % n
@@ -399,7 +399,7 @@ async def test_streamed_body_arrives_whole() -> None:
             assert fake.seen[0].body == b"".join([b"%d," % n for n in range(50)])
 
 
-async def test_failing_source_of_a_body_keeps_its_own_error() -> None:
+async def test_error_of_a_body_source_is_raised_unchanged() -> None:
     async def source() -> AsyncIterator[bytes]:
         yield b"first"
         raise InvalidValue("the upload is broken")

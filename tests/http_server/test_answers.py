@@ -74,7 +74,7 @@ async def test_headers_and_body_are_sent_in_one_write(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_an_aborted_answer_is_never_mistaken_for_a_whole_one(serve: Any, version: bytes) -> None:
+async def test_an_aborted_answer_has_no_valid_end(serve: Any, version: bytes) -> None:
     half_was_read = asyncio.Event()
 
     class Fails(RequestHandler):

@@ -41,7 +41,7 @@ class Echo(RequestHandler):
     post = put = head = options = get
 
 
-async def test_a_request_reaches_the_handler_whole(serve: Any) -> None:
+async def test_a_request_reaches_the_handler_complete(serve: Any) -> None:
     served = await serve(Echo)
     answer = await served.ask(
         b"POST /a?b=c HTTP/1.1\r\nhost: x\r\nx-a: 1 \t\r\nX-A: 2\r\nContent-Length: 4\r\n\r\nbody"
@@ -53,7 +53,7 @@ async def test_a_request_reaches_the_handler_whole(serve: Any) -> None:
     assert len(answer.headers.get_list("Date")) == 1
 
 
-async def test_a_request_may_come_byte_by_byte(serve: Any) -> None:
+async def test_a_request_may_arrive_byte_by_byte(serve: Any) -> None:
     served = await serve(Echo)
     head = b"\r\nPOST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     whole = head + b"2\r\nab\r\n1;x=y\r\nc\r\n0\r\nT: v\r\n\r\n"
@@ -162,7 +162,7 @@ async def test_an_upgrade_is_answered_as_plain_http(serve: Any, upgrade: bytes, 
     assert b'"body": "abc"' in answer.body
 
 
-async def test_an_absolute_target_is_read_as_its_path(serve: Any) -> None:
+async def test_an_absolute_request_target_is_read_as_its_path(serve: Any) -> None:
     served = await serve(Echo)
     answer = await served.ask(b"GET http://x:80/v1/models?a=b HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b'"path": "/v1/models", "query": "a=b"' in answer.body

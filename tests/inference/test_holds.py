@@ -118,7 +118,7 @@ def payer(accounts: Accounts, keys: Keys, client: Client) -> Payer:
 # Strict --------------------------------------------------------------------------------------------------------------
 
 
-async def test_whole_answer_without_a_limit_is_refused_when_the_longest_one_cannot_be_paid(
+async def test_whole_answer_without_a_limit_is_refused_if_the_balance_cannot_pay_the_longest_one(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
     await payer.open((LONGEST - 1) * TOKEN)

@@ -238,7 +238,7 @@ for n in itertools.count(1):
 
 
 @pytest.mark.slow
-def test_process_killed_at_any_moment_leaves_no_slot_and_no_number_torn(tmp_path, caplog, monkeypatch):
+def test_slots_and_numbers_are_complete_after_a_kill_at_any_moment(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(checkpoint_record, "tokens_of", lambda units, factor: units - PROMPT.in_text)
     root = str(Path(__file__).parents[2])
     for n in range(8):

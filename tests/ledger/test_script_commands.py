@@ -101,7 +101,7 @@ def test_settlement_command_is_the_packed_list_of_its_arguments(account: str, en
     assert sent.commands == [packed(account, arguments)]
 
 
-async def test_reply_that_cannot_be_used_leaves_the_connection_to_other_calls(world, caplog):
+async def test_connection_serves_other_calls_after_an_invalid_reply(world, caplog):
     async with world() as w:
         key = await w.caller()
         await w.admit(key)

@@ -55,7 +55,7 @@ async def with_tls(upstream: FakeUpstream, context: ssl.SSLContext) -> AsyncIter
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_proxy_of_the_environment_is_taken_by_the_provider_that_asks_for_it(yard: Yard, tmp_path: Path) -> None:
+async def test_proxy_of_the_environment_is_used_only_by_providers_configured_for_it(yard: Yard, tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))

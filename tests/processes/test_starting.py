@@ -65,7 +65,7 @@ async def test_invalid_store_address_is_reported_in_one_line(yard: Yard) -> None
     assert (await refused(gateway)).startswith("gateway: ")
 
 
-async def test_plugin_whose_startup_raises_keeps_the_gateway_from_starting(yard: Yard) -> None:
+async def test_plugin_whose_startup_raises_prevents_the_start(yard: Yard) -> None:
     gateway = yard.make(workers=2)
     install_plugin(
         gateway,

@@ -118,7 +118,7 @@ async def _held_by(gateway: Served, calls: int) -> bool:
         return await session.store.client.hlen("{a:test}:rv") == calls
 
 
-async def test_calls_of_a_gateway_killed_whole_are_charged_at_the_next_start(serve: Serve) -> None:
+async def test_calls_of_a_gateway_with_all_processes_killed_are_charged_at_the_next_start(serve: Serve) -> None:
     gateway = await serve()
     stream = await gateway.stream("endless").flowing(5)
     assert gateway.process is not None
@@ -133,7 +133,7 @@ async def test_calls_of_a_gateway_killed_whole_are_charged_at_the_next_start(ser
     await gateway.proved()
 
 
-async def test_single_worker_is_replaced_while_requests_wait_and_nothing_leaks(serve: Serve) -> None:
+async def test_single_worker_is_replaced_while_requests_wait_without_leaks(serve: Serve) -> None:
     gateway = await serve()
     counts = []
     for _ in range(3):

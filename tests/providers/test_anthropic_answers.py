@@ -340,7 +340,7 @@ async def test_error_events_are_distinguished(kind: str, error: type[GatewayErro
 
 
 @pytest.mark.parametrize("kept", range(len(frames("tools"))))
-async def test_stream_without_its_last_event_is_truncated_wherever_it_ends(kept: int) -> None:
+async def test_stream_without_its_last_event_is_truncated_at_any_point(kept: int) -> None:
     with pytest.raises(UpstreamTruncated):
         await chunks_of(streamed(*frames("tools")[:kept]))
 

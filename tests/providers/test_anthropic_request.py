@@ -402,7 +402,7 @@ def test_adaptive_models_get_an_effort_level(effort: str, sent: str) -> None:
     assert body_of("claude-opus-4-6", reasoning_effort="xhigh")["output_config"] == {"effort": "high"}
 
 
-def test_no_effort_turns_thinking_off_where_that_is_allowed() -> None:
+def test_effort_none_turns_thinking_off_if_the_model_allows_it() -> None:
     assert body_of(BUDGET, reasoning_effort="none")["thinking"] == {"type": "disabled"}
     assert body_of(ADAPTIVE, reasoning_effort="none")["thinking"] == {"type": "disabled"}
     body = body_of("claude-fable-5", reasoning_effort="none")

@@ -258,7 +258,7 @@ async def test_filtered_prompt_is_a_caller_error() -> None:
     assert (error.status, error.code, error.param) == (400, "content_filter", "messages")
 
 
-async def test_missing_deployment_may_be_tried_elsewhere() -> None:
+async def test_missing_deployment_may_be_retried_on_another_target() -> None:
     error = await error_of(Reply.json(NOT_DEPLOYED, status=404))
     assert isinstance(error, UpstreamError) and error.retryable and "DeploymentNotFound" in (error.detail or "")
 

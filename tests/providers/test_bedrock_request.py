@@ -138,7 +138,7 @@ def test_turns_alternate_and_empty_texts_are_removed() -> None:
         ([{"role": "user", "content": ""}, {"role": "assistant", "content": "Hello."}, USER], "messages"),
     ],
 )
-def test_conversation_must_begin_with_the_user(messages: list[Any], param: str) -> None:
+def test_conversation_must_begin_with_a_user_message(messages: list[Any], param: str) -> None:
     assert refusal(messages=messages).param == param
 
 
@@ -381,7 +381,7 @@ def test_effort_is_a_level_for_newer_claudes(effort: str) -> None:
     assert body["additionalModelRequestFields"]["thinking"]["type"] == "adaptive"
 
 
-def test_no_effort_turns_thinking_off() -> None:
+def test_effort_none_turns_thinking_off() -> None:
     off = {"thinking": {"type": "disabled"}}
     assert sent(BUDGET, reasoning_effort="none")["additionalModelRequestFields"] == off
     assert sent(ADAPTIVE, reasoning_effort="none")["additionalModelRequestFields"] == off

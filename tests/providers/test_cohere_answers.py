@@ -362,7 +362,7 @@ async def vectors_of(*replies: Reply, input: Any = ("a", "b")) -> Any:
         return await subject.embed(embedding(input), target())
 
 
-async def test_vectors_of_all_batches_come_in_the_order_of_the_texts() -> None:
+async def test_vectors_of_all_batches_keep_the_order_of_the_texts() -> None:
     texts = ["x" * (number + 1) for number in range(500)]
     async with FakeUpstream(cohere) as fake, provider(fake) as subject:
         answer = await subject.embed(embedding(texts), target())

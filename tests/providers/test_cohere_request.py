@@ -297,7 +297,7 @@ def batches(input: Any, traits: ModelTraits = ModelTraits(), **fields: Any) -> l
     return bodies
 
 
-def test_texts_are_embedded_as_documents_unless_said_otherwise() -> None:
+def test_texts_are_embedded_as_documents_by_default() -> None:
     assert batches("hello") == [
         {
             "model": "embed-v4.0",

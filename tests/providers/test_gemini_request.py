@@ -67,7 +67,7 @@ async def test_plain_request_is_one_user_turn_and_nothing_else() -> None:
     assert await sent(chat_request()) == {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
 
 
-async def test_leading_instructions_become_the_system_instruction_and_late_ones_stay_in_place() -> None:
+async def test_leading_instructions_become_the_system_instruction_and_later_ones_keep_their_place() -> None:
     body = await sent(
         chat_request(
             {"role": "system", "content": "Be brief."},

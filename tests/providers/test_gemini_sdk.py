@@ -161,7 +161,7 @@ async def test_sdk_and_provider_read_the_same_stream() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
-async def test_sdk_and_provider_raise_for_the_same_error_body(status: int) -> None:
+async def test_error_body_raises_in_sdk_and_provider(status: int) -> None:
     error = google_error(status, "X", "Because.", reason="API_KEY_INVALID", delay="17s")
     async with FakeUpstream() as fake, sdk(fake) as models, provider(fake) as subject:
         fake.enqueue(Reply.json(error, status=status), Reply.json(error, status=status))

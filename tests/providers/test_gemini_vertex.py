@@ -217,7 +217,7 @@ async def vertex(fake: FakeUpstream, key: Secret | None) -> AsyncIterator[Gemini
         await link.close()
 
 
-async def test_service_account_signs_for_a_token_that_goes_with_the_request(tmp_path: Path) -> None:
+async def test_service_account_signs_for_a_token_that_is_sent_with_the_request(tmp_path: Path) -> None:
     asked: list[dict[str, str]] = []
 
     def answer(form: dict[str, str]) -> web.Response:

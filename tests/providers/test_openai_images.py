@@ -125,7 +125,7 @@ def test_events_become_previews_or_images_or_are_skipped() -> None:
         ([None, None, 100], 100),
     ],
 )
-def test_usage_of_several_images_is_that_of_the_whole_stream(told: list[int | None], total: int) -> None:
+def test_usage_of_several_images_covers_the_whole_stream(told: list[int | None], total: int) -> None:
     reader = ImageReader()
     last: ImageUsage | None = None
     for made in told:

@@ -64,7 +64,7 @@ async def test_first_failure_ends_the_others_and_leaves_nothing_to_the_collector
     assert not garbage()
 
 
-async def test_call_that_fails_as_it_is_cancelled_is_not_reported_beside_the_first(
+async def test_call_that_fails_during_its_cancellation_is_not_reported_in_addition_to_the_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def stubborn() -> None:

@@ -121,7 +121,7 @@ def test_a_rate_limit_is_respected_for_the_requested_time_and_needs_no_probe(cha
     assert chain.target.cause is None
 
 
-def test_a_refused_credential_takes_all_its_models_out_for_a_minute_and_longer_each_time(chain: Chain) -> None:
+def test_a_refused_credential_disables_all_its_models_for_a_minute_and_longer_each_time(chain: Chain) -> None:
     chain.fail(1, error=UpstreamAuthError())
     assert not chain.other.ready(59.0)
     assert chain.other.ready(60.0)

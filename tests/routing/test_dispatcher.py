@@ -450,7 +450,7 @@ async def test_all_attempts_share_one_total_timeout() -> None:
 
 
 @pytest.mark.parametrize("refusal", [ContextLengthExceeded("too long"), UpstreamRejected("unknown voice")], ids=repr)
-async def test_rejection_by_a_fallback_is_not_reported_as_the_callers_mistake(refusal: GatewayError) -> None:
+async def test_rejection_by_a_fallback_is_not_reported_as_a_caller_error(refusal: GatewayError) -> None:
     stage = Stage(fallbacks=["large"], targets=[{"provider": "a"}])
     with pytest.raises(UpstreamTimeout):
         await stage.call(lambda at: refusal if at[0] == "c" else UpstreamTimeout())

@@ -72,7 +72,7 @@ def places(candidates: list[Candidate]) -> list[tuple[str, str]]:
     return [(candidate.target.provider, candidate.target.model) for candidate in candidates]
 
 
-def test_weights_spread_the_first_target_and_fallbacks_come_last(router: Router) -> None:
+def test_weights_distribute_the_first_target_and_fallbacks_come_last(router: Router) -> None:
     model = router.catalog.models["spread"]
     orders = [places(router.resolve(model, Chat)) for _ in range(2000)]
     assert all(order[-1] == ("b", "theirs") for order in orders)

@@ -8,7 +8,7 @@ from gateway.runtime.ipc import Channel, Message
 from tests.polling import until
 
 
-async def test_messages_arrive_whole_in_order_and_the_end_is_noticed() -> None:
+async def test_messages_arrive_complete_and_in_order_and_the_end_is_detected() -> None:
     ours, theirs = socket.socketpair()
     received: list[Message] = []
     closed: list[bool] = []

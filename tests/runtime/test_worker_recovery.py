@@ -138,7 +138,7 @@ async def taken_over(worker: Forgetful, truth: int) -> bool:
     return (account.balance, account.held) == (10_000 - truth, 0)
 
 
-async def test_segments_taken_over_are_removed_a_minute_after_they_were_booked(
+async def test_segments_taken_over_are_removed_a_minute_after_their_settlement(
     world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway.runtime.worker_recovery, "AGAIN", 0.05)

@@ -128,7 +128,7 @@ def test_the_last_of_duplicate_fields_wins_in_both_views():
 
 @pytest.mark.parametrize("name", ["fields", "extra", "dropped"])
 @pytest.mark.parametrize("value", [5, None, ["x"], {"model": "other"}])
-def test_the_gateways_own_attributes_never_come_from_the_wire(name, value):
+def test_internal_attributes_never_come_from_the_request(name, value):
     request = decode(**{name: value})
     assert request.fields.keys() == {"model", "messages", name}
     assert request.extra == (name,)

@@ -134,7 +134,7 @@ async def test_a_killed_server_is_restarted_with_its_data(tmp_path):
         assert len(events) == 6
 
 
-async def test_a_server_that_cannot_come_back_is_reported_and_tried_again(tmp_path):
+async def test_a_server_that_cannot_restart_is_reported_and_retried(tmp_path):
     async with started(tmp_path) as server:
         await put(server.socket, "k", "v")
         events: list[StoreEvent] = []
@@ -304,7 +304,7 @@ async def test_the_error_quotes_a_server_that_ends_at_start(tmp_path):
         await EmbeddedServer(tmp_path).start()
 
 
-async def test_a_data_dir_that_is_a_file_is_a_fault_that_names_it(tmp_path):
+async def test_a_data_dir_that_is_a_file_is_an_error_that_names_it(tmp_path):
     (tmp_path / "var").write_text("")
     with pytest.raises(StoreSetupError, match="var: "):
         await EmbeddedServer(tmp_path / "var").start()

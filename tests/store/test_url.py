@@ -59,7 +59,7 @@ def test_url_is_parsed_into_an_address(url, address):
         ("redis+cluster://a?sentinel_password=x", "unknown option"),
     ],
 )
-def test_a_wrong_url_is_a_fault_that_says_what_is_wrong(url, words):
+def test_an_invalid_url_is_an_error_with_its_reason(url, words):
     with pytest.raises(StoreSetupError, match=words) as caught:
         parse_address(url)
     assert str(caught.value).startswith("store.url: ")

@@ -296,7 +296,7 @@ async def test_hold_of_a_long_stream_is_extended_while_the_balance_allows(
     assert account.balance < 10 * NANO - 29 * 1000 * NANO // 1_000_000
 
 
-async def test_stream_is_cut_when_the_balance_is_used_up_and_costs_no_more_than_one_chunk_beyond(
+async def test_stream_is_cut_at_most_one_chunk_after_the_balance_is_used_up(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Any
 ) -> None:
     await accounts.create("small", balance=NANO // 200)  # 0.005: 2,500 tokens of output

@@ -92,7 +92,7 @@ async def test_text_becomes_a_list_with_one_vector_the_public_model_and_usage(
 @pytest.mark.parametrize(
     ("given", "count"), [(["a", "b", "c"], 3), ([1, 2, 3], 1), ([[1, 2], [3]], 2), (["x"] * 2048, 2048)]
 )
-async def test_vectors_come_in_the_order_of_the_inputs(
+async def test_vectors_keep_the_order_of_the_inputs(
     client: Client, upstream: FakeUpstream, given: Any, count: int
 ) -> None:
     _, document = await embed(client, given)

@@ -135,7 +135,7 @@ async def test_answer_has_the_images_and_their_properties(client: Client, upstre
     }
 
 
-async def test_upstream_gets_every_field_and_is_asked_for_base64(client: Client, upstream: FakeUpstream) -> None:
+async def test_upstream_gets_every_field_with_a_request_for_base64(client: Client, upstream: FakeUpstream) -> None:
     response, _ = await draw(client, size="1024x1024", quality="low", style="vivid", seed=3, api_key="sk-evil")
     assert upstream.seen[0].path == "/v1/images/generations"
     assert upstream.seen[0].json == {
