@@ -1,13 +1,13 @@
--- Admits or refuses a batch of asks of one account by rules.lua. A refused ask writes nothing and uses up no limiter.
+-- Admits or refuses a batch of calls of one account by rules.lua. A refused call writes nothing and consumes no limit.
 -- KEYS: {a:<account>}   ARGV: see rules.lua
--- Returns REGROUP group | NOACCT, or per ask eight integers: code, detail, then limit, remaining and reset (µs) of
--- requests and of tokens, -1 where there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
--- Holds are written at the end, all at once, and their sums too: exact in doubles, for together they fit into a balance
--- that is below 2^53.
+-- Returns REGROUP group | NOACCT, or eight integers per call: code, detail, then limit, remaining and reset (µs) of
+-- requests and of tokens, -1 if there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
+-- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
+-- fit into a balance below 2^53.
 
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
-function sweep()  -- money may be tied up in the holds of a dead worker
+function sweep()  -- the holds of a dead worker may reserve money that is no longer needed
   if reclaim(A, now, SWEPT) == 0 then return end
   local fresh = redis.call('HMGET', A, 'bal', 'held')
   bal, held = tonumber(fresh[1]), tonumber(fresh[2]) + limits.granted
@@ -36,7 +36,7 @@ local function write_hold(rid, kid, key, amount, tokens, note)
   held, key.held = held + hold, key.held + hold
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
-  if not key.terms then  -- what all records of the key have in common
+  if not key.terms then  -- the part that is equal in all records of the key
     local flags = (key.cap and '-b' or '-') .. (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
     key.terms = string.format(' %d %d %s %s %s ', key.tpm, limits.tpm, flags, kid, stamp)
   end
@@ -46,7 +46,7 @@ local function write_hold(rid, kid, key, amount, tokens, note)
 end
 
 local answer, n = {}, 0
-local function report(bucket, other)  -- the tighter of the key's and the account's bucket
+local function report(bucket, other)  -- the bucket with less room, of the key and the account
   if not bucket or (other and room(other) < room(bucket)) then bucket = other end
   if not bucket then
     answer[n + 1], answer[n + 2], answer[n + 3] = -1, -1, -1

@@ -1,6 +1,7 @@
--- Renews the leases of running calls of one account and stores how much each has used.
+-- Renews the leases of running calls of one account and stores the usage of each call.
 -- KEYS: {a:<account>}   ARGV: lease_µs, then per call: rid used
--- Returns per call OK, REVOKED (key or account may no longer spend: end the stream) or GONE (reclaimed or settled).
+-- Returns per call OK, REVOKED (the key or the account may no longer spend, so the caller ends the stream) or GONE (the
+-- hold was reclaimed or settled).
 
 local OK, REVOKED, GONE = 0, 1, 2
 

@@ -1,7 +1,7 @@
--- GCRA as a meter: `level` units are in use and drain at `limit` per minute; the burst is the limit itself.
--- Stored as "level stamp limit" rather than as the one arrival time stamp + level * 60 s / limit: a double near 1.8e15 µs
--- keeps only quarters of a microsecond, while these parts stay exact, so a burst of n is n for any limit. When a limit is
--- changed the level is rescaled, so that the arrival time stays what it was.
+-- GCRA as a meter: `level` units are in use and drain at `limit` per minute. The burst equals the limit.
+-- The stored form is "level stamp limit" and not the single arrival time, stamp + level * 60 s / limit: a double near
+-- 1.8e15 µs has a resolution of a quarter of a microsecond. The three parts stay exact, so a burst of n is n for any
+-- limit. When a limit changes, the level is rescaled, so that the arrival time does not change.
 
 local MINUTE = 60000000  -- µs
 
@@ -24,7 +24,7 @@ local function pour(bucket, units)
   bucket.dirty = true
 end
 
-local function save_bucket(bucket, now)  -- expires by itself once it is empty
+local function save_bucket(bucket, now)  -- the key expires when the bucket is empty
   if not bucket or not bucket.dirty then return end
   local left = math.ceil(bucket.level * 60000 / bucket.limit) + 1
   redis.call('SET', bucket.name, string.format('%.9f %.0f %d', bucket.level, now, bucket.limit), 'PX', left)

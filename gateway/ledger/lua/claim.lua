@@ -1,11 +1,11 @@
--- Claims an Idempotency-Key for a call, or says what became of the call that claimed it before.
+-- Claims an Idempotency-Key for a call, or returns the state of the call that claimed it before.
 -- KEYS: {a:<account>}   ARGV: name (hash of the Idempotency-Key) digest (of the request) rid kid meta (of a refund's line)
--- Returns code, rid of the call that has the record, and for DONE the answer's head and body.
--- A call is alive for ten seconds after its claim, and as long as its hold's lease is renewed. A dead one is undone, so
--- that the call that takes its place is the only one that is charged.
+-- Returns code, the rid of the call that owns the record, and for DONE the answer's head and body.
+-- A call is alive for ten seconds after its claim, and while its hold's lease is renewed. A dead call is undone, so
+-- that only the call that replaces it is charged.
 
 local CLAIMED, BUSY, OTHER, DONE, LOST = 0, 1, 2, 3, 4
-local ADMISSION = 10000000  -- µs from a claim to its hold, at most
+local ADMISSION = 10000000  -- longest time (µs) from a claim to its hold
 local KEPT_MS = '86400000'
 
 local A, name, digest, rid, kid, meta = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -13,7 +13,7 @@ local record = A .. ':id:' .. name
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local function undo(dead, payer, note)  -- false when it was charged for all it did: then nothing is undone
+local function undo(dead, payer, note)  -- false if the call was settled: then nothing is undone
   local text = redis.call('HGET', A .. ':rv', dead)
   if text then
     release(A, dead, read_hold(text))
@@ -29,7 +29,7 @@ local function undo(dead, payer, note)  -- false when it was charged for all it 
     spend(A, payer, amount)
     id = line
   end
-  mark(A, dead, 'void', '0', id)  -- so that a worker that was only frozen can neither admit nor settle it any more
+  mark(A, dead, 'void', '0', id)  -- a worker that was only paused can then neither admit nor settle it
   return true
 end
 

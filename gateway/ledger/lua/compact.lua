@@ -1,9 +1,9 @@
--- Moves the carry of one account forward over lines that are safe in an archive, and drops them from the stream.
+-- Moves the archive checkpoint of one account past lines that an archive has, and removes them from the stream.
 -- KEYS: {a:<account>}
--- ARGV: n and hash of the carry the caller has seen ('0' and '' for none), the age (µs) a line must have, then the new
---       carry: n bal id hash, then what lines 1 … n come to of each key that has changed: kid sum …
--- Returns OK; MOVED when somebody else has compacted meanwhile; UNKNOWN when no line has that id, number and balance;
--- YOUNG when the last line is younger than it must be. Nothing is done then.
+-- ARGV: n and hash of the checkpoint that the caller read ('0' and '' for none), the minimum age (µs) of a line, then
+--       the new checkpoint: n bal id hash, then the sum of lines 1 … n for each key with a changed sum: kid sum …
+-- Returns OK. Returns MOVED if another process has compacted since, UNKNOWN if no line has that id, number and balance,
+-- YOUNG if the last line is below the minimum age. These three change nothing.
 
 local OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3
 

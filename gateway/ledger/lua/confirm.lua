@@ -1,6 +1,6 @@
--- What a key may do at this moment. Reads only.
+-- Returns the current permissions of a key. Reads only.
 -- KEYS: {a:<account>}   ARGV: kid
--- Returns code (OK, KEY, ACCOUNT), group, the key's own models ('' none), then the account's rules: model, + or -, …
+-- Returns code (OK, KEY, ACCOUNT), group, the key's own models ('': none), then the account's rules: model, + or -, …
 
 local OK, KEY, ACCOUNT = 0, 1, 2
 

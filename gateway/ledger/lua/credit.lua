@@ -1,7 +1,7 @@
--- Changes a balance by hand, once per operation.
+-- Changes a balance by a credit or an adjustment, once per operation.
 -- KEYS: {a:<account>}   ARGV: operation kind amount meta most (no balance may pass ±most)
--- Returns code, amount, balance: OK; DUP with what was stored; CLASH when the operation was for another amount or kind;
--- CAP when the balance would leave its bounds; NOACCT.
+-- Returns code, amount, balance. Codes: OK; DUP: repeated, with the stored values; CLASH: the operation had another
+-- amount or kind; CAP: the balance would leave its bounds; NOACCT.
 
 local OK, DUP, CLASH, CAP, NOACCT = 0, 1, 2, 3, 20
 

@@ -1,4 +1,4 @@
--- Expired holds are charged at their last checkpoint: never the full hold, never zero once something was delivered.
+-- Charges expired holds at their last checkpoint: never the full hold, and never zero after output was delivered.
 
 local function reclaim(A, now, most)
   local due = redis.call('ZRANGEBYSCORE', A .. ':rx', '-inf', now, 'LIMIT', 0, most)

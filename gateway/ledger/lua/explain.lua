@@ -1,6 +1,6 @@
--- Tells what would become of one ask, by rules.lua itself: a rule that refuses is lifted and the rest is asked again, so
--- every rule that stands in the way is named. Reads only, so it runs on a replica.
--- KEYS: {a:<account>}   ARGV: see rules.lua, with one ask
+-- Explains the decision about one call with rules.lua: it ignores each rule that refuses and decides again. So it names
+-- every refusing rule. Reads only, so it runs on a replica.
+-- KEYS: {a:<account>}   ARGV: see rules.lua, with one call
 -- Returns REGROUP group | NOACCT, or {}, then the refusals: code, wait (µs), … and the facts: name, value (as text), …
 
 local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
@@ -42,7 +42,7 @@ tell('account.rule', rule)
 tell_limits('key', key)
 tell_limits('account', limits)
 
-function sweep()  -- what reclaim would do
+function sweep()  -- computes the result of reclaim and writes nothing
   for _, rid in ipairs(redis.call('ZRANGEBYSCORE', A .. ':rx', '-inf', now, 'LIMIT', 0, SWEPT)) do
     local text = redis.call('HGET', A .. ':rv', rid)
     if text then
@@ -80,7 +80,7 @@ while true do
   lifted[code]()
 end
 
-tell('account.balance', bal)  -- as of now, with the holds charged that would be
+tell('account.balance', bal)  -- after the charges of expired holds that an admission would make
 tell('account.held', held)
 tell('account.floor', floor)
 return { {}, refusals, facts }

@@ -1,5 +1,5 @@
--- Grows one hold in place; compare-and-set on its amount, so that sending it twice grows it once.
--- KEYS: {a:<account>}   ARGV: rid from to more   (more = to - from, worked out by the caller in exact integers)
+-- Increases one hold. It compares and sets the amount, so a repeated command increases the hold once.
+-- KEYS: {a:<account>}   ARGV: rid from to more   (more = to - from, computed by the caller in exact integers)
 -- Returns OK, GONE (no such hold), FUNDS, BUDGET, REVOKED or RACED (the amount is neither `from` nor `to`).
 
 local OK, GONE, FUNDS, BUDGET, REVOKED, RACED = 0, 1, 2, 3, 4, 5

@@ -1,8 +1,8 @@
 -- A hold's record in {a:…}:rv is one line of text: used amount tokens ktpm atpm flags kid at note.
--- used: nano-units at the last checkpoint; ktpm, atpm: token limits the estimate was charged to (0: none);
--- flags: k and a mark concurrency leases of key and account, b marks a key with a budget, - is a filler;
--- note: a JSON object that becomes the meta of the ledger line if the hold has to be reclaimed.
--- Amounts stay text from end to end; as doubles they are only compared (every amount is below 2^53).
+-- used: nano-units at the last checkpoint; ktpm, atpm: the token limits that count the estimate (0: none);
+-- flags: k and a are concurrency leases of key and account, b is a key with a budget, - is always there;
+-- note: a JSON object that becomes the meta of the ledger line if the hold is reclaimed.
+-- Amounts are always text. Only comparisons use them as doubles (every amount is below 2^53).
 
 local function read_hold(text)
   local used, amount, tokens, ktpm, atpm, flags, kid, at, note =
@@ -13,7 +13,7 @@ end
 
 local function has(hold, flag) return string.find(hold.flags, flag, 1, true) ~= nil end
 
-local function release(A, rid, hold)  -- frees money and leases, but not the record itself; settle.lua does it for many
+local function release(A, rid, hold)  -- releases money and leases, not the record; settle.lua does the same for a batch
   if hold.amount ~= '0' then
     redis.call('HINCRBY', A, 'held', '-' .. hold.amount)
     if has(hold, 'b') then redis.call('HINCRBY', A .. ':k:' .. hold.kid, 'held', '-' .. hold.amount) end

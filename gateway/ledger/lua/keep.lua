@@ -1,10 +1,10 @@
--- Ends a claim: keeps the answer of its call, says that it is lost, or gives the Idempotency-Key back.
+-- Ends a claim: stores the answer of its call, marks the answer as lost, or releases the Idempotency-Key.
 -- KEYS: {a:<account>}   ARGV: name rid state (done, lost, free) head body most (bytes of answers kept per account)
--- Returns 1, or 0 when the record belongs to another call by now.
--- {a:…}:ids lists what is kept, oldest first, as "name rid bytes"; {a:…}:idb is the sum of the bytes.
+-- Returns 1, or 0 if the record belongs to another call.
+-- {a:…}:ids lists the stored answers, oldest first, as "name rid bytes"; {a:…}:idb is the sum of the bytes.
 
 local KEPT_MS = 86400000
-local EACH = 100  -- expired answers taken off the list per call
+local EACH = 100  -- expired answers removed from the list per call
 
 local A, name, rid, state, head, body, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local record, list, sum = A .. ':id:' .. name, A .. ':ids', A .. ':idb'

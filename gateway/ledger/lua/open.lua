@@ -1,6 +1,6 @@
 -- Opens an account with its first ledger line.
 -- KEYS: {a:<account>}   ARGV: group balance meta
--- Returns 1, or 0 when the account exists.
+-- Returns 1, or 0 if the account exists.
 
 local A, group, balance, meta = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if redis.call('EXISTS', A) == 1 then return 0 end

@@ -1,13 +1,13 @@
--- The rules of an admission, in their order; nothing here writes. `admit` goes on to write what was admitted, `explain` to
--- tell what refuses.
--- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per ask
---       rid kid model enabled hold tokens note   (enabled: 1 when the group may use the model)
--- Returns REGROUP group when the account is in another group than the caller thinks, or NOACCT.
+-- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
+-- `explain` returns the refusals.
+-- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
+--       rid kid model enabled hold tokens note   (enabled: 1 if the group may use the model)
+-- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local NOACCT, REGROUP = 20, 21
 local HEAD, WIDTH = 5, 7
-local SWEPT = 10  -- expired holds looked at when money is short
+local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
 local A, count = KEYS[1], (#ARGV - HEAD) / WIDTH
 local clock = redis.call('TIME')
@@ -15,7 +15,7 @@ local now = clock[1] * 1000000 + clock[2]
 local stamp = string.format('%.0f', now)
 
 local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor' }, {}, {}
-local rules = {}  -- what the account's own rule says of each model: + or -, false for none
+local rules = {}  -- the account's own rule for each model: + or -, false for none
 for i = 1, count do
   local at = HEAD + (i - 1) * WIDTH
   local model = ARGV[at + 3]
@@ -32,16 +32,16 @@ for model, at in pairs(rules) do rules[model] = account[at] end
 local bal, held, floor = tonumber(account[3]), tonumber(account[4]), tonumber(account[5] or '0')
 local holds = redis.call('HMGET', A .. ':rv', unpack(rids))
 local swept = false
-local sweep  -- set by the script that follows: what is done about expired holds, once, before money is refused
+local sweep  -- set by the script that follows; handles expired holds once, before a refusal for lack of money
 
--- An owner of limits is a key, or the account, whose suffix is ''. The buckets that it has are read in one MGET.
+-- An owner of limits is a key or the account. The suffix of the account is ''. One MGET reads all buckets of an owner.
 local function name_buckets(owner, suffix, names)
   if owner.rpm > 0 then names[#names + 1] = A .. ':rpm' .. suffix end
   if owner.tpm > 0 then names[#names + 1] = A .. ':tpm' .. suffix end
   return names
 end
 
-local function attach_limits(owner, suffix, names, stored, at)  -- its names begin after `at`
+local function attach_limits(owner, suffix, names, stored, at)  -- the owner's names begin after `at`
   if owner.rpm > 0 then
     at = at + 1
     owner.requests = open_bucket(names[at], owner.rpm, stored[at], now)
@@ -76,10 +76,10 @@ local function open_key(kid)
 end
 
 local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]), granted = 0 }
-local settled = redis.call('MGET', unpack(name_buckets(limits, '', names)))  -- the markers of the asks come first
+local settled = redis.call('MGET', unpack(name_buckets(limits, '', names)))  -- the markers of the calls come first
 attach_limits(limits, '', names, settled, count)
 
-local function listed(key, model)  -- whether the key's own list, if it has one, names the model
+local function listed(key, model)  -- true if the key has no list of models or its list names the model
   return not key.models or (not string.find(model, '\n', 1, true) and
                             string.find(key.models, '\n' .. model .. '\n', 1, true) ~= nil)
 end

@@ -1,15 +1,17 @@
--- Settles or voids a batch of calls of one account: each exactly once, however often it is sent.
+-- Settles or voids a batch of calls of one account. Each call is settled exactly once, even if the batch is sent again.
 -- KEYS: {a:<account>}
 -- ARGV: per call: rid kid kind amount tokens at force meta
---       kind use | void; amount: what the balance changes by, so "-5" for a charge; tokens: the true count, which
+--       kind use | void; amount: the change of the balance, so "-5" for a charge; tokens: the true count, which
 --       corrects the token limit; at: Redis time (µs) of the admission; force 1: the caller has searched the ledger
--- Returns NOACCT, or per call code, amount, balance (as text). Codes: OK; DUP already settled, with the stored
--- amount; LATE the hold was gone and the charge is made all the same (late truth beats lost truth); AMENDED the hold had
--- been reclaimed and only the difference is charged; OLD nothing done: the marker may have expired, look into the ledger.
+-- Returns NOACCT, or per call code, amount, balance (as text). Codes: OK; DUP: already settled, with the stored amount;
+-- LATE: the hold did not exist any more, and the call is charged; AMENDED: the hold was reclaimed before, and only the
+-- difference is charged; OLD: nothing is done, because the marker may have expired, and the caller searches the ledger.
 --
--- A call writes its line and its marker. All else is summed up and written at the end, once for the batch; a fault ends
--- the batch, but not before that end: whatever lines there are, balance, number, sums and holds agree with them.
--- The loop is no function on purpose: a closure with its upvalues, made anew by every script, costs more than a call.
+-- Each call writes its line and its marker. All other changes are summed up and written once at the end of the batch.
+-- An error stops the loop, and the sums of the lines written so far are still written: balance, number, sums and holds
+-- always agree with the lines.
+-- The loop is not a function on purpose: every run of the script would create a closure with its upvalues again, which
+-- costs more than a call.
 
 local OK, DUP, LATE, AMENDED, OLD, NOACCT = 0, 1, 2, 3, 4, 20
 local WIDTH = 8
@@ -41,7 +43,7 @@ end
 local function add(sums, field, name, amount)
   local before = sums[name] or 0
   local sum = before + amount
-  if sum >= EXACT or sum <= -EXACT then  -- one that would not be exact is written as it is, and another begun
+  if sum >= EXACT or sum <= -EXACT then  -- the sum would not be exact: the sum so far is written, and a new one begins
     try('HINCRBY', name, field, string.format('%.0f', before))
     sum = amount
   end
@@ -55,7 +57,7 @@ local function balance_after(amount)  -- as text
   if exact then return string.format('%.0f', after) end
   booked = true
   try('HSET', A, 'bal', bal)
-  try('HINCRBY', A, 'bal', amount)  -- far below zero only the server adds exactly
+  try('HINCRBY', A, 'bal', amount)  -- far below zero, only the server adds exactly
   return try('HGET', A, 'bal')
 end
 
@@ -81,17 +83,17 @@ for i = 1, count do
   local p = (i - 1) * WIDTH
   local rid, kid, kind, amount = rids[i], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4]
   local marker, record = done[rid] or settled[i], holds[i]
-  local code, told, charge = OK, amount, kind == 'use' and amount  -- charge: the amount of its line, if it gets one
+  local code, told, charge = OK, amount, kind == 'use' and amount  -- charge: the amount of the line, if any
   local hold, flags, holder
   if marker then
     local was, before = string.match(marker, '^(%S+) (%S+)')
     if was == 'reclaim' and charge then
-      -- Exact in doubles: both lie between 0 and -2^53; and x - x is 0, not -0.
+      -- Exact in doubles: both are between 0 and -2^53, and x - x is 0, not -0.
       code, kind, charge = AMENDED, 'adj', string.format('%.0f', tonumber(amount) - tonumber(before))
     else
       code, told, charge = DUP, before, nil
     end
-  elseif record then  -- six fields of nine and no table of them cost half of read_hold
+  elseif record then  -- six of nine fields without a table cost half of read_hold
     local tokens, ktpm, atpm
     hold, tokens, ktpm, atpm, flags, holder = string.match(record, '^%d+ (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ')
     if not hold then fault = { err = 'ERR unreadable hold of ' .. rid } break end

@@ -1,7 +1,7 @@
--- Everything the audit compares, at one moment. Reads only, so it runs on a replica.
+-- Returns all data that the audit compares, at one moment. Reads only, so it runs on a replica.
 -- KEYS: {a:<account>}
 -- Returns the account's fields, the holds (rid, record, …), their expiries (rid, µs, …), the id of the last ledger line
--- ('' for none), per key: kid, spent, held, and the carry's fields.
+-- ('' for none), per key: kid, spent, held, and the fields of the archive checkpoint.
 
 local A = KEYS[1]
 local last = redis.call('XREVRANGE', A .. ':lg', '+', '-', 'COUNT', 1)
