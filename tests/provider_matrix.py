@@ -1,4 +1,4 @@
-"""The matrix of docs/providers/matrix.md, made from the code: `python -m tests.provider_matrix` writes it anew."""
+"""The matrix of docs/providers/matrix.md, made from the code: `python -m tests.provider_matrix` writes it again."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ REQUESTS: Mapping[str, Any] = {
     "transcription": TranscriptionRequest,
 }
 MEDIA = ("image_url", "input_audio", "file")  # parts of a chat message that are more than text
-REFUSAL = {"semantic": "400", "sampling": "dropped, told", "hint": "dropped"}
+REFUSAL = {"semantic": "400", "sampling": "dropped, named", "hint": "dropped"}
 
 HEAD = """# What each provider can do
 
 This page is made from the code by `python -m tests.provider_matrix`, and a test holds it to the code.
 
-A field that the chosen provider cannot honour is treated by its class: a *semantic* one would change the meaning of the
-answer and is refused with 400 `unsupported_parameter`; a *sampling* one is dropped and named in
-`x-gateway-dropped-params`; a *hint* is dropped without a word. Where a model has several targets, those that can honour
-the request are asked. A model's `unsupported_params` drops sampling fields that its provider knows and it does not.
-Some values are refused beside what stands here, such as an image by URL where the dialect takes none.
+The class of a field decides what happens if the chosen provider cannot honour it: a *semantic* one would change the
+meaning of the answer and is refused with 400 `unsupported_parameter`; a *sampling* one is dropped and named in
+`x-gateway-dropped-params`; a *hint* is dropped silently. If a model has several targets, only those that can honour the
+request are tried. A model's `unsupported_params` drops sampling fields that its provider supports but the model does
+not. Some values are refused in addition to this table, such as an image URL if the dialect does not accept one.
 """
 
 
 def built_in_providers() -> dict[str, type[Provider]]:
-    """Every provider that comes with the gateway, by name; the fake one stands for nobody."""
+    """Every provider that comes with the gateway, by name; except the fake one."""
     plugins = load_plugins(PluginSettings())
     ours = {name for report in plugins.reports if report.source == "built-in" for name in report.providers}
     return {name: kind for name, kind in sorted(plugins.providers.items()) if name in ours and name != "fake"}

@@ -53,10 +53,10 @@ def test_presets_are_documented_with_what_they_refuse() -> None:
     page = (PAGES / "openai.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (`http.*?) \|$", page, re.MULTILINE))
     assert rows.keys() == PRESETS.keys()
-    alone = set(re.findall(r"`(\w+)`", page.split("What OpenAI alone has is", 1)[1].split("\n", 1)[0]))
+    alone = set(re.findall(r"`(\w+)`", page.split("The fields that only OpenAI has are", 1)[1].split("\n", 1)[0]))
     for preset, row in rows.items():
         address, refused, _ = row.split(" | ")
-        named = set(re.findall(r"`(\w+)`", refused)) | (alone if "OpenAI alone" in refused else set())
+        named = set(re.findall(r"`(\w+)`", refused)) | (alone if "only OpenAI has" in refused else set())
         assert address == f"`{PRESETS[preset].base_url}`"
         assert named == {name for name in PRESETS[preset].refused if is_refused(name)}, preset
 
