@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 import httptools
@@ -76,50 +77,35 @@ class Owner(Protocol):
         """A connection is gone."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ClientConnection(asyncio.BufferedProtocol):
     """Made by `Origin.connect`; `start` an exchange on it, one at a time."""
 
-    __slots__ = (
-        "_body",
-        "_closing",
-        "_complete",
-        "_head_bytes",
-        "_head_done",
-        "_headers",
-        "_incoming",
-        "_is_head_request",
-        "_keep_alive",
-        "_origin",
-        "_parser",
-        "_paused",
-        "_pieces",
-        "_stray",
-        "_transport",
-        "_upload",
-        "_writable",
-        "idle_since",
-        "on_body",
-        "on_header",
-    )
+    _origin: Owner
+    _transport: asyncio.Transport = field(init=False)
+    _incoming: Response | None = None
+    _headers: dict[bytes, bytes] = field(default_factory=dict)
+    _pieces: list[bytes] = field(default_factory=list)
+    # Callbacks of httptools; it keeps the bound methods, so both containers live as long as the parser does.
+    on_header: Callable[[bytes, bytes], bytes] = field(init=False)
+    on_body: Callable[[bytes], None] = field(init=False)
+    # Not before `connection_made`: uvloop makes a protocol first, and drops it if no address answers.
+    _parser: httptools.HttpResponseParser | None = None
+    _upload: asyncio.Task[None] | None = None
+    _writable: asyncio.Future[None] | None = None
+    _is_head_request: bool = False
+    _head_done: bool = False
+    _complete: bool = False
+    _stray: bool = False
+    _keep_alive: bool = False
+    _paused: bool = False
+    _closing: bool = False
+    _head_bytes: int = 0
+    idle_since: float = 0.0
 
-    _transport: asyncio.Transport
-
-    def __init__(self, origin: Owner) -> None:
-        self._origin = origin
-        self._incoming: Response | None = None
-        self._headers: dict[bytes, bytes] = {}
-        self._pieces: list[bytes] = []
-        # Callbacks of httptools; it keeps the bound methods, so both containers live as long as the parser does.
+    def __post_init__(self) -> None:
         self.on_header = self._headers.setdefault
         self.on_body = self._pieces.append
-        # Not before `connection_made`: uvloop makes a protocol first, and drops it if no address answers.
-        self._parser: httptools.HttpResponseParser | None = None
-        self._upload: asyncio.Task[None] | None = None
-        self._writable: asyncio.Future[None] | None = None
-        self._is_head_request = self._head_done = self._complete = self._stray = False
-        self._keep_alive = self._paused = self._closing = False
-        self._head_bytes = 0
-        self.idle_since = 0.0
 
     # The pool's side -------------------------------------------------------------------------------------------------
 

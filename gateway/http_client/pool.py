@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
@@ -86,24 +87,18 @@ class Origin:
             self._idle.remove(connection)
 
 
+@dataclass(eq=False, repr=False)
 class Pool:
     """Every origin of one event loop."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        deadlines: Deadlines,
-        *,
-        keepalive: float,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self.loop = loop
-        self.deadlines = deadlines
-        self.read_view = memoryview(bytearray(READ_BYTES))
-        self._keepalive = keepalive
-        self._tls = tls
-        self._origins: dict[tuple[str, str, int], Origin] = {}
-        self._timer: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop
+    deadlines: Deadlines
+    _: KW_ONLY
+    keepalive: float  # seconds that an idle connection is kept
+    tls: ssl.SSLContext | None
+    read_view: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+    _origins: dict[tuple[str, str, int], Origin] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
 
     def origin(self, address: Address) -> Origin:
         """The origin of an address."""
@@ -118,7 +113,7 @@ class Pool:
         """Start the idle time of a connection; all share one timer."""
         connection.idle_since = self.loop.time()
         if self._timer is None:
-            self._timer = self.loop.call_later(self._keepalive, self._drop_idle)
+            self._timer = self.loop.call_later(self.keepalive, self._drop_idle)
 
     def close(self) -> None:
         """Close every connection."""
@@ -130,15 +125,13 @@ class Pool:
             origin.close()
 
     def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()  # 20 ms: it reads every root certificate
-        return self._tls
+        if self.tls is None:
+            self.tls = ssl.create_default_context()  # 20 ms: it reads every root certificate
+        return self.tls
 
     def _drop_idle(self) -> None:
         self._timer = None
         now = self.loop.time()
-        oldest = [
-            since for origin in self._origins.values() if (since := origin.drop_idle_since(now - self._keepalive))
-        ]
+        oldest = [since for origin in self._origins.values() if (since := origin.drop_idle_since(now - self.keepalive))]
         if oldest:
-            self._timer = self.loop.call_at(min(oldest) + self._keepalive, self._drop_idle)
+            self._timer = self.loop.call_at(min(oldest) + self.keepalive, self._drop_idle)
