@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 from tornado.concurrent import Future
@@ -49,44 +50,28 @@ class Owner(Protocol):
     def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes: ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.BufferedProtocol):
     """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call the public methods."""
 
-    __slots__ = (
-        "_body",
-        "_continue_owed",
-        "_delegate",
-        "_delivered",
-        "_eof",
-        "_exchange",
-        "_linger_from",
-        "_reader",
-        "_server",
-        "_transport",
-        "call_soon",
-        "context",
-        "loop",
-        "state",
-        "writer",
-    )
+    _server: Owner
+    loop: asyncio.AbstractEventLoop
+    state: ServerState = field(init=False)
+    context: PeerContext = field(init=False)
+    writer: ClientWriter = field(init=False)
+    _transport: asyncio.Transport = field(init=False)
+    _reader: RequestReader = field(init=False)
+    _exchange: Exchange | None = None
+    _delegate: HTTPMessageDelegate | None = None
+    _delivered: bool = False  # whether the delegate saw the whole request
+    _continue_owed: bool = False
+    _eof: bool = False
+    _linger_from: int = 0  # bytes received when lingering began
+    _body: BodyProgress = field(default_factory=BodyProgress)
 
-    context: PeerContext
-    writer: ClientWriter
-    _transport: asyncio.Transport
-
-    def __init__(self, server: Owner, loop: asyncio.AbstractEventLoop) -> None:
-        self._server = server
-        self.state = state = server.state
-        self.loop = loop
-        self.call_soon: Callable[..., object] = loop.call_soon
-        self._reader = RequestReader(self, state, loop.call_soon)
-        self._exchange: Exchange | None = None
-        self._delegate: HTTPMessageDelegate | None = None
-        self._delivered = False  # whether the delegate saw the whole request
-        self._continue_owed = False
-        self._eof = False
-        self._linger_from = 0  # bytes received when lingering began
-        self._body = BodyProgress()
+    def __post_init__(self) -> None:
+        self.state = self._server.state
+        self._reader = RequestReader(self, self.state, self.loop)
 
     # asyncio's side -------------------------------------------------------------------------------------------------
 

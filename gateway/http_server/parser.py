@@ -12,7 +12,9 @@ repeated name is detected by the number of line ends; such a head is parsed agai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import httptools
@@ -26,66 +28,53 @@ EMPTY_LINES_PER_TURN: Final = 256  # about 0.6 ms
 FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class RequestParser:
     """One connection's requests, one after the other.
 
     `feed` until `head` is set, then until `complete`; take body bytes with `take_body`; `next_request` starts again.
     """
 
-    __slots__ = (
-        "_chunked",
-        "_fields",
-        "_idle_bytes",
-        "_keep_alive",
-        "_llhttp",
-        "_max_bytes",
-        "_max_count",
-        "_names",
-        "_pieces",
-        "_raw",
-        "_remaining",
-        "_remembered",
-        "_request",
-        "_seen_head",
-        "_tail",
-        "_unparsed",
-        "_url",
-        "complete",
-        "head",
-        "on_body",
-        "on_header",
-        "on_url",
-    )
+    _names: HeaderNames
+    _: KW_ONLY
+    max_header_bytes: int
+    max_header_count: int
+    head: RequestHead | None = None
+    complete: bool = False
+    _remembered: HeadCache = field(default_factory=HeadCache)
+    _pieces: list[bytes] = field(default_factory=list)
+    _fields: dict[bytes, bytes] = field(default_factory=dict)  # the first of each name, trailers behind the headers
+    _url: list[bytes] = field(default_factory=list)
+    # Callbacks of httptools; it keeps the bound methods, so the containers live as long as the parser does.
+    on_body: Callable[[bytes], None] = field(init=False)
+    on_header: Callable[[bytes, bytes], bytes] = field(init=False)
+    on_url: Callable[[bytes], None] = field(init=False)
+    _llhttp: httptools.HttpRequestParser | None = field(init=False)
+    _seen_head: bool = False
+    _keep_alive: bool = False
+    _chunked: bool = False
+    _remaining: int = 0  # body bytes not yet received, if their number is known
+    # Bytes read since the request began or since its last body byte: heads, extensions, trailers.
+    _idle_bytes: int = 0
+    _tail: bytes = b""  # up to three bytes that may begin an empty line
+    _raw: bytearray | None = None  # the head so far, if it comes in pieces
+    _unparsed: bool = False  # whether llhttp did not parse this request, because its head equals the former one
+    _request: tuple[bytes, str] | None = None  # method and version, if llhttp has dropped them
 
-    def __init__(self, names: HeaderNames, *, max_header_bytes: int, max_header_count: int) -> None:
-        self._names = names
-        self._remembered = HeadCache()
-        self._max_bytes = max_header_bytes
-        self._max_count = max_header_count
-        self._pieces: list[bytes] = []
-        self._fields: dict[bytes, bytes] = {}  # the first of each name, trailers behind the headers
-        self._url: list[bytes] = []
-        # Callbacks of httptools; it keeps the bound methods, so the containers live as long as the parser does.
+    def __post_init__(self) -> None:
         self.on_body = self._pieces.append
         self.on_header = self._fields.setdefault
         self.on_url = self._url.append
-        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self.next_request()
+        self._llhttp = httptools.HttpRequestParser(self)
 
     def next_request(self) -> None:
         """Forget the finished request."""
-        self.head: RequestHead | None = None
-        self.complete = False
-        self._seen_head = False
-        self._keep_alive = False
-        self._chunked = False
-        self._remaining = 0  # body bytes not yet received, if their number is known
-        # Bytes read since the request began or since its last body byte: heads, extensions, trailers.
-        self._idle_bytes = 0
-        self._tail = b""  # up to three bytes that may begin an empty line
-        self._raw: bytearray | None = None  # the head so far, if it comes in pieces
-        self._unparsed = False  # whether llhttp did not parse this request, because its head equals the former one
-        self._request: tuple[bytes, str] | None = None  # method and version, if llhttp has dropped them
+        self.head = None
+        self.complete = self._seen_head = self._keep_alive = self._chunked = self._unparsed = False
+        self._remaining = self._idle_bytes = 0
+        self._tail = b""
+        self._raw = None
+        self._request = None
         self._url.clear()
         self._fields.clear()
         self._pieces.clear()
@@ -115,13 +104,13 @@ class RequestParser:
                 # The usual case: a head in one piece, read without the loop below.
                 end = found + 4
                 head = self._remembered.again(data, start, end)
-                if head is not None and end - start <= self._max_bytes:
+                if head is not None and end - start <= self.max_header_bytes:
                     self._unparsed = True
                     self.head, self._remaining = head, head.content_length
                     self.complete = not self._remaining
                     return end
                 self._execute(data, start, end)
-                if self._seen_head and end - start <= self._max_bytes:
+                if self._seen_head and end - start <= self.max_header_bytes:
                     # The number of line ends is that of the names plus the request line and the empty line. Otherwise a
                     # name was repeated or the head is unusual: then it is read again, name by name.
                     lines = len(self._fields) + 2
@@ -191,8 +180,8 @@ class RequestParser:
     def _bound(self, data: bytearray, start: int, end: int) -> None:
         """Limit the size of a head, of a chunk's framing and of the trailers; llhttp itself has no limit."""
         self._idle_bytes = 0 if self._pieces else self._idle_bytes + end - start
-        if self._idle_bytes > self._max_bytes:
-            raise BadRequest(f"The request headers are larger than {self._max_bytes} bytes")
+        if self._idle_bytes > self.max_header_bytes:
+            raise BadRequest(f"The request headers are larger than {self.max_header_bytes} bytes")
         self._tail = bytes(data[end - 3 : end]) if end - start >= 3 else (self._tail + data[start:end])[-3:]
 
     def _ignore_upgrade(self) -> None:
@@ -229,8 +218,8 @@ class RequestParser:
         if version not in ("1.1", "1.0"):
             raise BadRequest("Only HTTP/1.1 and HTTP/1.0 are spoken here")
         pairs = self._fields.items() if raw is None else _Pairs(raw).found
-        if len(pairs) > self._max_count:
-            raise BadRequest(f"The request has more than {self._max_count} headers")
+        if len(pairs) > self.max_header_count:
+            raise BadRequest(f"The request has more than {self.max_header_count} headers")
         lines = self._names.read(pairs)
         hosts = lines.get("Host")
         if version == "1.1" if hosts is None else len(hosts) > 1:

@@ -6,7 +6,7 @@ At most one read buffer of bytes is held. Reading is paused while that many are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.errors import GatewayError
@@ -32,44 +32,34 @@ class Reads(Protocol):
         """Reading was paused, or resumed."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class RequestReader:
     """One per connection. The connection sets `phase`, and `transport` when it has one."""
 
-    __slots__ = (
-        "_call_soon",
-        "_connection",
-        "_state",
-        "held",
-        "parser",
-        "paused",
-        "phase",
-        "received",
-        "since",
-        "transport",
-    )
+    _connection: Reads
+    _state: ServerState
+    _loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport = field(init=False)
+    parser: RequestParser = field(init=False)
+    phase: Phase = HEAD
+    since: float = field(init=False)  # when the phase began, or when the first byte of the head arrived
+    received: int = 0  # bytes
+    held: bytearray | None = None
+    paused: bool = False
 
-    transport: asyncio.Transport
-
-    def __init__(self, connection: Reads, state: ServerState, call_soon: Callable[..., object]) -> None:
-        limits = state.limits
+    def __post_init__(self) -> None:
+        state, limits = self._state, self._state.limits
+        self.since = state.now
         self.parser = RequestParser(
             state.names, max_header_bytes=limits.max_header_bytes, max_header_count=limits.max_header_count
         )
-        self.phase = HEAD
-        self.since = state.now  # when the phase began, or when the first byte of the head arrived
-        self.received = 0  # bytes
-        self.held: bytearray | None = None
-        self.paused = False
-        self._connection = connection
-        self._state = state
-        self._call_soon = call_soon
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase that needs bytes."""
         self.phase = phase
         self.since = self._state.now
         if self.held is not None:
-            self._call_soon(self._pump)
+            self._loop.call_soon(self._pump)
 
     def consume(self, data: bytearray, stop: int) -> int:
         """Read as far as the phase allows, at most to the end of a request; return the end position."""
@@ -97,7 +87,7 @@ class RequestReader:
         self.held = rest
         if self.phase in (HEAD, BODY, SKIPPING):
             # The rest is often a pipelined request. It is read after the data of other connections.
-            self._call_soon(self._pump)
+            self._loop.call_soon(self._pump)
         self.pause_when_full()
 
     def room(self, held: int) -> int:
