@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.inference.call import Call
@@ -30,54 +31,47 @@ def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object
     return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class TextRelay:
     """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
-    __slots__ = ("_below", "_call", "_chunks", "_encoder", "_extension", "_lane", "_sink", "_slot", "_write", "slow")
+    lane: TextLane
+    call: Call
+    _: KW_ONLY
+    encoder: ChatStreamEncoder
+    sink: EventSink
+    slot: Slot
+    extension: HoldExtension
+    slow: asyncio.Future[None] | None = None
+    _below: float = field(init=False)
+    _write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
+    _chunks: int = 0  # added to the call when the lane closes: a chunk then uses one object less
 
-    def __init__(
-        self,
-        lane: TextLane,
-        call: Call,
-        *,
-        encoder: ChatStreamEncoder,
-        sink: EventSink,
-        slot: Slot,
-        extension: HoldExtension,
-    ) -> None:
-        self._lane = lane
-        self._call = call
-        self._encoder = encoder
-        self._sink = sink
-        self._slot = slot
-        self._extension = extension
-        self._below = extension.until
-        self._write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
-        self._chunks = 0  # added to the call when the lane closes: a chunk then uses one object less
-        self.slow: asyncio.Future[None] | None = None
-        lane.take = self._take
+    def __post_init__(self) -> None:
+        self._below = self.extension.until
+        self.lane.take = self._take
 
     def close(self) -> None:
         """Close the lane, which also breaks the reference cycle between the stream and its call."""
-        self._lane.take = self._write = None
-        self._call.chunks += self._chunks
+        self.lane.take = self._write = None
+        self.call.chunks += self._chunks
         self._chunks = 0
 
     def _take(self, like: ChatChunk, texts: list[str]) -> bool:
         if self.slow is not None:
             return False
-        encoder = self._encoder
+        encoder = self.encoder
         frames = encoder.feed_texts(like, texts, self._below)
         if not frames:
-            self._below = self._extension.until  # it changes only when reached, so an old value is only too low
+            self._below = self.extension.until  # it changes only when reached, so an old value is only too low
             return False
         self._chunks += len(texts)
-        self._slot.delivered(encoder.delivered.text_quarter_tokens)
+        self.slot.delivered(encoder.delivered.text_quarter_tokens)
         write = self._write
-        if write is None or self._call.client_gone:
-            self.slow = self._sink.send(frames)
-            self._write = self._sink.chunk_writer()
+        if write is None or self.call.client_gone:
+            self.slow = self.sink.send(frames)
+            self._write = self.sink.chunk_writer()
         else:
-            self._sink.sent = True
+            self.sink.sent = True
             self.slow = write(frames)
         return True

@@ -73,8 +73,8 @@ class Admission:
             tick=tick,
             arguments=self._arguments,
             command=self._command,
-            answered=self._answered,
-            failed=self._failed,
+            on_answer=self._answered,
+            on_failure=self._failed,
         )
         self._start = command_start(script)
 

@@ -65,8 +65,8 @@ class SettlementWriter:
             tick=tick,
             arguments=_arguments,
             command=self._command,
-            answered=self._answered,
-            failed=self._failed,
+            on_answer=self._answered,
+            on_failure=self._failed,
             before=self._write_journal if journal is not None else None,
         )
         self._start = command_start(script)

@@ -10,6 +10,7 @@ text and is marked as estimated.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 from msgspec import UNSET, Raw, structs
@@ -29,34 +30,29 @@ MAX_TEXT = 1 << 20  # characters of text that are kept; a longer answer stays cu
 Attempt = Callable[[Adapted[ChatRequest]], AsyncIterator[ChatChunk]]
 
 
+@dataclass(eq=False, repr=False)
 class Continuation:
     """The rest of one opened stream, followed by the rest of another one if the first is cut."""
 
-    def __init__(
-        self,
-        opened: Opened[ChatChunk],
-        options: Sequence[Adapted[ChatRequest]],
-        *,
-        dispatcher: Dispatcher,
-        attempt: Attempt,
-        tried: list[Candidate],
-        on_continued: Callable[[], None],
-    ) -> None:
-        self.continued = False
-        self._opened = opened
-        self._options = options
-        self._dispatcher = dispatcher
-        self._attempt = attempt
-        self._tried = tried
-        self._on_continued = on_continued  # called when another target continues
-        self._rest = opened.rest
-        self._parts: list[str] | None = []  # the text so far; None once it cannot be continued
-        self._size = 0
-        self._ended = False
+    opened: Opened[ChatChunk]
+    options: Sequence[Adapted[ChatRequest]]
+    _: KW_ONLY
+    dispatcher: Dispatcher
+    attempt: Attempt
+    tried: list[Candidate]
+    on_continued: Callable[[], None]  # called when another target continues
+    continued: bool = False
+    _rest: AsyncIterator[ChatChunk] = field(init=False)
+    _parts: list[str] | None = field(default_factory=list)  # the text so far; None once it cannot be continued
+    _size: int = 0
+    _ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._rest = self.opened.rest  # which the caller replaces with `chunks`
 
     async def chunks(self) -> AsyncIterator[ChatChunk]:
         """Every chunk after the first."""
-        self._note(self._opened.first)
+        self._note(self.opened.first)
         try:
             async for chunk in self._rest:
                 self._note(chunk)
@@ -79,23 +75,23 @@ class Continuation:
 
     async def _other(self, failure: UpstreamError) -> Opened[ChatChunk]:
         """The stream of the target that continues; raises `failure` when none does."""
-        here = self._opened.candidate
+        here = self.opened.candidate
         try:
             options = self._options_to_continue() if failure.retryable else []
-            if not options or not self._dispatcher.may_continue(self._options[0].candidate.model, self._tried):
+            if not options or not self.dispatcher.may_continue(self.options[0].candidate.model, self.tried):
                 raise failure
             try:
-                opened = await self._dispatcher.open(options, self._attempt, self._tried)
+                opened = await self.dispatcher.open(options, self.attempt, self.tried)
             except GatewayError:
                 # The errors of the other targets are about a request that the caller did not send.
-                self._tried[:] = [*(candidate for candidate in self._tried if candidate is not here), here]
+                self.tried[:] = [*(candidate for candidate in self.tried if candidate is not here), here]
                 raise failure from None
-            self._dispatcher.failed(here, failure)
+            self.dispatcher.failed(here, failure)
         finally:
             del failure  # as above
-        self._opened.continue_with(opened)
+        self.opened.continue_with(opened)
         self.continued = True
-        self._on_continued()
+        self.on_continued()
         return opened
 
     def _note(self, chunk: ChatChunk) -> None:
@@ -114,13 +110,13 @@ class Continuation:
 
     def _options_to_continue(self) -> list[Adapted[ChatRequest]]:
         """The other targets, with the request to continue; empty when this answer cannot be continued."""
-        if not self._parts or self._ended or not _is_prose(self._options[0].request):
+        if not self._parts or self._ended or not _is_prose(self.options[0].request):
             return []
         text = "".join(self._parts)
-        here = self._opened.candidate.target
+        here = self.opened.candidate.target
         return [
             structs.replace(option, request=continued(option.request, text, factor=option.candidate.model.token_factor))
-            for option in self._options
+            for option in self.options
             if option.candidate.target is not here
         ]
 

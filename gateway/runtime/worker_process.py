@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 from msgspec import structs
@@ -136,27 +137,20 @@ class Life:
             self.leaving.set()
 
 
+@dataclass(eq=False, repr=False)
 class WorkerProcess:
     """One worker: its socket, and the processes that serve on it."""
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        listener: socket.socket,
-        *,
-        brief: Callable[[], Briefing],
-        on_counts: Counted,
-        on_end: Callable[[Life], None],
-    ) -> None:
-        self.spec = spec
-        self.lives: list[Life] = []  # older processes that still drain, and last the one that serves
-        self._listener = listener
-        self._brief = brief
-        self._on_counts = on_counts
-        self._on_end = on_end
-        self._stopping = False
-        self._first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._tasks: set[asyncio.Task[None]] = set()
+    spec: WorkerSpec
+    listener: socket.socket
+    _: KW_ONLY
+    brief: Callable[[], Briefing]
+    on_counts: Counted
+    on_end: Callable[[Life], None]
+    lives: list[Life] = field(default_factory=list)  # older processes that still drain, and last the one that serves
+    _stopping: bool = False
+    _first: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def ready(self) -> bool:
@@ -184,15 +178,15 @@ class WorkerProcess:
                 continue
             pause = MIN_PAUSE if time.monotonic() - started > STAYED_UP else min(pause * 2, MAX_PAUSE)
             gateway_log.error("worker %d %s; another starts in %.1f s", self.spec.number, _ending(life.code), pause)
-            if not life.ready and is_shared(self._listener):
-                self._listener = bind_again(self._listener)
+            if not life.ready and is_shared(self.listener):
+                self.listener = bind_again(self.listener)
             await asyncio.sleep(pause)
 
     async def _live(self) -> Life:
         """Run one process until it takes no more requests."""
-        life = Life(self.spec.number, self._on_counts)
+        life = Life(self.spec.number, self.on_counts)
         try:
-            await life.start(self.spec, self._listener, self._brief)
+            await life.start(self.spec, self.listener, self.brief)
         except OSError as error:
             gateway_log.error("the system does not let worker %d start: %s", self.spec.number, error)
             life.code = NOT_STARTED
@@ -216,7 +210,7 @@ class WorkerProcess:
     async def _until_end(self, life: Life) -> None:
         await life.wait()
         self.lives.remove(life)
-        self._on_end(life)
+        self.on_end(life)
 
     def send(self, name: str, payload: bytes = b"") -> None:
         """Send a message to every process of this worker."""
@@ -230,7 +224,7 @@ class WorkerProcess:
     def stop_accepting(self) -> None:
         """Close the listening socket here, and start no more processes."""
         self._stopping = True
-        self._listener.close()
+        self.listener.close()
 
     async def stop(self, within: float) -> None:
         """End every process: with SIGTERM, and after `within` seconds with SIGKILL."""

@@ -22,17 +22,12 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.command import Argument, Script, pack
-from gateway.store.connection import (
-    Queued,
-    Redirect,
-    RedisConnection,
-    RedisReplyError,
-    ReplyTo,
-)
+from gateway.store.connection import Queued, Redirect, RedisConnection, RedisReplyError, ReplyTo
 from gateway.store.greeting import NOBODY, ServerIdentity, greet
 from gateway.store.redis_address import RedisAddress
 
@@ -44,41 +39,31 @@ SETTLED_AFTER = 1.0  # a connection that lasted this long resets the backoff
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 
+@dataclass(eq=False, repr=False)
 class RedisLink:
     """Calls to one server: pipelined per tick, limited in number, never repeated. Reconnects."""
 
-    def __init__(
-        self,
-        address: RedisAddress,
-        *,
-        timeout: float = 0.25,
-        connect_timeout: float = 0.75,
-        max_in_flight: int = 10_000,
-        locate: Callable[[], Awaitable[RedisAddress]] | None = None,
-        on_redirect: Redirect | None = None,
-        channel: str = "",
-        on_push: Callable[[list[Any]], None] | None = None,
-    ) -> None:
-        self.address = address
-        self.identity = NOBODY  # of the server seen at the last connect
-        self.on_reconnect: OnReconnect | None = None
-        self.on_lost: Callable[[], None] | None = None
-        self._locate = locate
-        self._on_redirect = on_redirect
-        self._channel = channel  # subscribed to at every connect
-        self._on_push = on_push
-        self._timeout = timeout
-        self._connect_timeout = connect_timeout
-        self._max_in_flight = max_in_flight
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._attempt: asyncio.Future[None] | None = None  # the attempt that `connect` awaits
-        self._connection: RedisConnection | None = None
-        self._loaded: set[str] = set()  # scripts that this connection's server has
-        self._queue: deque[Queued] = deque()  # calls that wait for a reconnect
-        self._queue_timer: asyncio.TimerHandle | None = None  # expires `timeout` after a loss
-        self._reason = "not connected yet"
-        self._tls: ssl.SSLContext | None = None
+    address: RedisAddress
+    _: KW_ONLY
+    timeout: float = 0.25
+    connect_timeout: float = 0.75
+    max_in_flight: int = 10_000
+    locate: Callable[[], Awaitable[RedisAddress]] | None = None
+    on_redirect: Redirect | None = None
+    channel: str = ""  # subscribed to at every connect
+    on_push: Callable[[list[Any]], None] | None = None
+    on_reconnect: OnReconnect | None = None
+    on_lost: Callable[[], None] | None = None
+    identity: ServerIdentity = NOBODY  # of the server seen at the last connect
+    _loop: asyncio.AbstractEventLoop | None = None
+    _task: asyncio.Task[None] | None = None
+    _attempt: asyncio.Future[None] | None = None  # the attempt that `connect` awaits
+    _connection: RedisConnection | None = None
+    _loaded: set[str] = field(default_factory=set)  # scripts that this connection's server has
+    _queue: deque[Queued] = field(default_factory=deque)  # calls that wait for a reconnect
+    _queue_timer: asyncio.TimerHandle | None = None  # expires `timeout` after a loss
+    _reason: str = "not connected yet"
+    _tls: ssl.SSLContext | None = None
 
     @property
     def connected(self) -> bool:
@@ -146,7 +131,7 @@ class RedisLink:
         if connection is None:
             self._wait_in_line(command, reply)
             return None
-        if connection.in_flight >= self._max_in_flight:
+        if connection.in_flight >= self.max_in_flight:
             self._failed("too many commands in flight", reply)
             return None
         return connection
@@ -188,7 +173,7 @@ class RedisLink:
     def _wait_in_line(self, command: bytes, reply: ReplyTo, *, may_move: bool = True) -> None:
         if self._loop is None or self._queue_timer is None:
             self._failed(self._reason, reply)
-        elif len(self._queue) >= self._max_in_flight:
+        elif len(self._queue) >= self.max_in_flight:
             self._failed("too many commands wait for a connection", reply)
         else:
             self._queue.append((command, reply, self._loop.time(), may_move))
@@ -199,7 +184,7 @@ class RedisLink:
 
     def _grow_impatient(self) -> None:
         assert self._loop is not None
-        self._queue_timer = self._loop.call_later(self._timeout, self._fail_queue)
+        self._queue_timer = self._loop.call_later(self.timeout, self._fail_queue)
 
     def _fail_queue(self) -> None:
         self._queue_timer = None
@@ -217,7 +202,7 @@ class RedisLink:
         while True:
             started = loop.time()
             try:
-                async with asyncio.timeout(self._connect_timeout):
+                async with asyncio.timeout(self.connect_timeout):
                     connection, identity = await self._open()
             except (OSError, ValueError, GatewayError) as error:  # TimeoutError is an OSError
                 self._reason = _reason(error)
@@ -256,17 +241,17 @@ class RedisLink:
 
     async def _open(self) -> tuple[RedisConnection, ServerIdentity]:
         loop = asyncio.get_running_loop()
-        if self._locate is not None:
-            self.address = await self._locate()
+        if self.locate is not None:
+            self.address = await self.locate()
         address = self.address
 
         def protocol() -> RedisConnection:
             return RedisConnection(
                 loop,
-                timeout=self._timeout,
+                timeout=self.timeout,
                 on_lost=self._connection_lost,
-                on_redirect=self._on_redirect,
-                on_push=self._on_push,
+                on_redirect=self.on_redirect,
+                on_push=self.on_push,
             )
 
         if address.path:
@@ -277,10 +262,10 @@ class RedisLink:
             _probe_idle(transport.get_extra_info("socket"))
         try:
             identity = await greet(connection, address)
-            if self._locate is not None and identity.role not in ("master", ""):
+            if self.locate is not None and identity.role not in ("master", ""):
                 raise StoreUnavailable(detail=f"{address} is no master yet", fate=StoreFate.NEVER_SENT)
-            if self._channel:
-                connection.send_no_reply(pack(("SUBSCRIBE", self._channel)))
+            if self.channel:
+                connection.send_no_reply(pack(("SUBSCRIBE", self.channel)))
             return connection, identity
         except BaseException:
             connection.abort("the greeting failed")

@@ -174,7 +174,7 @@ async def test_reply_that_cannot_be_used_fails_its_caller_and_releases_the_hold(
         def broken(batch: Any, reply: Any) -> None:
             raise IndexError("a bug")
 
-        j.ledger._admission._batches._answered = broken
+        j.ledger._admission._batches.on_answer = broken
         lost, gone = j.ledger.admit(*j.world.ask(key)), j.ledger.admit(*j.world.ask(key))
         gone.cancel()
         with pytest.raises(StoreUnavailable, match="temporarily") as caught:
@@ -189,8 +189,8 @@ async def test_call_that_was_answered_keeps_its_hold_if_the_rest_of_the_reply_ca
         key = await j.world.caller()
         await j.world.admit(key, 0)
         batches = j.ledger._admission._batches
-        answered = batches._answered
-        batches._answered = lambda batch, reply: answered(batch, reply[:WIDTH])
+        answered = batches.on_answer
+        batches.on_answer = lambda batch, reply: answered(batch, reply[:WIDTH])
         first, second = j.ledger.admit(*j.world.ask(key)), j.ledger.admit(*j.world.ask(key, 500))
         with pytest.raises(StoreUnavailable):
             await asyncio.wait_for(second, 5)
@@ -212,13 +212,13 @@ async def test_settlements_whose_reply_cannot_be_used_are_sent_again_and_charged
         holds = [await j.ledger.admit(*j.world.ask(key)) for _ in range(3)]
         await settle(j.ledger, await j.ledger.admit(*j.world.ask(key)), 0)
         batches = j.ledger._writer._batches
-        answered = batches._answered
+        answered = batches.on_answer
 
         def broken(batch: Any, reply: Any) -> None:
-            batches._answered = answered
+            batches.on_answer = answered
             answered(batch, reply[:3])  # the first of three
 
-        batches._answered = broken
+        batches.on_answer = broken
         for hold in holds:
             j.ledger.book(hold, record_of(7))
         await asyncio.wait_for(j.ledger.drain(), 5)

@@ -109,7 +109,7 @@ async def test_connection_serves_other_calls_after_an_invalid_reply(world, caplo
         def broken(batch: Any, reply: Any) -> None:
             raise IndexError("a bug")
 
-        w.ledger._admission._batches._answered = broken
+        w.ledger._admission._batches.on_answer = broken
         lost = w.ledger.admit(*w.ask(key))
         name = f"{{a:{key.account}}}"
         assert await asyncio.wait_for(w.store.link(name).call("EXISTS", name), 5) == 1
