@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final, NoReturn, Protocol
 
 from gateway.errors import UpstreamInvalidResponse, UpstreamTimeout, UpstreamTruncated, UpstreamUnreachable
@@ -38,42 +37,56 @@ class Carrier(Protocol):
         """Close at once; the rest of the answer is not needed."""
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class Response:
-    """The state of one answer, from its request on; `started` is the loop time of the request."""
+    """The state of one answer, from its request on."""
 
-    _loop: asyncio.AbstractEventLoop
-    _deadlines: Deadlines
-    timeouts: InitVar[Timeouts]
-    _: KW_ONLY
-    started: InitVar[float]
-    headers: Mapping[str, str] = field(init=False)
-    status: int = 0  # until the head has arrived
-    coding: str = ""  # the body's Content-Encoding
-    ended: bool = False  # nothing more will arrive
-    _carrier: Carrier | None = None
-    _pieces: list[bytes] = field(default_factory=list)
-    _size: int = 0  # of the pieces
-    _limit: int = -1  # of an answer that is read as a whole; -1 while pieces are read
-    _paused: bool = False
-    _released: bool = False
-    _lane: Lane | None = None  # of the current wait
-    _failure: Exception | None = None
-    _waiter: asyncio.Future[None] | None = None
-    _patience: float = field(init=False)  # until the first byte of the body, then the idle timeout
-    _idle: float = field(init=False)
-    _since: float = field(init=False)  # of the current wait for the upstream; 0 if there is none
-    _deadline: float = field(init=False)
+    __slots__ = (
+        "_carrier",
+        "_deadline",
+        "_deadlines",
+        "_failure",
+        "_idle",
+        "_lane",
+        "_limit",
+        "_loop",
+        "_patience",
+        "_paused",
+        "_pieces",
+        "_released",
+        "_since",
+        "_size",
+        "_waiter",
+        "coding",
+        "ended",
+        "headers",
+        "status",
+    )
 
-    def __post_init__(self, timeouts: Timeouts, started: float) -> None:
-        self._patience = timeouts.first_byte
+    headers: Mapping[str, str]
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, timeouts: Timeouts, *, started: float):
+        self.status = 0  # until the head has arrived
+        self.coding = ""  # the body's Content-Encoding
+        self.ended = False  # nothing more will arrive
+        self._loop = loop
+        self._carrier: Carrier | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0  # of the pieces
+        self._limit = -1  # of an answer that is read as a whole; -1 while pieces are read
+        self._paused = False
+        self._released = False
+        self._lane: Lane | None = None  # of the current wait
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._patience = timeouts.first_byte  # until the first byte of the body, then the idle timeout
         self._idle = timeouts.idle
-        self._since = started
+        self._since = started  # of the current wait for the upstream; 0 if there is none
         self._deadline = started + timeouts.total
-        self._deadlines.add(self)
+        self._deadlines = deadlines
+        deadlines.add(self)
         due = started + (timeouts.first_byte if timeouts.first_byte < timeouts.total else timeouts.total)
-        if due < self._deadlines.next:
-            self._deadlines.expect(due)
+        if due < deadlines.next:
+            deadlines.expect(due)
 
     # The carrier's side ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -69,31 +68,41 @@ class Carrier(Protocol):
         """Answer 500, because the application ended without an answer."""
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class Exchange(HTTPConnection):
     """The answer to one request; when it is finished or its client has disconnected, it refuses to write."""
 
-    _connection: Carrier | None
-    head: RequestHead
-    _: KW_ONLY
-    max_body_bytes: int
-    context: PeerContext = field(init=False)
-    loop: asyncio.AbstractEventLoop = field(init=False)
-    no_keep_alive: bool = field(init=False)
-    body_timeout: float | None = None
-    headers_written: bool = False
-    finished: bool = False
-    refusal: Refusal | None = None  # the handler's own answer when this server refuses the request
-    _close_callback: Callable[[], object] | None = None
-    _chunked: bool = False
-    _remaining: int | None = None  # body bytes that Content-Length still requires
-    _corked: bytes = b""  # a header block that waits for its first body bytes, or for the end of the tick
+    __slots__ = (
+        "_chunked",
+        "_close_callback",
+        "_connection",
+        "_corked",
+        "_remaining",
+        "body_timeout",
+        "context",
+        "finished",
+        "head",
+        "headers_written",
+        "loop",
+        "max_body_bytes",
+        "no_keep_alive",
+        "refusal",
+    )
 
-    def __post_init__(self) -> None:
-        connection = self._connection
-        assert connection is not None
-        self.context, self.loop = connection.context, connection.loop
-        self.no_keep_alive = not self.head.keep_alive
+    def __init__(self, connection: Carrier, head: RequestHead, *, max_body_bytes: int) -> None:
+        self.head = head
+        self.context: PeerContext = connection.context
+        self.loop = connection.loop
+        self.no_keep_alive = not head.keep_alive
+        self.max_body_bytes = max_body_bytes
+        self.body_timeout: float | None = None
+        self.headers_written = False
+        self.finished = False
+        self.refusal: Refusal | None = None  # the handler's own answer when this server refuses the request
+        self._connection: Carrier | None = connection
+        self._close_callback: Callable[[], object] | None = None
+        self._chunked = False
+        self._remaining: int | None = None  # body bytes that Content-Length still requires
+        self._corked = b""  # a header block that waits for its first body bytes, or for the end of the tick
 
     # Methods that Tornado calls.
 

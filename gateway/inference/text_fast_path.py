@@ -42,10 +42,10 @@ class TextRelay:
     sink: EventSink
     slot: Slot
     extension: HoldExtension
-    slow: asyncio.Future[None] | None = None
+    slow: asyncio.Future[None] | None = field(default=None, init=False)
     _below: float = field(init=False)
-    _write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
-    _chunks: int = 0  # added to the call when the lane closes: a chunk then uses one object less
+    _write: Callable[[bytes], asyncio.Future[None] | None] | None = field(default=None, init=False)  # after a text
+    _chunks: int = field(default=0, init=False)  # added to the call when the lane closes: one object less per chunk
 
     def __post_init__(self) -> None:
         self._below = self.extension.until
