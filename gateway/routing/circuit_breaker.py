@@ -55,7 +55,7 @@ class Circuit:
     def __init__(self, key: CircuitKey, above: Circuit | None, on_change: Callable[[Circuit], None]) -> None:
         self.key = key
         self.above = above
-        self.wider: tuple[Circuit, ...] = () if above is None else (above, *above.wider)
+        self.levels: tuple[Circuit, ...] = (self,) if above is None else (self, *above.levels)
         self.cause: Cause | None = None  # None: closed
         self.until = 0.0
         self.in_flight = 0
@@ -89,18 +89,16 @@ class Circuit:
 
     def blocking(self) -> Circuit:
         """Of this circuit and those above it, the one that stays open longest."""
-        return max((self, *self.wider), key=lambda level: level.until)
+        return max(self.levels, key=lambda level: level.until)
 
     # Results ---------------------------------------------------------------------------------------------------------
 
     def enter(self, now: float) -> None:
         """A call begins."""
         self.in_flight += 1
-        level: Circuit | None = self
-        while level is not None:
+        for level in self.levels:
             if level.cause is not None:
                 level._probed = now
-            level = level.above
 
     def leave(self) -> None:
         """The call has ended."""
@@ -116,11 +114,9 @@ class Circuit:
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
         self._row = 0
         self._recent.append((now, True))
-        level: Circuit | None = self
-        while level is not None:
+        for level in self.levels:
             if level.cause is not None and now >= level.until:  # otherwise the call began before the circuit opened
                 level._close()
-            level = level.above
 
     def failed(self, error: GatewayError, now: float, *, of_plugin: bool = False) -> None:
         """An attempt ended with `error`, which may be the caller's fault; `of_plugin`: the provider's code failed."""
@@ -134,7 +130,7 @@ class Circuit:
         elif isinstance(error, UpstreamOverloaded) and error.code == "service_unavailable":
             (self.above or self).refused("credit", now)
         elif of_plugin:
-            (self, *self.wider)[-1].fault(now)
+            self.levels[-1].fault(now)
         else:
             self.count("failures", now)
 
@@ -193,7 +189,7 @@ class Circuit:
         self._on_change(self)
 
     def _end_probe(self) -> None:
-        for level in (self, *self.wider):
+        for level in self.levels:
             level._probed = NEVER
 
     def _half_failed(self, now: float) -> bool:

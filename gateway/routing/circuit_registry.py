@@ -48,7 +48,7 @@ class CircuitRegistry:
         """Remove every circuit except these and those above them."""
         kept: set[CircuitKey] = set()
         for circuit in circuits:
-            kept.update(level.key for level in (circuit, *circuit.wider))
+            kept.update(level.key for level in circuit.levels)
         for key in self._circuits.keys() - kept:
             self._note(key, None)
             del self._circuits[key]

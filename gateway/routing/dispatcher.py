@@ -20,14 +20,13 @@ from gateway.errors import GatewayError, InternalError, ProviderFailed, Upstream
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.retry_policy import MAX_ATTEMPTS, Prepared, RetryPolicy
+from gateway.routing.retry_policy import RetryPolicy
 from gateway.routing.router import Candidate
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Prepared)
-
-__all__ = ["MAX_ATTEMPTS", "Dispatcher", "Opened"]
+F = TypeVar("F", bound=Adapted[Any])
 
 
 class Opened(Generic[T]):

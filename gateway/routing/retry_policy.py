@@ -13,7 +13,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gateway.errors import (
     ContextLengthExceeded,
@@ -27,23 +27,16 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.metrics import Metrics
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Candidate, unavailable
 
-MAX_ATTEMPTS = 3  # the first one and at most two more
 PAUSE = 0.1  # seconds before the same candidate is tried again, with jitter
 LONGEST_PAUSE = 5.0  # longest wait in seconds that an upstream may ask for while the caller waits
 GRACE = 0.01  # seconds; a timer may be early by a millisecond
 
 
-class Prepared(Protocol):
-    """A request that was prepared for one candidate."""
-
-    @property
-    def candidate(self) -> Candidate: ...
-
-
-F = TypeVar("F", bound=Prepared)
+F = TypeVar("F", bound=Adapted[Any])
 T = TypeVar("T")
 
 
@@ -168,6 +161,6 @@ class RetryPolicy(Generic[F]):
         return max((failure.retry_after or 0.0) + GRACE, jitter)
 
 
-def _is_ready(option: Prepared) -> bool:
+def _is_ready(option: Adapted[Any]) -> bool:
     circuit = option.candidate.circuit
     return circuit.closed() or circuit.ready(time.monotonic())

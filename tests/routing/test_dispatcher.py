@@ -28,6 +28,7 @@ from gateway.log import PluginLog
 from gateway.metrics import Metrics, Totals
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.dispatcher import Dispatcher
+from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import BURST
 from gateway.routing.router import Candidate, Router
 from tests.delays import forever, provider_takes
@@ -41,9 +42,7 @@ class Silent(Provider, Chat):
         yield ChatChunk.text("x")
 
 
-class Option:
-    def __init__(self, candidate: Candidate) -> None:
-        self.candidate = candidate
+Option = Adapted[Any]
 
 
 Play = Callable[[str], Any]  # place → what the attempt there does: a value, an error, or something to await
@@ -77,7 +76,7 @@ class Stage:
         self.tried: list[Candidate] = []
 
     def options(self) -> list[Option]:
-        return [Option(found) for found in self.router.resolve(self.router.catalog.models["m"], Chat)]
+        return [Option(found, None, ()) for found in self.router.resolve(self.router.catalog.models["m"], Chat)]
 
     async def call(self, play: Play, options: list[Option] | None = None) -> Any:
         self.tried = []
@@ -220,7 +219,7 @@ async def test_extra_attempts_are_bounded_by_a_budget_that_grows_with_calls() ->
 
 def stage_option(stage: Stage, name: str) -> list[Option]:
     candidates = [spot.candidates[0] for spot in stage.router._all["m"]]
-    return [Option(found) for found in candidates if found.target.provider == name]
+    return [Option(found, None, ()) for found in candidates if found.target.provider == name]
 
 
 async def test_open_target_is_skipped_and_the_error_gives_the_time_of_the_first_probe() -> None:
