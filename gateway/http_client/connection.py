@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
@@ -23,6 +22,7 @@ import httptools
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.http_client.response import Response
+from gateway.http_client.upload import Upload
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 JOIN_BYTES: Final = 64 * 1024  # bodies up to this size are sent in one write with their head; larger ones are not
@@ -51,8 +51,7 @@ class AnswerHeaders(Mapping[str, str]):
 
     def coding(self) -> str:
         """The Content-Encoding; "" for none."""
-        coding = (self._find(b"content-encoding") or "").strip().lower()
-        return "" if coding == "identity" else coding
+        return self._find(b"content-encoding") or ""
 
     def _find(self, name: bytes) -> str | None:
         length = len(name)
@@ -131,7 +130,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def upload(self, incoming: Response, source: AsyncIterator[bytes], *, length: int | None) -> None:
         """Send the body of the started request while its answer may arrive: chunked, or `length` bytes."""
-        upload = asyncio.get_running_loop().create_task(self._send_body(incoming, source, length))
+        pieces = Upload(incoming.watching(source), length)
+        upload = asyncio.get_running_loop().create_task(self._send_body(pieces, chunked=length is None))
         upload.add_done_callback(self._upload_ended)
         self._upload = upload
 
@@ -306,22 +306,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # The request's body ----------------------------------------------------------------------------------------------
 
-    async def _send_body(self, incoming: Response, source: AsyncIterator[bytes], length: int | None) -> None:
-        left = length
-        async with aclosing(incoming.watching(source)) as pieces:
+    async def _send_body(self, pieces: Upload, *, chunked: bool) -> None:
+        try:
             async for piece in pieces:
-                if left is not None:
-                    left -= len(piece)
-                    if left < 0:
-                        break
+                if not chunked:
                     self._transport.write(piece)
                 elif piece:  # an empty chunk would end the body
                     self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if self._writable is not None:
                     await self._writable
-        if left:
-            raise ValueError("a request body is not as long as its Content-Length says")
-        if left is None:
+        finally:
+            await pieces.close()
+        if chunked:
             self._transport.write(b"0\r\n\r\n")
 
     def _upload_ended(self, upload: asyncio.Task[None]) -> None:

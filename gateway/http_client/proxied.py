@@ -163,7 +163,7 @@ class ProxiedExchange:
             if response.status == 101:
                 incoming.fail(UpstreamInvalidResponse(detail="switching protocols was not asked for"))
                 return
-            incoming.begin(response.status, response.headers, coding=_coding(response))
+            incoming.begin(response.status, response.headers, coding=response.headers.get("Content-Encoding", ""))
             incoming.wake()
             while piece := await response.content.readany():
                 incoming.push(piece)
@@ -228,8 +228,3 @@ async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandler
 def _payload(body: object) -> object:
     """A body for aiohttp, which copies large bytes objects and gives a warning."""
     return io.BytesIO(body) if isinstance(body, bytes) and len(body) > JOIN_BYTES else body
-
-
-def _coding(response: aiohttp.ClientResponse) -> str:
-    coding = response.headers.get("Content-Encoding", "").strip().lower()
-    return "" if coding == "identity" else coding

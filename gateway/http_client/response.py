@@ -97,7 +97,8 @@ class Response:
     def begin(self, status: int, headers: Mapping[str, str], *, coding: str) -> None:
         """The head has arrived. The reader is not woken: `push`, `end` or `wake` follows."""
         self.headers = headers
-        self.coding = coding
+        coding = coding.strip().lower()
+        self.coding = "" if coding == "identity" else coding
         self.status = status
 
     def push(self, piece: bytes) -> None:

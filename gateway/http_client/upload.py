@@ -1,4 +1,4 @@
-"""A streamed request body for aiohttp, which neither checks its length nor closes its source."""
+"""A streamed request body whose length is checked and whose source is closed."""
 
 from __future__ import annotations
 
