@@ -191,8 +191,7 @@ class RedisLink:
         queue, self._queue = self._queue, deque()
         self._loaded.clear()
         for _, future, _, _ in queue:
-            if not future.done():
-                future.set_exception(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
+            self._failed(self._reason, future)
 
     # Connecting ------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.subscription import Subscription, subscribed
-from gateway.store.topology import OneServer, Topology
+from gateway.store.topology import OneServer
 from gateway.store.url import address_of
 
 
@@ -106,7 +106,7 @@ class Store:
         await asyncio.gather(self._topology.close(), close_client(self.client))
 
 
-def _topology(address: StoreAddress, on_reconnect: OnReconnect, *, timeout: float) -> Topology:
+def _topology(address: StoreAddress, on_reconnect: OnReconnect, *, timeout: float) -> OneServer | Cluster:
     match address:
         case SentinelAddress():
             return SentinelMaster(address, on_reconnect, timeout=timeout)
