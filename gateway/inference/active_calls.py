@@ -104,19 +104,14 @@ class ActiveCalls:
             if _is_overdue(call, now - since):
                 call.cut(UpstreamTimeout(detail="its provider did not end the call after its timeout"))
         for request_id, answer in (await self._ledger.renew_leases(holds)).items():
-            if answer == "revoked":
-                self._cut(request_id)
+            if answer == "revoked" and (revoked := self._calls.get(request_id)) is not None:
+                revoked.cut(InvalidApiKey())
 
     def revoked(self, account: str, key: str) -> None:
         """Cut the calls of a key, or of every key of the account for `*`."""
-        for request_id, call in list(self._calls.items()):
+        for call in list(self._calls.values()):
             if call.key.account == account and key in ("*", call.key.id):
-                self._cut(request_id)
-
-    def _cut(self, request_id: str) -> None:
-        call = self._calls.get(request_id)
-        if call is not None:
-            call.cut(InvalidApiKey())
+                call.cut(InvalidApiKey())
 
     async def _renew_forever(self) -> None:
         while True:

@@ -130,7 +130,6 @@ class Claim:
         self._records = records
         self._parts: list[bytes] = []
         self._size = 0
-        self._headers: dict[str, str] = {}
         self._ended = False
 
     @property

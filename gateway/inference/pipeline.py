@@ -53,8 +53,8 @@ class Pipeline:
         """Answer one request; raises the error of a refusal, and then nothing is held."""
         try:
             digest = self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
-        except GatewayError as error:
-            await self._check_refused(call, error)
+        except GatewayError:
+            await self._permit(call)
             raise
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
@@ -97,13 +97,6 @@ class Pipeline:
         call.stream = endpoint.wants_stream(request)
         self._accept(call, endpoint, quote)
         return digest
-
-    async def _check_refused(self, call: Call, error: GatewayError) -> None:
-        """Check key and permission for a request that has no quote: their error replaces the one of the request."""
-        view = await self._services.auth.confirm(call.key)
-        model: Model | None = call.model
-        if model is not None and not view.permits(model.name, model.groups):
-            raise ModelNotPermitted() from error
 
     def _find_model(self, name: str) -> Model:
         model = self._services.catalog.find(name)
@@ -159,9 +152,10 @@ class Pipeline:
         return False
 
     async def _permit(self, call: Call) -> None:
-        """Check key and permission for a call that is not admitted."""
+        """Check key and permission for a call that is not admitted; their error replaces the one of the request."""
         view = await self._services.auth.confirm(call.key)
-        if not view.permits(call.model.name, call.model.groups):
+        model: Model | None = call.model  # None if the request was refused before its model was found
+        if model is not None and not view.permits(model.name, model.groups):
             raise ModelNotPermitted()
 
     # Hold ------------------------------------------------------------------------------------------------------------
