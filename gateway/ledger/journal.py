@@ -135,10 +135,6 @@ class Journal:
         for segment in self.rotate():
             segment.unconfirmed = True
 
-    def read(self, segment: Segment) -> Generator[Entry]:
-        """The entries of one segment; the caller closes the generator, which closes the file."""
-        return read_entries(segment.path)
-
     def take_over_file(self, path: Path) -> None:
         """Move a dead owner's file into this journal as a segment that is due; later it is kept like the others."""
         self._numbers += 1
@@ -207,7 +203,7 @@ class Journal:
 
 
 def read_entries(path: Path) -> Generator[Entry]:
-    """The entries of a file; a line that a crash left incomplete is skipped and logged."""
+    """The entries of a file; a line that a crash left incomplete is skipped and logged. Close it to close the file."""
     with path.open("rb") as file:
         for line in file:
             try:

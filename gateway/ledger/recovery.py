@@ -126,7 +126,7 @@ class Recovery:
         failovers = self._failovers
         for segment in self._journal.rotate():
             if segment.due:
-                with contextlib.closing(self._journal.read(segment)) as entries:
+                with contextlib.closing(read_entries(segment.path)) as entries:
                     await self._send(entries)
                 if failovers != self._failovers:  # confirmations of the former server may be lost
                     raise StoreUnavailable(detail="the store was replaced while the journal was sent")

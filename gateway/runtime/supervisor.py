@@ -288,16 +288,12 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
         else:
             configuration = Configuration.read(config_path, demo=demo)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_supervise(configuration))
+            runner.run(Supervisor(configuration).run())
     except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     return 0
-
-
-async def _supervise(configuration: Configuration) -> None:
-    await Supervisor(configuration).run()
 
 
 def _log_warnings(settings: Settings) -> None:

@@ -44,11 +44,6 @@ class Spool:
         self._closed = False
 
     @property
-    def on_disk(self) -> bool:
-        """Whether it was too long for the memory."""
-        return self._file is not None
-
-    @property
     def full(self) -> bool:
         """Whether to drain before more is written."""
         return len(self._buffer) > IN_MEMORY
