@@ -15,14 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from tornado.httputil import (
-    HTTPConnection,
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    HTTPOutputError,
-    RequestStartLine,
-    ResponseStartLine,
-)
+from tornado import httputil
 from tornado.iostream import StreamClosedError
 
 from gateway.errors import GatewayError
@@ -68,7 +61,7 @@ class Carrier(Protocol):
         """Answer 500, because the application ended without an answer."""
 
 
-class Exchange(HTTPConnection):
+class Exchange(httputil.HTTPConnection):
     """The answer to one request; when it is finished or its client has disconnected, it refuses to write."""
 
     __slots__ = (
@@ -120,15 +113,15 @@ class Exchange(HTTPConnection):
 
     def write_headers(
         self,
-        start_line: RequestStartLine | ResponseStartLine,
-        headers: HTTPHeaders,
+        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
+        headers: httputil.HTTPHeaders,
         chunk: bytes | None = None,
     ) -> asyncio.Future[None]:
         """Write the status, the headers and perhaps the first bytes; await the future for back-pressure."""
         connection = self._connection
         if connection is None:
             return _closed()
-        assert isinstance(start_line, ResponseStartLine)
+        assert isinstance(start_line, httputil.ResponseStartLine)
         if start_line.code < 200:
             lines = [f"{name}: {value}" for name, value in headers.get_all() if name not in OWN_HEADERS]
             return connection.writer.send(_block(start_line.code, start_line.reason, lines) + b"\r\n\r\n")
@@ -171,7 +164,7 @@ class Exchange(HTTPConnection):
         connection = self._connection
         assert connection is not None
         if self.headers_written:
-            raise HTTPOutputError("write_headers() called twice")
+            raise httputil.HTTPOutputError("write_headers() called twice")
         self._choose_framing(code, headers.get("Content-Length"))
         lines = [f"{name}: {value}" for name, value in pairs if name not in OWN_HEADERS]
         self._add_connection_lines(lines, connection, headers.get("Connection", ""))
@@ -217,7 +210,7 @@ class Exchange(HTTPConnection):
         self._require_headers(connection)
         if self._remaining:
             self.abort()
-            raise HTTPOutputError(f"Tried to write {self._remaining} bytes less than Content-Length")
+            raise httputil.HTTPOutputError(f"Tried to write {self._remaining} bytes less than Content-Length")
         last = self._corked + b"0\r\n\r\n" if self._chunked else self._corked
         if last:
             connection.writer.push(last)
@@ -246,7 +239,7 @@ class Exchange(HTTPConnection):
         self._connection = self._close_callback = self.refusal = None
         connection.cut(reset=close_delimited)
 
-    def client_left(self, delegate: HTTPMessageDelegate | None, *, delivered: bool) -> None:
+    def client_left(self, delegate: httputil.HTTPMessageDelegate | None, *, delivered: bool) -> None:
         """Refuse all later writes, and call one of the application's two callbacks. The connection calls this.
 
         `delegate` is None if the application failed to make one; `delivered`: it received the whole request.
@@ -267,14 +260,14 @@ class Exchange(HTTPConnection):
         if not self.headers_written:
             # Tornado calls this after write_headers refused its headers; without an end the client would wait forever.
             connection.fail(self)
-            raise HTTPOutputError("The body comes after write_headers()")
+            raise httputil.HTTPOutputError("The body comes after write_headers()")
 
     def _choose_framing(self, code: int, length: str | None) -> None:
         if self.head.start_line.method == "HEAD" or code in BODILESS:
             self._remaining = 0
         elif length is not None:
             if not length.isascii() or not length.isdecimal():
-                raise HTTPOutputError(f"Content-Length must be a number, not {length!r}")
+                raise httputil.HTTPOutputError(f"Content-Length must be a number, not {length!r}")
             self._remaining = int(length)
         elif self.head.start_line.version == "HTTP/1.1":
             self._chunked = True
@@ -297,7 +290,7 @@ class Exchange(HTTPConnection):
         if self._remaining is not None:
             if len(chunk) > self._remaining:
                 self.abort()
-                raise HTTPOutputError("Tried to write more data than Content-Length")
+                raise httputil.HTTPOutputError("Tried to write more data than Content-Length")
             self._remaining -= len(chunk)
         return chunk
 

@@ -12,23 +12,10 @@ import asyncio
 import time
 from typing import Any
 
+from gateway import errors
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
-from gateway.errors import (
-    BadRequest,
-    BalanceExhausted,
-    BudgetExceeded,
-    Conflict,
-    ContentFiltered,
-    ContextLengthExceeded,
-    GatewayError,
-    InternalError,
-    ModelNotFound,
-    ModelNotPermitted,
-    NoHealthyUpstream,
-    UnsupportedParameter,
-)
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
@@ -53,7 +40,7 @@ class Pipeline:
         """Answer one request; raises the error of a refusal, and then nothing is held."""
         try:
             digest = self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
-        except GatewayError:
+        except errors.GatewayError:
             await self._permit(call)
             raise
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
@@ -68,12 +55,12 @@ class Pipeline:
                 self._fail(call, endpoint, call.cut_by)
             elif not call.client_gone:
                 raise
-        except GatewayError as error:
+        except errors.GatewayError as error:
             self._fail(call, endpoint, error)
         except Exception as error:
             # The pipeline's edge: after a bug the client still gets an error, and what was delivered is settled.
             gateway_log.error("%s failed in provider %s", call.request_id, call.provider, exc_info=error)
-            self._fail(call, endpoint, InternalError())
+            self._fail(call, endpoint, errors.InternalError())
         finally:
             call.running = False
             if call.sink is not None:
@@ -103,18 +90,18 @@ class Pipeline:
         if model is not None:
             return model
         if self._services.settings.server.unknown_model_status == 404:
-            raise ModelNotFound(param="model")
-        raise ModelNotPermitted()
+            raise errors.ModelNotFound(param="model")
+        raise errors.ModelNotPermitted()
 
     def _adapt(self, endpoint: Endpoint[Any], request: Any, model: Model) -> list[Adapted[Any]]:
         """The candidates with the request as each receives it; BadRequest when none supports it."""
         if endpoint.name not in model.endpoints:
-            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
+            raise errors.UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
         candidates = self._services.router.resolve(model, endpoint.capability)
         if model.fallbacks:  # a fallback may be a model of another kind, on a provider with both capabilities
             candidates = [one for one in candidates if endpoint.name in one.model.endpoints]
             if not candidates:
-                raise NoHealthyUpstream()
+                raise errors.NoHealthyUpstream()
         return adapt(
             request,
             candidates,
@@ -141,7 +128,7 @@ class Pipeline:
             found = await self._services.idempotency.claim(
                 call.key, name, digest=digest, request_id=call.request_id, model=call.model.name
             )
-        except (BadRequest, Conflict):
+        except (errors.BadRequest, errors.Conflict):
             await self._permit(call)
             raise
         if isinstance(found, Claim):
@@ -156,7 +143,7 @@ class Pipeline:
         view = await self._services.auth.confirm(call.key)
         model: Model | None = call.model  # None if the request was refused before its model was found
         if model is not None and not view.permits(model.name, model.groups):
-            raise ModelNotPermitted()
+            raise errors.ModelNotPermitted()
 
     # Hold ------------------------------------------------------------------------------------------------------------
 
@@ -166,7 +153,7 @@ class Pipeline:
         try:
             try:
                 hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            except (BalanceExhausted, BudgetExceeded):
+            except (errors.BalanceExhausted, errors.BudgetExceeded):
                 if call.model.hold != "clamp" or not await self._clamp(call, endpoint):
                     raise
                 hold = await services.ledger.admit(call.request_id, call.key, call.quote)
@@ -263,7 +250,7 @@ class Pipeline:
         served = call.attempts[-1].model
         try:
             view = await self._services.auth.confirm(call.key)
-        except GatewayError:
+        except errors.GatewayError:
             return call.model.name
         return served.name if view.permits(served.name, served.groups) else call.model.name
 
@@ -277,11 +264,11 @@ class Pipeline:
 
     # The end ---------------------------------------------------------------------------------------------------------
 
-    def _fail(self, call: Call, endpoint: Endpoint[Any], error: GatewayError) -> None:
+    def _fail(self, call: Call, endpoint: Endpoint[Any], error: errors.GatewayError) -> None:
         """End the answer with `error`: as an HTTP status if nothing was sent yet, else as a frame of the stream."""
-        if isinstance(error, ContextLengthExceeded | ContentFiltered):
+        if isinstance(error, errors.ContextLengthExceeded | errors.ContentFiltered):
             error.param = endpoint.prompt_param  # a provider does not know the endpoint it serves
-            if isinstance(error, ContentFiltered):
+            if isinstance(error, errors.ContentFiltered):
                 error.code = endpoint.filter_code
         call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
         if call.committed:

@@ -17,13 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.errors import (
-    GatewayError,
-    UpstreamAuthError,
-    UpstreamError,
-    UpstreamOverloaded,
-    UpstreamRateLimited,
-)
+from gateway import errors
 
 IN_A_ROW = 5
 WINDOW, WINDOW_SECONDS = 20, 10.0
@@ -118,16 +112,16 @@ class Circuit:
             if level.cause is not None and now >= level.until:  # otherwise the call began before the circuit opened
                 level._close()
 
-    def failed(self, error: GatewayError, now: float, *, of_plugin: bool = False) -> None:
+    def failed(self, error: errors.GatewayError, now: float, *, of_plugin: bool = False) -> None:
         """An attempt ended with `error`, which may be the caller's fault; `of_plugin`: the provider's code failed."""
         self._end_probe()
-        if not isinstance(error, UpstreamError) or not error.retryable:
+        if not isinstance(error, errors.UpstreamError) or not error.retryable:
             return
-        if isinstance(error, UpstreamRateLimited):
+        if isinstance(error, errors.UpstreamRateLimited):
             self.open("limited", now, error.retry_after or 1.0)
-        elif isinstance(error, UpstreamAuthError):
+        elif isinstance(error, errors.UpstreamAuthError):
             (self.above or self).refused("credential", now)
-        elif isinstance(error, UpstreamOverloaded) and error.code == "service_unavailable":
+        elif isinstance(error, errors.UpstreamOverloaded) and error.code == "service_unavailable":
             (self.above or self).refused("credit", now)
         elif of_plugin:
             self.levels[-1].fault(now)

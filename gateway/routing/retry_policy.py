@@ -15,17 +15,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, Generic, TypeVar
 
-from gateway.errors import (
-    ContextLengthExceeded,
-    GatewayError,
-    ProviderFailed,
-    UpstreamAuthError,
-    UpstreamError,
-    UpstreamInvalidResponse,
-    UpstreamOverloaded,
-    UpstreamRateLimited,
-    UpstreamTimeout,
-)
+from gateway import errors
 from gateway.metrics import Metrics
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
@@ -60,7 +50,7 @@ class RetryPolicy(Generic[F]):
             self._untried = options
             self.now = self._take(self._first_ready(options))
 
-    async def after(self, failure: GatewayError, metrics: Metrics) -> F | None:
+    async def after(self, failure: errors.GatewayError, metrics: Metrics) -> F | None:
         """The next attempt after `failure`, returned after its pause; None when there is none."""
         following = self._next(failure)
         if following is None:
@@ -89,7 +79,7 @@ class RetryPolicy(Generic[F]):
             async with asyncio.timeout(self.left()):
                 return await attempt
         except TimeoutError:
-            raise UpstreamTimeout(detail="no time is left for another attempt") from None
+            raise errors.UpstreamTimeout(detail="no time is left for another attempt") from None
 
     def may_hedge(self) -> bool:
         """Whether a second attempt may run beside this one."""
@@ -124,15 +114,18 @@ class RetryPolicy(Generic[F]):
             raise unavailable((option.candidate for option in options), time.monotonic())
         return ready
 
-    def _next(self, failure: GatewayError) -> F | None:
+    def _next(self, failure: errors.GatewayError) -> F | None:
         if self._count > self._model.retries:
             return None
-        if isinstance(failure, ContextLengthExceeded):
+        if isinstance(failure, errors.ContextLengthExceeded):
             return self._larger_window()
-        if not isinstance(failure, UpstreamError) or not failure.retryable:
+        if not isinstance(failure, errors.UpstreamError) or not failure.retryable:
             return None
         untried = next(filter(_is_ready, self._untried), None)
-        if isinstance(failure, UpstreamRateLimited | UpstreamAuthError | UpstreamOverloaded) and untried is not None:
+        if (
+            isinstance(failure, errors.UpstreamRateLimited | errors.UpstreamAuthError | errors.UpstreamOverloaded)
+            and untried is not None
+        ):
             return untried
         return self._other_target() or untried or self._again(failure)
 
@@ -148,15 +141,18 @@ class RetryPolicy(Generic[F]):
         larger = (option for option in self._untried if (option.candidate.model.context_window or 0) > window)
         return next(filter(_is_ready, larger), None)
 
-    def _again(self, failure: GatewayError) -> F | None:
+    def _again(self, failure: errors.GatewayError) -> F | None:
         """The same candidate again, if the failure was temporary and cost nothing."""
-        if isinstance(failure, UpstreamAuthError | UpstreamTimeout | UpstreamInvalidResponse | ProviderFailed):
+        if isinstance(
+            failure,
+            errors.UpstreamAuthError | errors.UpstreamTimeout | errors.UpstreamInvalidResponse | errors.ProviderFailed,
+        ):
             return None
         if (failure.retry_after or 0.0) > LONGEST_PAUSE:
             return None
         return self.now
 
-    def _pause(self, failure: GatewayError) -> float:
+    def _pause(self, failure: errors.GatewayError) -> float:
         jitter = PAUSE * self._count * (0.5 + random.random())  # noqa: S311 - spreads load, guards nothing
         return max((failure.retry_after or 0.0) + GRACE, jitter)
 

@@ -15,14 +15,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from gateway import errors
 from gateway.catalog import Catalog, Model
-from gateway.errors import (
-    GatewayError,
-    NoHealthyUpstream,
-    UnsupportedParameter,
-    UpstreamAuthError,
-    UpstreamRateLimited,
-)
 from gateway.metrics import Metrics
 from gateway.plugins.provider import Provider, Target
 from gateway.routing.circuit_breaker import Circuit
@@ -121,8 +115,8 @@ class Router:
 
     def _refuse(self, model: Model) -> None:
         if any(self._all[name] for name in self._names(model)):
-            raise UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
-        raise NoHealthyUpstream()
+            raise errors.UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
+        raise errors.NoHealthyUpstream()
 
     def _names(self, model: Model) -> Iterable[str]:
         found = map(self.catalog.find, (model.name, *model.fallbacks))
@@ -171,13 +165,13 @@ def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(found.values())
 
 
-def unavailable(candidates: Iterable[Candidate], now: float) -> GatewayError:
+def unavailable(candidates: Iterable[Candidate], now: float) -> errors.GatewayError:
     """The error when no candidate may be called; `retry_after` is the time until the first probe."""
     blocking = [candidate.circuit.blocking() for candidate in candidates]
     wait = max(AT_LEAST, min(circuit.until for circuit in blocking) - now)
     causes = {circuit.cause for circuit in blocking}
     if causes == {"limited"}:
-        return UpstreamRateLimited(retry_after=wait)
+        return errors.UpstreamRateLimited(retry_after=wait)
     if causes == {"credential"}:
-        return UpstreamAuthError()
-    return NoHealthyUpstream(retry_after=wait)
+        return errors.UpstreamAuthError()
+    return errors.NoHealthyUpstream(retry_after=wait)
