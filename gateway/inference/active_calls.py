@@ -9,10 +9,8 @@ has no first token after its timeout. Sharp edge: `ActiveCalls` only cuts a call
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-
-import redis.exceptions
+from typing import Any
 
 from gateway.accounts.accounts import CHANGED
 from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
@@ -24,7 +22,6 @@ from gateway.log import gateway_log
 from gateway.store import Store
 
 RENEW_EVERY = 5.0  # seconds; a lease lasts 60
-LISTEN_AGAIN = 1.0  # seconds after the channel broke
 OVERDUE = 1.0  # seconds after its timeout at which a call is cut; the upstream's own deadlines come first
 
 
@@ -43,7 +40,10 @@ class ActiveCalls:
     def start(self) -> None:
         """Start the renewal of leases and the listener for revocations."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._renew_forever()), loop.create_task(self._listen_forever())]
+        self._tasks = [
+            loop.create_task(self._renew_forever()),
+            loop.create_task(self._store.listen(CHANGED, self._changed)),
+        ]
 
     async def close(self) -> None:
         """Stop both."""
@@ -122,19 +122,10 @@ class ActiveCalls:
             except GatewayError as error:
                 gateway_log.warning("lease renewal failed: %s", error.log_text() or error)
 
-    async def _listen_forever(self) -> None:
-        while True:
-            with contextlib.suppress(redis.exceptions.RedisError, OSError):
-                await self._listen()
-            await asyncio.sleep(LISTEN_AGAIN)  # meanwhile the renewal of leases finds revocations
-
-    async def _listen(self) -> None:
-        async with self._store.channel(CHANGED) as channel:
-            while True:
-                message = await channel.message(within=5.0)
-                if message is not None and message["type"] == "message":
-                    account, _, key = message["data"].decode().partition(":")
-                    self.revoked(account, key)
+    async def _changed(self, message: dict[str, Any]) -> None:
+        if message["type"] == "message":
+            account, _, key = message["data"].decode().partition(":")
+            self.revoked(account, key)
 
 
 def _is_overdue(call: Call, age: float) -> bool:

@@ -26,7 +26,6 @@ from gateway.ledger.api_key import ApiKey
 from gateway.ledger.line_meta import superseded_meta
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
-from gateway.store.connection import RedisReplyError
 
 MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not stored
 MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest are deleted
@@ -110,7 +109,7 @@ class Idempotency:
             await self._links.link(claim.account).eval(
                 self._keep, [claim.account], [claim.name, claim.request_id, *result, MAX_KEPT]
             )
-        except (GatewayError, RedisReplyError) as error:
+        except GatewayError as error:
             # The call was answered and settled; only its replay is lost.
             gateway_log.warning("%s: answer not stored: %s", claim.request_id, error)
 

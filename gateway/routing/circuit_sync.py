@@ -12,9 +12,9 @@ import contextlib
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
+from typing import Any
 
 import msgspec
-import redis.exceptions
 from msgspec import Struct
 
 from gateway.errors import GatewayError
@@ -22,11 +22,9 @@ from gateway.log import gateway_log
 from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.store import Store
-from gateway.store.connection import RedisReplyError
 
 HASH = "health"
 CHANNEL = "gateway:health"
-LISTEN_AGAIN = 1.0  # seconds after the channel broke
 EXPIRES_AFTER = 3600  # seconds after the last event: by then every open circuit has been probed, or gets no calls
 
 
@@ -67,7 +65,7 @@ class CircuitSync:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._keep(self._listen_forever())
+        self._keep(self._store.listen(CHANNEL, self._receive, lost=self._lost))
 
     async def close(self) -> None:
         """Stop."""
@@ -87,7 +85,7 @@ class CircuitSync:
     async def _publish(self, event: CircuitEvent) -> None:
         link, text = self._store.link(HASH), msgspec.json.encode(event)
         # Without the store the other workers rely on their own circuits.
-        with contextlib.suppress(GatewayError, RedisReplyError):
+        with contextlib.suppress(GatewayError):
             if event.cause:
                 await link.call("HSET", HASH, str(event.key), text)
                 await link.call("EXPIRE", HASH, str(EXPIRES_AFTER))
@@ -100,26 +98,17 @@ class CircuitSync:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _listen_forever(self) -> None:
-        while True:
-            with contextlib.suppress(redis.exceptions.RedisError, OSError, GatewayError, RedisReplyError):
-                await self._listen()
-            self.listening = False
-            await asyncio.sleep(LISTEN_AGAIN)
+    async def _receive(self, message: dict[str, Any]) -> None:
+        if message["type"] == "subscribe":  # from here on no event is lost
+            for event in await read_circuit_events(self._store):
+                self._apply(event)
+            self.listening = True
+        else:
+            for event in _decoded([message["data"]]):
+                self._apply(event)
 
-    async def _listen(self) -> None:
-        async with self._store.channel(CHANNEL) as channel:
-            while True:
-                message = await channel.message(within=5.0)
-                if message is None:
-                    continue
-                if message["type"] == "subscribe":  # from here on no event is lost
-                    for event in await read_circuit_events(self._store):
-                        self._apply(event)
-                    self.listening = True
-                else:
-                    for event in _decoded([message["data"]]):
-                        self._apply(event)
+    def _lost(self) -> None:
+        self.listening = False
 
     def _apply(self, event: CircuitEvent) -> None:
         if event.worker == self._me:

@@ -7,13 +7,17 @@ link that follows the master. Neither it nor `client` (administration, scans) ev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import redis.asyncio
+import redis.exceptions
 
-from gateway.errors import StoreUnavailable
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
@@ -24,6 +28,8 @@ from gateway.store.sentinel import SentinelMaster
 from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer
 from gateway.store.url import address_of
+
+LISTEN_AGAIN = 1.0  # seconds after a channel broke
 
 
 class Store:
@@ -46,13 +52,10 @@ class Store:
         store = cls(address_of(where), timeout=timeout)
         try:
             await store._topology.connect()
-        except StoreUnavailable:
-            if required:
+        except BaseException as error:
+            if required or not isinstance(error, StoreUnavailable):
                 await store.close()
                 raise
-        except BaseException:
-            await store.close()
-            raise
         store._opened = {link: link.identity for link in store.links}
         return store
 
@@ -76,6 +79,26 @@ class Store:
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; it gets the messages published at any of them."""
         return subscribed(self._topology.address, name)
+
+    async def listen(
+        self,
+        name: str,
+        receive: Callable[[dict[str, Any]], Awaitable[None]],
+        *,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Pass the messages of a channel to `receive` until cancelled; subscribe again `LISTEN_AGAIN` s after a loss.
+
+        `receive` gets them in redis-py's form, first of each subscription the one of type "subscribe".
+        """
+        while True:
+            with contextlib.suppress(redis.exceptions.RedisError, OSError, GatewayError):
+                async with self.channel(name) as channel:
+                    while True:
+                        if (message := await channel.message(within=5.0)) is not None:
+                            await receive(message)
+            lost()
+            await asyncio.sleep(LISTEN_AGAIN)
 
     async def ping(self) -> float:
         """The time of one round trip to every server, in seconds; StoreUnavailable if one does not answer."""
