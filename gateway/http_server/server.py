@@ -78,11 +78,6 @@ class HTTPServer:
         """The number of open connections."""
         return len(self._connections)
 
-    @property
-    def busy(self) -> int:
-        """The number of open connections that are not idle."""
-        return sum(not connection.idle for connection in self._connections)
-
     def close_listener(self) -> None:
         """Stop listening; open connections stay open, and those that the kernel queued are still accepted."""
         if self._listener is None:

@@ -18,6 +18,7 @@ its hashes and sums with the checkpoint, and lines that a crash left in both pla
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -52,6 +53,11 @@ class AuditReport(Struct):
     mismatches: list[Mismatch] = []
     unreachable: list[str] = []  # accounts that were not audited because their server is unreachable
 
+    def expect(self, account: str, rule: str, expected: object, found: object) -> None:
+        """Add a mismatch if the two values differ as texts."""
+        if str(expected) != str(found):
+            self.mismatches.append(Mismatch(account, rule, str(expected), str(found)))
+
 
 class _Held(Struct):
     """The sums of the hold records, in nano-units."""
@@ -82,10 +88,7 @@ async def _audit_once(
     stored = text_fields(fields)
     checkpoint = archive_checkpoint_of(carried)
 
-    def expect(rule: str, expected: object, found: object) -> None:
-        if str(expected) != str(found):
-            report.mismatches.append(Mismatch(account, rule, str(expected), str(found)))
-
+    expect = partial(report.expect, account)
     if proof is not None:
         for rule, expected, found in (*proof.faults, *_checkpoint_faults(checkpoint, proof)):
             expect(rule, expected, found)
@@ -137,15 +140,14 @@ async def _add_lines(
         report.lines += 1
         expected = checkpoint.n + 1, checkpoint.balance + line.amount
         checkpoint.add(line, chain=line.n <= chained)
-        if line.n != expected[0]:
-            report.mismatches.append(Mismatch(account, "sequence", str(expected[0]), str(line.n)))
+        report.expect(account, "sequence", expected[0], line.n)
         if line.balance != expected[1]:
-            report.mismatches.append(Mismatch(account, f"running {line.n}", str(expected[1]), str(line.balance)))
+            report.expect(account, f"running {line.n}", expected[1], line.balance)
             checkpoint.balance = line.balance
-        if surplus.get(line.n, checkpoint.hash) != checkpoint.hash:
-            report.mismatches.append(Mismatch(account, f"archive hash {line.n}", checkpoint.hash, surplus[line.n]))
+        if line.n in surplus:
+            report.expect(account, f"archive hash {line.n}", checkpoint.hash, surplus[line.n])
     if chained > checkpoint.n:
-        report.mismatches.append(Mismatch(account, "archive", f"line {chained}", f"none after {checkpoint.n}"))
+        report.expect(account, "archive", f"line {chained}", f"none after {checkpoint.n}")
     return checkpoint
 
 

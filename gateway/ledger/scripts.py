@@ -45,7 +45,6 @@ class Scripts(Struct, frozen=True):
     reclaim: Script
     credit: Script
     open: Script
-    confirm: Script
     snapshot: Script
     compact: Script
     explain: Script

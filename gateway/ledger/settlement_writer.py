@@ -138,9 +138,7 @@ class SettlementWriter:
         for item in batch.items:
             if item.ended:  # before a later part of the reply could not be used
                 continue
-            written = item.segment != NOWHERE and self.journal is not None
-            if written and not away:  # a repetition would fail again
-                assert self.journal is not None
+            if self.journal is not None and item.segment != NOWHERE and not away:  # a repetition would fail again
                 self.journal.refuse(item.entry, error.detail or error.message)
                 self._confirm(item)
             if item.segment == NOWHERE:

@@ -152,8 +152,11 @@ class RedisLink:
 
     async def eval(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> Any:
         """Run a script by its hash; the first use on a connection sends the source in the same write."""
+        if script.sha1 not in self._loaded:
+            self._loaded.add(script.sha1)
+            self.call("SCRIPT", "LOAD", script.source).add_done_callback(_forget)
         try:
-            return await self._evalsha(script, keys, args)
+            return await self.call("EVALSHA", script.sha1, len(keys), *keys, *args)
         except RedisReplyError as error:
             if error.kind != "NOSCRIPT":
                 raise
@@ -161,12 +164,6 @@ class RedisLink:
         # be sent again, with its source, because this call may be redirected, too.
         self._loaded.discard(script.sha1)
         return await self.call("EVAL", script.source, len(keys), *keys, *args)
-
-    def _evalsha(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> asyncio.Future[Any]:
-        if script.sha1 not in self._loaded:
-            self._loaded.add(script.sha1)
-            self.call("SCRIPT", "LOAD", script.source).add_done_callback(_forget)
-        return self.call("EVALSHA", script.sha1, len(keys), *keys, *args)
 
     # While there is no connection ------------------------------------------------------------------------------------
 

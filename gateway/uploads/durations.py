@@ -237,10 +237,9 @@ def _ogg_seconds(file: _File, start: bytes, at: int) -> float | None:
     packet = start[27 + start[26] :]
     if packet.startswith(b"OpusHead"):
         return (granule - int.from_bytes(packet[10:12], "little")) / 48_000
-    if packet.startswith(b"\x01vorbis"):
-        return granule / int.from_bytes(packet[12:16], "little")
-    if packet.startswith(b"Speex   "):
-        return granule / int.from_bytes(packet[36:40], "little")
+    for magic, at_rate in ((b"\x01vorbis", 12), (b"Speex   ", 36)):
+        if packet.startswith(magic):
+            return granule / int.from_bytes(packet[at_rate : at_rate + 4], "little")
     if packet.startswith(b"\x7fFLAC"):
         return _stream_info_seconds(packet[17:])
     return None
