@@ -86,7 +86,7 @@ class Tick:
             _flush(links)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Batches(Generic[Item]):
     """Collects items until the tick ends or there are `ENOUGH`, then sends the items of each account to the script.
 

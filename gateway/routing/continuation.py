@@ -30,7 +30,7 @@ MAX_TEXT = 1 << 20  # characters of text that are kept; a longer answer stays cu
 Attempt = Callable[[Adapted[ChatRequest]], AsyncIterator[ChatChunk]]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Continuation:
     """The rest of one opened stream, followed by the rest of another one if the first is cut."""
 

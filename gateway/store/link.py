@@ -39,7 +39,7 @@ SETTLED_AFTER = 1.0  # a connection that lasted this long resets the backoff
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class RedisLink:
     """Calls to one server: pipelined per tick, limited in number, never repeated. Reconnects."""
 
