@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.inference.call import Call
@@ -31,25 +30,27 @@ def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object
     return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit)
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class TextRelay:
     """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
-    lane: TextLane
-    call: Call
-    _: KW_ONLY
-    encoder: ChatStreamEncoder
-    sink: EventSink
-    slot: Slot
-    extension: HoldExtension
-    slow: asyncio.Future[None] | None = field(default=None, init=False)
-    _below: float = field(init=False)
-    _write: Callable[[bytes], asyncio.Future[None] | None] | None = field(default=None, init=False)  # after a text
-    _chunks: int = field(default=0, init=False)  # added to the call when the lane closes: one object less per chunk
+    __slots__ = ("_below", "_chunks", "_write", "call", "encoder", "extension", "lane", "sink", "slot", "slow")
 
-    def __post_init__(self) -> None:
-        self._below = self.extension.until
-        self.lane.take = self._take
+    def __init__(
+        self,
+        lane: TextLane,
+        call: Call,
+        *,
+        encoder: ChatStreamEncoder,
+        sink: EventSink,
+        slot: Slot,
+        extension: HoldExtension,
+    ) -> None:
+        self.lane, self.call, self.encoder, self.sink, self.slot = lane, call, encoder, sink, slot
+        self.extension, self._below = extension, extension.until
+        self.slow: asyncio.Future[None] | None = None
+        self._write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
+        self._chunks = 0  # added to the call when the lane closes: one object less per chunk
+        lane.take = self._take
 
     def close(self) -> None:
         """Close the lane, which also breaks the reference cycle between the stream and its call."""
