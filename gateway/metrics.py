@@ -75,7 +75,14 @@ METRICS = (
         OVERHEAD,
     ),
     MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
-    MetricSpec("gateway_cost", "counter", "Amount charged to balances, in currency units", ("model",)),
+    MetricSpec("gateway_cost", "counter", "Cost of the calls, in currency units", ("model",)),
+    MetricSpec(
+        "gateway_uncollected",
+        "counter",
+        "Part of the cost that the accounts could not pay, in currency units",
+        ("model",),
+    ),
+    MetricSpec("gateway_late_settlements", "counter", "Settlements whose hold was lost by the store", ("model",)),
     MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
@@ -232,6 +239,13 @@ class Metrics:
             self._histograms[name, labels] = (
                 cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
             )
+
+    def shortfall(self, model: str, uncollected: int, late: bool) -> None:
+        """Count a settlement that charged less than its cost (by `uncollected` nano-units), or whose hold was lost."""
+        if uncollected:
+            self.inc("gateway_uncollected", (model,), uncollected / NANO)
+        if late:
+            self.inc("gateway_late_settlements", (model,))
 
     def refused(self, endpoint: str, model: str, outcome: str, duration: float) -> None:
         """Count a request that never reached a provider."""

@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -104,9 +104,18 @@ class Accounts:
         return await self._rule(name, models, "-")
 
     async def credit(
-        self, name: str, amount: int, *, operation: str | None = None, allow_negative: bool = False
+        self,
+        name: str,
+        amount: int,
+        *,
+        operation: str | None = None,
+        allow_negative: bool = False,
+        force: bool = False,
     ) -> Credited:
-        """Add `amount` nano units to the balance; a repeated operation id changes nothing."""
+        """Add `amount` nano units to the balance; a repeated operation id changes nothing.
+
+        A debit takes only free money; `force` also takes what running calls hold, and what is below the floor.
+        """
         if amount == 0:
             raise Refused("an amount of 0 changes nothing")
         if amount < 0 and not allow_negative:
@@ -114,7 +123,8 @@ class Accounts:
         if operation is not None and not OPERATION.fullmatch(operation):
             raise Refused("an operation id is 1 to 128 printable ASCII characters without spaces")
         check_name(name, "account")
-        credited = await self._ledger.credit(name, amount, kind="topup" if amount > 0 else "adj", operation=operation)
+        kind: Literal["topup", "adj"] = "topup" if amount > 0 else "adj"
+        credited = await self._ledger.credit(name, amount, kind=kind, operation=operation, force=force)
         match credited.status:
             case "unknown":
                 raise Refused(f"no account {name!r}")
@@ -122,6 +132,11 @@ class Accounts:
                 raise Refused(f"operation {operation!r} was already used, for {format_amount(credited.amount)}")
             case "cap":
                 raise Refused(f"the balance cannot pass {format_amount(MAX_AMOUNT)}")
+            case "short":
+                free = format_amount(credited.amount)
+                raise Refused(
+                    f"only {free} is free: the rest is held by running calls or spent; say --force to take more"
+                )
         return credited
 
     async def _read(self, name: str) -> Account | None:

@@ -28,3 +28,4 @@ class CallRecord(Struct, frozen=True):
     stream: bool
     served_model: str = ""  # the model that served or was tried last: `model` or a fallback
     upstream_model: str = ""  # its name at the upstream that was tried last; empty if none was tried
+    service_tier: str | None = None  # the tier that is charged

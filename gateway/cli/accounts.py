@@ -59,14 +59,23 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @click.argument("amount", type=AMOUNT)
 @click.option("--id", "operation", metavar="OPERATION", help="A name for this credit: repeating it changes nothing.")
 @click.option("--allow-negative", is_flag=True, help="Let AMOUNT take money away.")
+@click.option("--force", is_flag=True, help="Also take money that running calls hold, or that the account lacks.")
 @configured
 def credit(
-    settings: Settings, name: str, amount: int, operation: str | None, allow_negative: bool, as_json: bool
+    settings: Settings,
+    name: str,
+    amount: int,
+    operation: str | None,
+    allow_negative: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Add AMOUNT to the balance."""
 
     async def work(session: Session) -> tuple[Credited, Account]:
-        credited = await session.accounts.credit(name, amount, operation=operation, allow_negative=allow_negative)
+        credited = await session.accounts.credit(
+            name, amount, operation=operation, allow_negative=allow_negative, force=force
+        )
         return credited, await session.accounts.show(name)
 
     credited, account = change(settings, work)

@@ -74,6 +74,7 @@ class ActiveCalls:
             served_model=call.fallback,
             service_tier=service_tier,
             factor=call.model.token_factor,
+            endpoint=call.endpoint.name,
         )
         return self._ledger.checkpoint.put(call.request_id, body)
 

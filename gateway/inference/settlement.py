@@ -33,7 +33,7 @@ class Settlement:
         call.settled = True
         usage, cost = self._cost(call, usage)
         record = call.record = _record(call, usage or Usage(requests=0), cost)
-        self.ledger.book(call.hold, None if usage is None else record)
+        self.ledger.book(call.hold, record, free=usage is None)
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
         if self._observed:
             self.plugins.call_each("call_settled", record=record)
@@ -76,4 +76,5 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         call.stream,
         served.model.name if served is not None else model,
         served.target.model if served is not None else "",
+        call.service_tier,
     )

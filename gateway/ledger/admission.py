@@ -31,7 +31,7 @@ REMEMBERED = 50_000  # accounts whose group a worker caches
 # Codes of rules.lua
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
 NOACCT, REGROUP = 20, 21
-WIDTH = 8  # integers per call in a reply
+WIDTH = 9  # integers per call in a reply
 #: Makes the error of a refusal without limits, by code; any other code is one of the key.
 PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
     ACCOUNT: partial(errors.InsufficientPermissions, "This account is disabled"),
@@ -41,6 +41,7 @@ PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
     DONE: partial(errors.Conflict, "This request has been settled already", retry_after=None),
 }
 
+NEVER_LOWERED = bulk(0) + bulk(0)
 ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # whether the group may use the model
 
 Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, key, quote, the answer
@@ -92,7 +93,7 @@ class Admission:
         group = self._group_of.get(batch.account, "default")
         limits = self.groups.get(group, NO_LIMITS)
         shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
-        text = f"*{9 + 7 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
+        text = f"*{9 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
         for request_id, api_key, quote, _ in batch.items:
             key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)
             meta = reclaim_meta(api_key, quote).decode()
@@ -100,6 +101,7 @@ class Admission:
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(model)]}{model}"
                 f"{ENABLED if group in quote.groups else NOT_ENABLED}"
                 f"{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
+                f"{_lowering_text(quote.least, quote.share) if quote.share else NEVER_LOWERED}"
             )
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
@@ -127,12 +129,12 @@ class Admission:
             return
         at = 0
         for request_id, key, quote, future in batch.items:
-            code, detail, *numbers = reply[at : at + WIDTH]
+            code, detail, granted, *numbers = reply[at : at + WIDTH]
             at += WIDTH
             rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
             if code in (OK, DUP):
                 version = quote.price.version
-                hold = Hold(request_id, key, quote.model, quote.hold, rates, detail, version)
+                hold = Hold(request_id, key, quote.model, granted, rates, detail, version)
                 if future.done():
                     self._orphaned(hold)
                 else:
@@ -173,7 +175,12 @@ def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
     """The arguments of rules.lua for one call."""
     enabled = 1 if group in quote.groups else 0
-    return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, reclaim_meta(key, quote)
+    note = reclaim_meta(key, quote)
+    return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, note, quote.least, quote.share
+
+
+def _lowering_text(least: int, share: int) -> str:
+    return bulk(least) + bulk(share)
 
 
 @lru_cache(maxsize=1024)

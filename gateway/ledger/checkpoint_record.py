@@ -40,6 +40,7 @@ def encode_stream(
     served_model: str,
     service_tier: str | None,
     factor: float,
+    endpoint: str = "",
 ) -> bytes:
     """The stored form of a stream that delivers; `served_model` is empty if the requested model serves."""
     meta = LineMeta(
@@ -53,6 +54,8 @@ def encode_stream(
         price=hold.price_version,
         hold=hold.amount,
         served_model=served_model,
+        endpoint=endpoint,
+        service_tier=service_tier or "",
     )
     price = quote.price.at(quote.prompt.tokens_in)
     price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams

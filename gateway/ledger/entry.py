@@ -12,8 +12,9 @@ class Entry(Struct, array_like=True):
     request_id: str
     key_id: str
     kind: str  # use, void
-    amount: int  # nano-units added to the balance: never positive
+    amount: int  # nano-units: minus the cost owed, never positive
     tokens: int
     at: int  # µs, Redis time of the admission
     meta: str
     force: int = 0  # 1: the ledger was searched and has no line of this request
+    hold: int = -1  # nano-units; the most that is charged if the hold was lost. -1 in entries of older versions

@@ -45,7 +45,7 @@ from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
-from gateway.ledger.settlement_writer import SettlementWriter
+from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
 
 ACCOUNTS = "accounts"  # the set of all account names
 RENEWALS = 64  # calls renewed per script
@@ -54,12 +54,15 @@ SWEEP = 200  # accounts checked at once for expired holds
 
 LeaseState = Literal["ok", "revoked", "gone"]
 _LEASE_STATES: tuple[LeaseState, ...] = ("ok", "revoked", "gone")
-CreditStatus = Literal["done", "repeated", "clash", "cap", "unknown"]  # repeated: it was done before
-_CREDIT_STATUSES: dict[int, CreditStatus] = {0: "done", 1: "repeated", 2: "clash", 3: "cap"}
+CreditStatus = Literal["done", "repeated", "clash", "cap", "short", "unknown"]  # repeated: it was done before
+_CREDIT_STATUSES: dict[int, CreditStatus] = {0: "done", 1: "repeated", 2: "clash", 3: "cap", 4: "short"}
 
 
 class Credited(Struct, frozen=True):
-    """The result of a manual change: its status, the booked amount and the new balance, in nano-units."""
+    """The result of a manual change: its status, the booked amount and the new balance, in nano-units.
+
+    `short`: nothing was booked, because at most `amount` can be debited.
+    """
 
     status: CreditStatus
     amount: int
@@ -69,12 +72,21 @@ class Credited(Struct, frozen=True):
 class Ledger:
     """Every account's money and limits, in Redis."""
 
-    def __init__(self, links: Links, groups: Mapping[str, GroupLimits], *, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        links: Links,
+        groups: Mapping[str, GroupLimits],
+        *,
+        journal: Journal | None = None,
+        on_shortfall: Shortfall = lambda model, uncollected, late: None,
+    ) -> None:
         self._links = links
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
         tick = Tick()
-        self._writer = SettlementWriter(links, self._scripts.settle, tick=tick, lookup=self._booked, journal=journal)
+        self._writer = SettlementWriter(
+            links, self._scripts.settle, tick=tick, lookup=self._booked, journal=journal, on_shortfall=on_shortfall
+        )
         #: Sends the journal's entries again; None without a journal. Pass its `reconnected` to `Store.on_reconnect`.
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
         #: Stores running calls for the process that takes over the journal; stores nothing without a journal.
@@ -107,12 +119,13 @@ class Ledger:
         """What `admit` would decide at this moment, and every rule that refuses; writes nothing."""
         return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.groups)
 
-    def book(self, hold: Hold, record: CallRecord | None) -> None:
-        """Charge the record's cost and release the rest of the hold; without a record release the whole hold.
+    def book(self, hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
+        """Charge the record's cost and release the rest of the hold. A `free` call costs nothing.
 
-        A repetition changes nothing. The entry is queued when this returns; a failure is logged.
+        At most the hold and what no call holds is charged; the rest is `uncollected` on the line. A repetition
+        changes nothing. The entry is queued when this returns; a failure is logged.
         """
-        self._writer.book(hold, record)
+        self._writer.book(hold, record, free=free)
 
     async def drain(self) -> None:
         """Wait until every entry booked so far is in the store, in the journal, or logged as lost."""
@@ -234,13 +247,17 @@ class Ledger:
         kind: Literal["topup", "adj", "refund"] = "topup",
         operation: str | None = None,
         note: str = "",
+        force: bool = False,
     ) -> Credited:
-        """Change a balance manually, once per operation id; without an id it is a new operation."""
+        """Change a balance manually, once per operation id; without an id it is a new operation.
+
+        `force` debits money that calls hold, or that lies below the floor.
+        """
         key = slot(account)
         request_id = operation or "op_" + secrets.token_hex(16)
         meta = msgspec.json.encode({"note": note} if note else {})
         code, booked, balance = await self._links.link(key).eval(
-            self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT)]
+            self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT), int(force)]
         )
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 

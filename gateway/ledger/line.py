@@ -18,7 +18,7 @@ PAGE = 500  # lines per read: well under a millisecond of Redis's time
 _encoder = msgspec.json.Encoder()
 
 
-class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """A change of a balance: open, topup, use, adj, reclaim or refund. Its JSON is a line of an archive file."""
 
     account: str
@@ -30,6 +30,8 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     balance: int
     meta_text: str = msgspec.field(name="meta")  # as the stream has it, to the byte
     hash: str = ""  # the head of the hash chain at this line; only archive files have it
+    uncollected: int = 0  # nano-units that the call cost beyond what could be charged; an `adj` line may lower it
+    late: bool = False  # the hold was lost before the call was settled
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -49,7 +51,9 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     def chained(self, before: str) -> str:
         """The hash of this line in a chain whose last hash is `before`."""
-        *fields, _ = structs.astuple(self)  # all but the hash
+        *fields, _, uncollected, late = structs.astuple(self)  # all but the hash
+        if uncollected or late:  # a line without them has the hash that older versions give it
+            fields += uncollected, late
         return hashlib.sha256(_encoder.encode((before, *fields))).hexdigest()
 
     @property
@@ -74,6 +78,8 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             "estimated": meta.get("estimated", False),
             "attempts": meta.get("attempts", 0),
             **({"hold": format_amount(meta["hold"])} if "hold" in meta else {}),
+            **({"uncollected": format_amount(self.uncollected)} if self.uncollected else {}),
+            **({"late": True} if self.late else {}),
             **{name: meta[name] for name in EXTRA if name in meta},
         }
 
@@ -84,7 +90,18 @@ def _shown(usage: dict[str, Any]) -> dict[str, Any]:
     return usage if cost is None else {**usage, "provider_cost": format_amount(cost)}
 
 
-EXTRA = ("upstream", "outcome", "price", "clamped", "reclaimed", "note")
+EXTRA = (
+    "endpoint",
+    "upstream",
+    "outcome",
+    "price",
+    "service_tier",
+    "duration_ms",
+    "first_token_ms",
+    "clamped",
+    "reclaimed",
+    "note",
+)
 
 
 def milliseconds(id_: str) -> int:
@@ -104,6 +121,8 @@ def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
         int(values[b"amount"]),
         int(values[b"bal"]),
         values[b"meta"].decode(),
+        uncollected=int(values.get(b"uncollected", 0)),
+        late=b"late" in values,
     )
 
 

@@ -28,9 +28,25 @@ class LineMeta(Struct, omit_defaults=True):
     clamped: bool = False
     reclaimed: bool = False
     served_model: str = ""  # the fallback that served; empty if the requested model did
+    endpoint: str = ""
+    service_tier: str = ""  # the tier that is charged
+    duration_ms: int = 0
+    first_token_ms: int = 0
 
+
+ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
 
 _encoder = msgspec.json.Encoder()
+
+
+class _Held(Struct):
+    """The part of a stored meta that the settlement of an entry reads; entries of older versions may lack it."""
+
+    model: str = ""
+    hold: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Held)
 
 
 def reclaim_meta(key: ApiKey, quote: Quote) -> bytes:
@@ -43,6 +59,30 @@ def reclaim_meta(key: ApiKey, quote: Quote) -> bytes:
 def superseded_meta(key: ApiKey, model: str) -> bytes:
     """Meta of the line that refunds a dead call after another call claimed its Idempotency-Key."""
     return _encoder.encode(LineMeta(key.id, model, outcome="superseded"))
+
+
+def released_meta(hold: Hold) -> str:
+    """Meta of the line of a call that was abandoned before its worker knew that it was admitted."""
+    model = hold.model.encode(errors="replace").decode()  # it may be the reason why the admission was not sent
+    meta = LineMeta(hold.key.id, model, price=hold.price_version, hold=hold.amount, outcome=ABANDONED)
+    return _encoder.encode(meta).decode()
+
+
+def model_of(meta: str) -> str:
+    """The requested model in a stored meta; empty if it has none."""
+    return _read(meta).model
+
+
+def held_in(meta: str) -> int:
+    """The amount of the hold in a stored meta, for an entry that does not carry it; 0 if it has none."""
+    return _read(meta).hold
+
+
+def _read(meta: str) -> _Held:
+    try:
+        return _decoder.decode(meta) if meta else _Held()
+    except (msgspec.MsgspecError, UnicodeEncodeError):  # an entry of a journal that was damaged or edited
+        return _Held()
 
 
 def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
@@ -62,5 +102,9 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         clamped,
         False,  # not reclaimed
         record.served_model if record.served_model != hold.model else "",
+        record.endpoint,
+        record.service_tier or "",
+        round(record.duration * 1000),
+        round((record.first_token or 0) * 1000),
     )
     return _encoder.encode(meta).decode()

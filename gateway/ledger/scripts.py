@@ -17,12 +17,12 @@ from gateway.store.link import RedisLink
 # The shared parts at the start of each script; other scripts have none. A script has only the parts it needs, because
 # every call of a script creates all its functions again.
 SHARED = {
-    "admit": ("bucket", "meter", "hold", "line", "expired", "rules"),
-    "explain": ("bucket", "meter", "hold", "rules"),
-    "settle": ("bucket", "line"),
+    "admit": ("bucket", "meter", "hold", "line", "room", "expired", "rules"),
+    "explain": ("bucket", "meter", "hold", "room", "rules"),
+    "settle": ("bucket", "line", "room"),
     "beat": ("hold",),
     "extend": ("hold",),
-    "reclaim": ("hold", "line", "expired"),
+    "reclaim": ("hold", "line", "room", "expired"),
     "credit": ("line",),
     "open": ("line",),
     "claim": ("hold", "line"),

@@ -19,7 +19,7 @@ from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.entry import Entry
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
-from gateway.ledger.line_meta import settled_meta
+from gateway.ledger.line_meta import held_in, model_of, released_meta, settled_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links
 from gateway.store.command import Script
@@ -27,8 +27,14 @@ from gateway.store.command import Script
 log = logging.getLogger("gateway.ledger")
 
 OLD, NOACCT = 4, 20  # codes of settle.lua that do not settle an entry
+DUP = 1  # code of settle.lua: settled before
 FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
+LATE = 2  # code of settle.lua: the hold was lost
+
+
+#: Called with the model, the uncollected nano-units, and whether the hold was lost.
+Shortfall = Callable[[str, int, bool], None]
 
 
 class Waiting(Struct):
@@ -51,10 +57,12 @@ class SettlementWriter:
         tick: Tick,
         lookup: Callable[[str, str, int], Any],
         journal: Journal | None = None,
+        on_shortfall: Shortfall = lambda model, uncollected, late: None,
     ) -> None:
         self.journal = journal
         #: Called when the store is unreachable, so that the journal is sent later.
         self.on_journaled: Callable[[], None] = lambda: None
+        self._on_shortfall = on_shortfall
         self._lookup = lookup
         self._tasks: set[asyncio.Task[None]] = set()
         self._booked = 0  # entries being sent without a future: a future with its callback costs 0.7 µs
@@ -71,12 +79,13 @@ class SettlementWriter:
         )
         self._start = command_start(script)
 
-    def book(self, hold: Hold, record: CallRecord | None) -> None:
-        """Charge the cost of the call. Without a record, release the hold; the request stays counted in the limits.
+    def book(self, hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
+        """Charge the cost of the call; `free`: release the hold, the request stays counted in the limits.
 
-        An impossible cost is replaced by the hold's amount and marked as clamped. A failure is logged.
+        Without a record the call was abandoned and is free. An impossible cost is replaced by the hold's amount and
+        marked as clamped. A failure is logged.
         """
-        entry = _release(hold) if record is None else _charge(hold, record)
+        entry = _release(hold, record) if free or record is None else _charge(hold, record)
         self._booked += 1
         self._batches.put(entry.account, Waiting(entry))
 
@@ -107,15 +116,15 @@ class SettlementWriter:
 
     def _command(self, batch: Batch[Waiting], key: str) -> bytes:
         """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
-        text = f"*{4 + 8 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}"
+        text = f"*{4 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}"
         for item in batch.items:
             e = item.entry
             request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, e.meta
-            amount, tokens, at = str(e.amount), str(e.tokens), str(e.at)
+            amount, tokens, at, hold = str(e.amount), str(e.tokens), str(e.at), str(_held(e))
             text += (
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(kind)]}{kind}"
                 f"{LENGTH[len(amount)]}{amount}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(at)]}{at}"
-                f"{FORCED if e.force else NOT_FORCED}{LENGTH[len(meta)]}{meta}"
+                f"{FORCED if e.force else NOT_FORCED}{LENGTH[len(meta)]}{meta}{LENGTH[len(hold)]}{hold}"
             )
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
@@ -125,13 +134,25 @@ class SettlementWriter:
             return
         at = 0
         for item in batch.items:
-            code = reply[at]
+            code, charged = reply[at], reply[at + 1]
             at += WIDTH
             if code == OLD:
                 self._search(item)
             else:
+                if code == LATE or (code != DUP and charged != item.entry.amount):
+                    self._report(item.entry, charged, late=code == LATE)
                 self._confirm(item)
                 self._end(item)
+
+    def _report(self, entry: Entry, charged: int, *, late: bool) -> None:
+        """Report a charge that is not the cost, or whose hold was lost; `charged` is negative."""
+        uncollected = max(0, charged - entry.amount)
+        model = model_of(entry.meta)
+        if late:
+            log.warning("%s: the hold was lost; %d of %d nano are charged", entry.request_id, -charged, -entry.amount)
+        elif uncollected:
+            log.warning("%s: %d of %d nano cannot be collected", entry.request_id, uncollected, -entry.amount)
+        self._on_shortfall(model, uncollected, late)
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         away = isinstance(error, StoreUnavailable)
@@ -205,16 +226,22 @@ def _charge(hold: Hold, record: CallRecord) -> Entry:
         min(max(record.tokens_in + record.tokens_out, 0), 1_000_000_000),
         hold.admitted_at,
         settled_meta(hold, record, clamped=clamped),
+        hold=hold.amount,
     )
 
 
-def _release(hold: Hold) -> Entry:
-    return Entry(hold.key.account, hold.request_id, hold.key.id, "void", 0, 0, hold.admitted_at, "")
+def _release(hold: Hold, record: CallRecord | None) -> Entry:
+    meta = released_meta(hold) if record is None else settled_meta(hold, record, clamped=False)
+    return Entry(hold.key.account, hold.request_id, hold.key.id, "void", 0, 0, hold.admitted_at, meta, hold=hold.amount)
+
+
+def _held(entry: Entry) -> int:
+    return entry.hold if entry.hold >= 0 else held_in(entry.meta)
 
 
 def _arguments(batch: Batch[Waiting]) -> list[Argument]:
     args: list[Argument] = []
     for item in batch.items:
         e = item.entry
-        args += (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
+        args += (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta, _held(e))
     return args

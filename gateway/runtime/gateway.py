@@ -62,7 +62,7 @@ class Gateway:
         self.spools = settings.data_dir / "tmp"
         self.catalog = Catalog.build(settings)
         self.journal = journal
-        self.ledger = Ledger(store, self.catalog.groups, journal=journal)
+        self.ledger = Ledger(store, self.catalog.groups, journal=journal, on_shortfall=self.metrics.shortfall)
         if self.ledger.recovery is not None:
             store.on_reconnect = self.ledger.recovery.reconnected
         if journal is not None:

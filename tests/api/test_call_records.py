@@ -106,7 +106,11 @@ async def test_every_column_of_a_call_has_its_own_value(
         "stream": stream,
         "served_model": "served",
         "upstream_model": "b",
+        "service_tier": None,
     }
+    assert line.meta["endpoint"] == "chat"
+    assert 0 <= line.meta["duration_ms"] <= record.duration * 1000 + 1
+    assert ("first_token_ms" in line.meta) == ((record.first_token or 0.0) > 0.0005)
     meta = {name: line.meta[name] for name in ("key", "model", "provider", "upstream", "attempts", "outcome")}
     assert meta == {
         "key": api_key.id, "model": "asked", "provider": "two", "upstream": "b", "attempts": 2, "outcome": "ok"

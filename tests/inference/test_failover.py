@@ -121,7 +121,7 @@ async def test_three_failed_attempts_return_the_last_error_and_charge_nothing(
         upstreams[name].enqueue(Reply.error(500, "no"))
     response, document = await client.chat()
     assert (response.status, document["error"]["code"]) == (502, "upstream_error")
-    assert [line async for line in ledger.lines("acme") if line.kind == "use"] == []
+    assert not any([line.amount async for line in ledger.lines("acme") if line.kind == "use"])
 
 
 OVERFLOW = Reply.error(400, "This model's maximum context length is 10 tokens", code="context_length_exceeded")
@@ -389,5 +389,5 @@ async def test_a_call_whose_only_target_opens_its_circuit_during_admission_is_re
         response, document = await client.chat(model="alone", stream=stream)
         assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
     assert upstreams["a"].seen == []
-    assert [line async for line in ledger.lines("acme") if line.kind == "use"] == []
+    assert not any([line.amount async for line in ledger.lines("acme") if line.kind == "use"])
     await until(lambda: not gateway.active_calls._calls)

@@ -65,8 +65,9 @@ async def post(
 
 
 async def charges(ledger: Ledger, account: str = "acme") -> list[LedgerLine]:
-    """The lines of calls."""
-    return [line async for line in ledger.lines(account) if line.kind not in {"open", "topup"}]
+    """The lines of calls, without those of calls that failed and cost nothing."""
+    lines = [line async for line in ledger.lines(account) if line.kind not in {"open", "topup"}]
+    return [line for line in lines if line.amount or line.kind != "use"]
 
 
 async def proved(ledger: Ledger) -> None:

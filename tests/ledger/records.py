@@ -75,6 +75,7 @@ def stream_of(
     served_model: str = "",
     service_tier: str | None = None,
     factor: float = 1.0,
+    endpoint: str = "",
 ) -> bytes:
     """The stored form of a stream of that hold, at that price."""
     return encode_stream(
@@ -86,6 +87,7 @@ def stream_of(
         served_model=served_model,
         service_tier=service_tier,
         factor=factor,
+        endpoint=endpoint,
     )
 
 

@@ -84,6 +84,7 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
             at=st.integers(0, 10**16),
             meta=NAMES,
             force=st.integers(0, 1),
+            hold=st.integers(0, 10**16),
         ),
         min_size=1,
         max_size=3,
@@ -96,7 +97,7 @@ def test_settlement_command_is_the_packed_list_of_its_arguments(account: str, en
     arguments = [
         argument
         for e in entries
-        for argument in (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta)
+        for argument in (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta, e.hold)
     ]
     assert sent.commands == [packed(account, arguments)]
 

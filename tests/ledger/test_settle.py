@@ -110,13 +110,15 @@ async def test_worker_that_returns_after_a_reclaim_charges_only_the_difference(w
         await w.proved()
 
 
-async def test_void_releases_everything_and_writes_no_line(world):
+async def test_void_releases_everything_and_writes_a_line_of_no_amount(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
         await void(w.ledger, hold)
         account = await w.accounts.show("acme")
         assert (account.balance, account.held) == (10_000, 0)
-        assert len(await lines_of(w)) == 1
+        line = (await lines_of(w))[1]
+        assert (line.request_id, line.kind, line.amount, line.balance) == (hold.request_id, "use", 0, 10_000)
+        assert line.meta == {"key": hold.key.id, "model": "m", "outcome": "abandoned", "hold": 5000}
         before = await w.dump()
         await void(w.ledger, hold)
         await settle(w.ledger, hold, 9)
@@ -150,26 +152,6 @@ async def test_impossible_amount_is_clamped_to_the_hold_and_marked(world, absurd
         await w.proved()
 
 
-async def test_charge_above_the_hold_is_charged_in_full(world):
-    async with world() as w:
-        hold = await w.admit(await w.caller(balance=1000), 1000)
-        await settle(w.ledger, hold, 1300)
-        assert (await w.accounts.show("acme")).balance == -300
-        await w.proved()
-
-
-async def test_balance_far_below_zero_stays_exact_and_can_be_credited(world):
-    async with world() as w:
-        key = await w.caller(balance=7)
-        holds = [await w.admit(key, 0) for _ in range(3)]
-        for hold in holds:
-            await settle(w.ledger, hold, 9_000_000 * UNIT - 1)
-        assert (await w.accounts.show("acme")).balance == 7 - 3 * (9_000_000 * UNIT - 1)
-        assert (await w.accounts.credit("acme", 1)).balance == 8 - 3 * (9_000_000 * UNIT - 1)
-        await w.proved()
-
-
-@pytest.mark.xfail(strict=True, reason="balance 1500 became -1100")
 async def test_cost_above_the_hold_is_charged_as_far_as_the_balance_goes(world):
     async with world() as w:
         key = await w.caller(balance=1500)
@@ -189,7 +171,6 @@ async def test_cost_above_the_hold_is_charged_as_far_as_the_balance_goes(world):
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_call_takes_no_money_that_another_call_holds(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -203,7 +184,6 @@ async def test_call_takes_no_money_that_another_call_holds(world):
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.xfail(strict=True, reason="balance 1000 became -17,000")
 async def test_many_costs_above_their_holds_empty_the_balance_and_no_more(world, at_once):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -222,7 +202,6 @@ async def test_many_costs_above_their_holds_empty_the_balance_and_no_more(world,
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="budget 210, spent 6,000")
 async def test_cost_above_the_hold_stays_within_the_budget_of_the_key(world):
     async with world() as w:
         key = await w.caller(balance=10_000, budget=210)
@@ -233,7 +212,6 @@ async def test_cost_above_the_hold_stays_within_the_budget_of_the_key(world):
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_budget_that_was_set_after_the_admission_leaves_the_hold_chargeable(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
@@ -244,7 +222,6 @@ async def test_budget_that_was_set_after_the_admission_leaves_the_hold_chargeabl
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_charge_stops_at_the_floor_of_a_credit_line(world):
     async with world() as w:
         key = await w.caller(balance=100)
@@ -255,7 +232,6 @@ async def test_charge_stops_at_the_floor_of_a_credit_line(world):
         assert (await lines_of(w))[-1].uncollected == 850
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_lost_hold_is_charged_up_to_its_amount_and_what_is_free_and_marked_late(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -271,7 +247,6 @@ async def test_lost_hold_is_charged_up_to_its_amount_and_what_is_free_and_marked
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_reclaim_takes_no_money_that_another_call_holds(world):
     async with world() as w:
         key = await w.caller(balance=1000, budget=1000)
@@ -296,7 +271,6 @@ async def test_reclaim_takes_no_money_that_another_call_holds(world):
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_amendment_collects_what_has_become_free_since_the_reclaim(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -316,7 +290,6 @@ async def test_amendment_collects_what_has_become_free_since_the_reclaim(world):
         await w.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="charges are not bounded by what is free")
 async def test_debit_takes_only_free_money_unless_it_is_forced(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -350,10 +323,10 @@ async def test_old_settlement_without_a_marker_is_first_looked_up_in_the_ledger(
             hold.admitted_at = day_ago
             await w.store.client.delete(f"{{a:acme}}:st:{hold.request_id}")
         await settle(w.ledger, done, 40)
-        assert [line.amount for line in await lines_of(w)][1:] == [-40]
+        assert [line.amount for line in await lines_of(w)][1:] == [-40, 0]
         await settle(w.ledger, lost, 30)
-        assert [line.amount for line in await lines_of(w)][1:] == [-40, -30]
-        assert (await w.accounts.show("acme")).balance == 10_000 - 70
+        assert [line.amount for line in await lines_of(w)][1:] == [-40, 0]
+        assert (await w.accounts.show("acme")).balance == 10_000 - 40
         await w.proved()
 
 

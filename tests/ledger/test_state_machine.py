@@ -48,6 +48,7 @@ class Call:
         self.amount, self.used = hold.amount, 0
         self.state = "running"
         self.charged = 0
+        self.uncollected = 0
 
 
 class Agreement(RuleBasedStateMachine):
@@ -67,6 +68,7 @@ class Agreement(RuleBasedStateMachine):
         self.keys: list[Key] = []
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
+        self.forced = False  # a debit took money that was not free
 
     def run(self, awaitable: Any) -> Any:
         return self.loop.run_until_complete(awaitable)
@@ -115,18 +117,30 @@ class Agreement(RuleBasedStateMachine):
             return errors.BalanceExhausted
         return None
 
-    def charge(self, call: Call, amount: int) -> None:
-        self.balance -= amount - call.charged
-        call.owner.spent += amount - call.charged
-        call.charged = amount
+    def room(self, owner: Key) -> int:
+        """What no call holds of the balance, and of the key's budget."""
+        free = self.balance - self.held()
+        if owner.budget is not None:
+            free = min(free, owner.budget - owner.spent - self.held(owner))
+        return max(0, free)
 
-    async def booked(self, call: Call) -> int:
-        """What the lines of the call take."""
+    def charge(self, call: Call, cost: int) -> None:
+        """Charge what can be collected; the rest of the cost is uncollected."""
+        held = call.amount if call.state == "running" else 0
+        charged = min(cost, max(call.charged, 0) + held + self.room(call.owner))
+        self.balance -= charged - call.charged
+        call.owner.spent += charged - call.charged
+        call.charged, call.uncollected = charged, cost - charged
+
+    async def booked(self, call: Call) -> tuple[int, int]:
+        """What the lines of the call take, and what they leave uncollected."""
         lines = [line async for line in self.world.ledger.lines("acme") if line.request_id == call.hold.request_id]
-        return -sum(line.amount for line in lines)
+        return -sum(line.amount for line in lines), sum(line.uncollected for line in lines)
 
     def compare(self) -> None:
         account = self.run(self.world.accounts.show("acme"))
+        if not self.forced:
+            assert account.balance >= account.held
         assert (account.balance, account.held) == (self.balance, self.held())
         records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
         for owner in self.keys:
@@ -188,7 +202,7 @@ class Agreement(RuleBasedStateMachine):
         if call.state in ("running", "reclaimed"):
             self.charge(call, amount)
             call.state = "settled"
-        assert self.run(self.booked(call)) == call.charged
+        assert self.run(self.booked(call)) == (call.charged, call.uncollected)
         self.compare()
 
     @rule(pick=PICK)
@@ -245,16 +259,23 @@ class Agreement(RuleBasedStateMachine):
         call.state = "reclaimed"
         self.compare()
 
-    @rule(amount=st.integers(-2000, 5000).filter(bool), operation=st.none() | st.sampled_from(["a", "b", "c"]))
-    def credit(self, amount: int, operation: str | None) -> None:
+    @rule(
+        amount=st.integers(-2000, 5000).filter(bool),
+        operation=st.none() | st.sampled_from(["a", "b", "c"]),
+        force=st.sampled_from([False, False, False, True]),
+    )
+    def credit(self, amount: int, operation: str | None, force: bool) -> None:
         before = self.operations.get(operation or "")
+        after = self.balance + amount
+        short = amount < 0 and after < self.held()
+        change = {"operation": operation, "allow_negative": True, "force": force}
         try:
-            answer = self.run(self.world.accounts.credit("acme", amount, operation=operation, allow_negative=True))
+            answer = self.run(self.world.accounts.credit("acme", amount, **change))
         except Refused:
-            after = self.balance + amount
-            beyond = after > MAX_AMOUNT or (after < -MAX_AMOUNT and amount < 0)
+            beyond = after > MAX_AMOUNT or (short and not force)
             assert beyond if before is None else before != amount
         else:
+            self.forced |= short and before is None
             assert answer.status == ("repeated" if before == amount else "done")
             if before is None:
                 self.balance += amount

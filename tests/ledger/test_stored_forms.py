@@ -84,7 +84,10 @@ DELIVERS = bytes.fromhex(
 
 def test_checkpoint_of_a_call_is_one_array_with_a_nested_one():
     body = stream_of(Hold("r1", KEY, "m", 0, None, 1), PRICE, PROMPT, provider="p", service_tier="fast", factor=1.5)
-    assert (encode_admitted(*NAMES), body) == (ADMITTED, DELIVERS)
+    stored = msgspec.msgpack.decode(DELIVERS)  # of the version before the tier was stored
+    stored[3][1]["service_tier"] = "fast"
+    assert (encode_admitted(*NAMES), msgspec.msgpack.decode(body)) == (ADMITTED, stored)
+    assert read_checkpoint(body, 40)[2].amount == read_checkpoint(DELIVERS, 40)[2].amount
     assert read_checkpoint(ADMITTED, 40) == ("acme", "r1", None)
     meta = (
         '{"key":"key_x","model":"m","provider":"p","usage":{"in_text":10,"out_text":15},"estimated":true,'
@@ -180,8 +183,11 @@ def test_every_field_of_a_stream_s_checkpoint_has_its_place():
         served_model="fallback",
         service_tier="fast",
         factor=1.5,
+        endpoint="chat",
     )
-    assert body == FULL
+    stored[3][1] |= {"endpoint": "chat", "service_tier": "fast"}  # not stored by the version before
+    assert msgspec.msgpack.decode(body) == stored
+    assert list(msgspec.msgpack.decode(body)[3][1]) == list(stored[3][1])
     entry = Entry(
         *NAMES,
         "use",
@@ -204,5 +210,9 @@ def test_line_of_an_archive_file_is_one_object():
     )
     assert line.meta == {"key": "key_x"}
     assert msgspec.json.encode(line) == stored
+    short = structs.replace(line, uncollected=3, late=True)
+    assert msgspec.json.encode(short) == stored.removesuffix(b"}") + b',"uncollected":3,"late":true}'
+    assert msgspec.json.decode(msgspec.json.encode(short), type=LedgerLine) == short
+    assert len({short.chained(""), line.chained(""), structs.replace(short, late=False).chained("")}) == 3
     assert msgspec.json.decode(stored, type=LedgerLine) == line
     assert line.chained("") == "998b6ef1005eaf0b3429af6b80f251a38b8b67efc1374fd6b7db23f064b9af66"

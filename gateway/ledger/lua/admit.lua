@@ -1,14 +1,14 @@
 -- Admits or refuses a batch of calls of one account by rules.lua. A refused call writes nothing and consumes no limit.
 -- KEYS: {a:<account>}   ARGV: see rules.lua
--- Returns REGROUP group | NOACCT, or eight integers per call: code, detail, then limit, remaining and reset (µs) of
--- requests and of tokens, -1 if there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
+-- Returns REGROUP group | NOACCT, or nine integers per call: code, detail, held amount, then limit, remaining and reset
+-- (µs) of requests and of tokens, -1 if there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
 -- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
 -- fit into a balance below 2^53.
 
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
 function sweep()  -- the holds of a dead worker may reserve money that is no longer needed
-  if reclaim(A, now, SWEPT) == 0 then return end
+  if reclaim(A, now, SWEPT, limits.granted, keys) == 0 then return end
   local fresh = redis.call('HMGET', A, 'bal', 'held')
   bal, held = tonumber(fresh[1]), tonumber(fresh[2]) + limits.granted
   for kid, other in pairs(keys) do
@@ -31,8 +31,7 @@ local function grant(owner, rid, hold, tokens)  -- owner: the key, or the accoun
   end
 end
 
-local function write_hold(rid, kid, key, amount, tokens, note)
-  local hold = tonumber(amount)
+local function write_hold(rid, kid, key, hold, amount, tokens, note)  -- amount: the hold as text
   held, key.held = held + hold, key.held + hold
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
@@ -60,19 +59,21 @@ end
 for i = 1, count do
   local at = HEAD + (i - 1) * WIDTH
   local rid, kid, amount, tokens = rids[i], ARGV[at + 2], ARGV[at + 5], tonumber(ARGV[at + 6])
+  local hold = tonumber(amount)
   local key = keys[kid] or open_key(kid)
-  local code, detail
+  local code, detail, granted
   if admitted[rid] then
-    code, detail = DUP, now
+    code, detail, granted = DUP, now, admitted[rid]
   else
-    code, detail = decide(i, key, ARGV[at + 3], ARGV[at + 4], tonumber(amount), tokens)
+    code, detail, granted = decide(i, key, ARGV[at + 3], ARGV[at + 4], hold, tokens, 0 + ARGV[at + 8], 0 + ARGV[at + 9])
   end
   if code == OK then
-    admitted[rid] = true
-    write_hold(rid, kid, key, amount, tokens, ARGV[at + 7])
+    admitted[rid] = granted
+    if granted < hold then amount = string.format('%.0f', granted) end
+    write_hold(rid, kid, key, granted, amount, tokens, ARGV[at + 7])
   end
-  answer[n + 1], answer[n + 2] = code, detail
-  n = n + 2
+  answer[n + 1], answer[n + 2], answer[n + 3] = code, detail, granted
+  n = n + 3
   report(key.requests, limits.requests)
   report(key.tokens, limits.tokens)
 end

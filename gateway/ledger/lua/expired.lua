@@ -1,14 +1,26 @@
--- Charges expired holds at their last checkpoint: never the full hold, and never zero after output was delivered.
+-- Charges expired holds at their last checkpoint: never the full hold, never zero after output was delivered, and never
+-- money that another call holds.
 
-local function reclaim(A, now, most)
+-- granted, keys: holds of the running script that are not written yet, in all and as keys[kid].granted.
+local function collectable(A, hold, granted, keys)
+  local owed, amount = tonumber(hold.used), tonumber(hold.amount)
+  if owed <= amount then return owed end
+  local account = redis.call('HMGET', A, 'bal', 'held', 'floor')
+  local left = tonumber(account[1]) - tonumber(account[2]) - tonumber(account[3] or '0') - granted
+  local key = keys[hold.kid]
+  return math.min(owed, amount + room_beyond(A, hold.kid, left, key and key.granted or 0, has(hold, 'b') and 0 or amount))
+end
+
+local function reclaim(A, now, most, granted, keys)
   local due = redis.call('ZRANGEBYSCORE', A .. ':rx', '-inf', now, 'LIMIT', 0, most)
   for _, rid in ipairs(due) do
     local text = redis.call('HGET', A .. ':rv', rid)
     if text then
       local hold = read_hold(text)
-      local amount = hold.used == '0' and '0' or '-' .. hold.used
+      local charge = collectable(A, hold, granted, keys)
+      local amount = charge == 0 and '0' or string.format('-%.0f', charge)
       release(A, rid, hold)
-      local _, id = write_line(A, rid, 'reclaim', amount, hold.note)
+      local _, id = write_line(A, rid, 'reclaim', amount, hold.note, tonumber(hold.used) - charge)
       spend(A, hold.kid, amount)
       mark(A, rid, 'reclaim', amount, id)
       redis.call('HDEL', A .. ':rv', rid)

@@ -5,6 +5,7 @@
 
 local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
 local hold, tokens = tonumber(ARGV[HEAD + 5]), tonumber(ARGV[HEAD + 6])
+local least, share = tonumber(ARGV[HEAD + 8]), tonumber(ARGV[HEAD + 9])
 local rule = rules[model]
 local key = open_key(kid)
 if not key.valid then attach_key(key, kid) end
@@ -47,7 +48,12 @@ function sweep()  -- computes the result of reclaim and writes nothing
     local text = redis.call('HGET', A .. ':rv', rid)
     if text then
       local due = read_hold(text)
-      bal, held = bal - tonumber(due.used), held - tonumber(due.amount)
+      local used, amount = tonumber(due.used), tonumber(due.amount)
+      if used > amount then
+        local unheld = has(due, 'b') and 0 or amount
+        used = math.min(used, amount + room_beyond(A, due.kid, bal - held - floor, 0, unheld))
+      end
+      bal, held = bal - used, held - amount
     end
   end
 end
@@ -73,8 +79,11 @@ local lifted = {
 local refusals = {}
 while true do
   rules[model] = rule
-  local code, wait = decide(1, key, model, enabled, hold, tokens)
-  if code == OK then break end
+  local code, wait, granted = decide(1, key, model, enabled, hold, tokens, least, share)
+  if code == OK then
+    tell('granted', granted)
+    break
+  end
   refusals[#refusals + 1], refusals[#refusals + 2] = code, wait
   if not lifted[code] then break end
   lifted[code]()

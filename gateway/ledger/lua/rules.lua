@@ -1,12 +1,14 @@
 -- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
 -- `explain` returns the refusals.
 -- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
---       rid kid model enabled hold tokens note   (enabled: 1 if the group may use the model)
+--       rid kid model enabled hold tokens note least share
+--       enabled: 1 if the group may use the model; least, share: a hold that does not fit is lowered to 1/share of the
+--       free money, if that is at least `least`; share 0: it is never lowered
 -- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local NOACCT, REGROUP = 20, 21
-local HEAD, WIDTH = 5, 7
+local HEAD, WIDTH = 5, 9
 local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
 local A, count = KEYS[1], (#ARGV - HEAD) / WIDTH
@@ -90,25 +92,43 @@ end
 
 local function full(owner) return owner.conc > 0 and owner.live >= owner.conc end
 
-local function decide(i, key, model, enabled, hold, tokens)
-  if holds[i] then return DUP, tonumber(read_hold(holds[i]).at) end
-  if settled[i] then return DONE, 0 end
-  if not key.valid then return KEY, 0 end
-  if account[1] ~= 'active' then return ACCOUNT, 0 end
-  if not permitted(key, model, rules[model], enabled) then return MODEL, 0 end
-  if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0 end
-  if full(key) or full(limits) then return CONC, 0 end
-  local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))
-  if wait > 0 then return RPM, wait end
-  wait = math.max(wait_for(key.tokens, tokens), wait_for(limits.tokens, tokens))
-  if wait > 0 then return TPM, wait end
-  if hold > 0 then
-    if key.cap and key.spent + key.held + hold > key.cap then return BUDGET, 0 end
-    if bal - held - floor < hold and not swept then
-      swept = true
-      sweep()
-    end
-    if bal - held - floor < hold then return FUNDS, 0 end
+-- The amount to hold: `hold`, or less where it may be lowered; nil and the refusal when the money is short.
+local function fit(key, hold, least, share)
+  local free = bal - held - floor
+  if free < hold and not swept then
+    swept = true
+    sweep()
+    free = bal - held - floor
   end
-  return OK, now
+  local left = key.cap and key.cap - key.spent - key.held
+  local both = left and math.min(free, left) or free
+  if both >= hold then return hold end
+  local lowered = share > 0 and math.floor(both / share) or 0
+  if lowered > 0 and lowered >= least then return lowered end
+  local needed = share > 0 and least * share or hold
+  return nil, left and left < needed and BUDGET or FUNDS
+end
+
+-- Returns the code, then Redis time (µs) of the admission and the amount held, or the wait (µs) and 0.
+local function decide(i, key, model, enabled, hold, tokens, least, share)
+  if holds[i] then
+    local before = read_hold(holds[i])
+    return DUP, tonumber(before.at), tonumber(before.amount)
+  end
+  if settled[i] then return DONE, 0, 0 end
+  if not key.valid then return KEY, 0, 0 end
+  if account[1] ~= 'active' then return ACCOUNT, 0, 0 end
+  if not permitted(key, model, rules[model], enabled) then return MODEL, 0, 0 end
+  if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0, 0 end
+  if full(key) or full(limits) then return CONC, 0, 0 end
+  local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))
+  if wait > 0 then return RPM, wait, 0 end
+  wait = math.max(wait_for(key.tokens, tokens), wait_for(limits.tokens, tokens))
+  if wait > 0 then return TPM, wait, 0 end
+  if hold > 0 then
+    local granted, refusal = fit(key, hold, least, share)
+    if not granted then return refusal, 0, 0 end
+    return OK, now, granted
+  end
+  return OK, now, 0
 end

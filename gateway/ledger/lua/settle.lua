@@ -1,12 +1,15 @@
 -- Settles or voids a batch of calls of one account. Each call is settled exactly once, even if the batch is sent again.
 -- KEYS: {a:<account>}
--- ARGV: per call: rid kid kind amount tokens at force meta
---       kind use | void; amount: the change of the balance, so "-5" for a charge; tokens: the true count, which
---       corrects the token limit; at: Redis time (µs) of the admission; force 1: the caller has searched the ledger
--- Returns NOACCT, or per call code, amount, balance (as text). Codes: OK; DUP: already settled, with the stored amount;
--- LATE: the hold did not exist any more, and the call is charged; AMENDED: the hold was reclaimed before, and only the
--- difference is charged; OLD: nothing is done, because the marker may have expired, and the caller searches the ledger.
+-- ARGV: per call: rid kid kind amount tokens at force meta hold
+--       kind use | void; amount: minus the cost, so "-5"; tokens: the true count, which corrects the token limit;
+--       at: Redis time (µs) of the admission; force 1: the caller has searched the ledger; hold: the held amount
+-- Returns NOACCT, or per call code, charged amount, balance (as text). Codes: OK; DUP: already settled, with the stored
+-- amount; LATE: the hold did not exist any more, and the call is charged; AMENDED: the hold was reclaimed before, and
+-- only the difference is charged; OLD: nothing is done, because the marker may have expired, and the caller searches the
+-- ledger.
 --
+-- A call is charged at most its hold and the money that no call holds: the balance above the floor, and the rest of the
+-- key's budget. The remaining cost is `uncollected` on its line. A call that costs nothing has a line too.
 -- Each call writes its line and its marker. All other changes are summed up and written once at the end of the batch.
 -- An error stops the loop, and the sums of the lines written so far are still written: balance, number, sums and holds
 -- always agree with the lines.
@@ -14,17 +17,20 @@
 -- costs more than a call.
 
 local OK, DUP, LATE, AMENDED, OLD, NOACCT = 0, 1, 2, 3, 4, 20
-local WIDTH = 8
+local WIDTH = 9
 local MARKER_SURE = 23 * 3600 * 1000000  -- µs; an admission older than this may have lost its marker
 local EXACT = 9007199254740992  -- 2^53: a sum of whole numbers that stays below it is exact in doubles
+local LOWEST = 9000000000000000  -- nano-units; no charge takes a balance below minus this, so balances are exact doubles
+local NONE = {}
 
 local A, count = KEYS[1], #ARGV / WIDTH
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local account = redis.call('HMGET', A, 'bal', 'seq')
+local account = redis.call('HMGET', A, 'bal', 'seq', 'held', 'floor')
 local bal, seq, booked = account[1], tonumber(account[2]), false
 if not bal then return { NOACCT } end
+local held, floor = tonumber(account[3] or '0'), tonumber(account[4] or '0')
 local rids, marks = {}, {}
 for i = 1, count do
   local rid = ARGV[(i - 1) * WIDTH + 1]
@@ -50,15 +56,21 @@ local function add(sums, field, name, amount)
   sums[name] = sum
 end
 
-local function balance_after(amount)  -- as text
-  local before = tonumber(bal)
-  local after = before + amount
-  local exact = before < EXACT and before > -EXACT and after < EXACT and after > -EXACT
-  if exact then return string.format('%.0f', after) end
-  booked = true
-  try('HSET', A, 'bal', bal)
-  try('HINCRBY', A, 'bal', amount)  -- far below zero, only the server adds exactly
-  return try('HGET', A, 'bal')
+local freed, spent = {}, {}  -- what `held` and `spent` change by, by name of their hash
+
+local function collectable(kid, owed, hold, unheld)  -- at most `owed`; unheld: see room.lua
+  local name = A .. ':k:' .. kid
+  local left = tonumber(bal) - floor - held
+  local most = hold + room_beyond(A, kid, left, (spent[name] or 0) + (freed[name] or 0), unheld)
+  return math.max(0, math.min(owed, most, tonumber(bal) + LOWEST))
+end
+
+local function uncollected_of(id)  -- of the line that a reclaim wrote
+  local line = id and try('XRANGE', A .. ':lg', id, id)[1]
+  for i = 1, line and #line[2] or 0, 2 do
+    if line[2][i] == 'uncollected' then return tonumber(line[2][i + 1]) end
+  end
+  return 0
 end
 
 local buckets = {}
@@ -78,20 +90,25 @@ local function end_lease(name, rid)
   if ended then ended[#ended + 1] = rid else leases[name] = { rid } end
 end
 
-local answer, done, gone, held, spent = {}, {}, {}, {}, {}
+local answer, done, gone = {}, {}, {}
 for i = 1, count do
   local p = (i - 1) * WIDTH
-  local rid, kid, kind, amount = rids[i], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4]
+  local rid, kid, kind, cost = rids[i], ARGV[p + 2], ARGV[p + 3], ARGV[p + 4]
   local marker, record = done[rid] or settled[i], holds[i]
-  local code, told, charge = OK, amount, kind == 'use' and amount  -- charge: the amount of the line, if any
+  local code, charged, line = OK, cost, cost  -- of the whole call, as its marker has it; amount of the line, if any
+  local linekind, extra = 'use', NONE
   local hold, flags, holder
   if marker then
-    local was, before = string.match(marker, '^(%S+) (%S+)')
-    if was == 'reclaim' and charge then
-      -- Exact in doubles: both are between 0 and -2^53, and x - x is 0, not -0.
-      code, kind, charge = AMENDED, 'adj', string.format('%.0f', tonumber(amount) - tonumber(before))
+    local was, before, id = string.match(marker, '^(%S+) (%S+) ?(%S*)')
+    if was == 'reclaim' and kind == 'use' then
+      -- Exact in doubles: all lie between 0 and -2^53; and x - x is 0, not -0.
+      local owed, paid, more = -tonumber(cost), -tonumber(before), nil
+      more = owed > paid and collectable(kid, owed - paid, 0, 0) or owed - paid
+      extra = extra_fields(owed - paid - more - uncollected_of(id))
+      code, linekind, line = AMENDED, 'adj', string.format('%.0f', 0 - more)
+      charged = string.format('%.0f', 0 - (paid + more))
     else
-      code, told, charge = DUP, before, nil
+      code, charged, line = DUP, before, nil
     end
   elseif record then  -- six of nine fields without a table cost half of read_hold
     local tokens, ktpm, atpm
@@ -100,39 +117,45 @@ for i = 1, count do
     correct_tokens(A .. ':tpm:' .. holder, ktpm, ARGV[p + 5] - tokens)
     correct_tokens(A .. ':tpm', atpm, ARGV[p + 5] - tokens)
     if fault then break end
-  elseif not charge then
-    code, told, done[rid] = DUP, '0', 'void 0'
+    local owed, amount = 0 - cost, 0 + hold
+    if owed > amount then
+      local paid = collectable(kid, owed, amount, string.find(flags, 'b', 1, true) and 0 or amount)
+      charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid)
+      line = charged
+    end
+  elseif kind ~= 'use' then
+    code, charged, line, done[rid] = DUP, '0', nil, 'void 0'
   elseif ARGV[p + 7] ~= '1' and now - tonumber(ARGV[p + 6]) > MARKER_SURE then
-    code, told, charge = OLD, '0', nil
+    code, charged, line = OLD, '0', nil
   else
-    code = LATE
+    local owed = 0 - cost
+    local paid = collectable(kid, owed, tonumber(ARGV[p + 9]), 0)
+    charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid, true)
+    code, line = LATE, charged
   end
   local id = '-'
-  if charge then
-    local after = balance_after(charge)
-    if fault then break end
-    id = try('XADD', A .. ':lg', '*', 'n', seq + 1, 'rid', rid, 'kind', kind, 'amount', charge,
-             'bal', after, 'meta', ARGV[p + 8])
+  if line then
+    local after = line == '0' and bal or string.format('%.0f', tonumber(bal) + line)
+    id = try('XADD', A .. ':lg', '*', 'n', seq + 1, 'rid', rid, 'kind', linekind, 'amount', line,
+             'bal', after, 'meta', ARGV[p + 8], unpack(extra))
     if fault then break end
     bal, seq, booked = after, seq + 1, true
-    if charge ~= '0' then add(spent, 'spent', A .. ':k:' .. kid, -charge) end
-  end
-  if hold or charge then
-    done[rid] = (charge and 'use ' .. amount or 'void 0') .. ' ' .. id
+    if line ~= '0' then add(spent, 'spent', A .. ':k:' .. kid, 0 - line) end
+    done[rid] = kind .. ' ' .. charged .. ' ' .. id
     try('SET', marks[i], done[rid], 'PX', MARKER_MS)
-    if fault and not charge then break end
   end
   if hold then
     gone[#gone + 1] = rid
     if hold ~= '0' then
-      add(held, 'held', A, -hold)
-      if string.find(flags, 'b', 1, true) then add(held, 'held', A .. ':k:' .. holder, -hold) end
+      held = held - hold
+      add(freed, 'held', A, 0 - hold)
+      if string.find(flags, 'b', 1, true) then add(freed, 'held', A .. ':k:' .. holder, 0 - hold) end
     end
     if string.find(flags, 'k', 1, true) then end_lease(A .. ':cc:' .. holder, rid) end
     if string.find(flags, 'a', 1, true) then end_lease(A .. ':cc', rid) end
   end
   if fault then break end
-  answer[3 * i - 2], answer[3 * i - 1], answer[3 * i] = code, tonumber(told), bal
+  answer[3 * i - 2], answer[3 * i - 1], answer[3 * i] = code, tonumber(charged), bal
 end
 
 if booked then try('HSET', A, 'bal', bal, 'seq', seq) end
@@ -140,7 +163,7 @@ if #gone > 0 then
   try('HDEL', A .. ':rv', unpack(gone))
   try('ZREM', A .. ':rx', unpack(gone))
 end
-for name, sum in pairs(held) do try('HINCRBY', name, 'held', string.format('%.0f', sum)) end
+for name, sum in pairs(freed) do try('HINCRBY', name, 'held', string.format('%.0f', sum)) end
 for name, sum in pairs(spent) do try('HINCRBY', name, 'spent', string.format('%.0f', sum)) end
 for name, ended in pairs(leases) do try('ZREM', name, unpack(ended)) end
 if fault then return fault end
