@@ -56,6 +56,7 @@ class Model(Struct, frozen=True, kw_only=True):
     token_factor: float
     disconnect: str
     hold: str  # "strict" or "clamp"
+    reasoning: bool | None = None  # whether it may reason without showing it; None: decided by target
     strategy: str = "weighted"  # or "in_order", "least_latency", "least_busy"
     retries: int = 2  # attempts beyond the first
     hedge_after: float = 0.0  # seconds; 0: never
@@ -138,6 +139,7 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         token_factor=settings.token_factor,
         disconnect=settings.disconnect,
         hold=settings.hold,
+        reasoning=None if settings.reasoning == "auto" else settings.reasoning,
         strategy=settings.strategy,
         retries=settings.retries,
         hedge_after=settings.hedge_after,

@@ -57,23 +57,16 @@ async def explain(
     quote: Quote,
     clamp: Callable[[Quote, int], Quote | None] | None = None,
 ) -> Explanation:
-    """Check a call with `quote`; `clamp` makes a smaller one for the hold policy "clamp". Refused: no such key."""
+    """Check a call with `quote`; `clamp` makes the one of a smaller hold. Refused: no such key."""
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
         raise Refused(f"no key {key_id!r}")
     key = ApiKey(found.decode(), key_id)
     dry_run = await ledger.explain("-", key, quote)
-    codes = {refusal.code for refusal in dry_run.refusals}
-    if clamp is not None and codes and codes <= {BUDGET, FUNDS}:
-        smaller = clamp(quote, _spendable(dry_run.facts))
-        if smaller is not None:
-            quote = smaller
-            dry_run = await ledger.explain("-", key, quote)
+    granted = int(dry_run.facts.get("granted", quote.hold))
+    if clamp is not None and granted < quote.hold:
+        quote = clamp(quote, granted) or quote
     return _explanation(key, quote, dry_run)
-
-
-def _spendable(facts: dict[str, str]) -> int:
-    return min(_free(facts), _left(facts) if "key.budget" in facts else _free(facts))
 
 
 def _free(facts: dict[str, str]) -> int:

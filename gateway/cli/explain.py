@@ -64,7 +64,7 @@ def command(
             Ledger(session.store, catalog.groups),
             key_id=key_id,
             quote=quote,
-            clamp=asked.clamp if found.hold == "clamp" else None,
+            clamp=asked.clamp,
         )
 
     told = run(settings, work)

@@ -24,6 +24,7 @@ COLUMNS = (
     "key",
     "amount",
     "balance",
+    "uncollected",
     "usage",
     "estimated",
     "attempts",

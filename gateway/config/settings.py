@@ -255,6 +255,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     retries: Annotated[int, Meta(ge=0, le=2)] = 2
     hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
     continue_cut: bool = False
+    reasoning: Literal["auto"] | bool = "auto"
     disconnect: Literal["delivered", "drain", "void"] = "delivered"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
 

@@ -6,7 +6,7 @@ An endpoint is one stateless object per resource; the state of a request is in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -115,9 +115,13 @@ class Endpoint(Generic[R]):
         """A smaller quote of at most `amount` nano units, for the hold policy "clamp"; None when there is none."""
         return None
 
-    def limit_output(self, request: R, tokens: int) -> R:
-        """The request with an output limit of `tokens`, in the field that the caller used."""
-        return request
+    def bound(self, quote: Quote, request: R, model: Model, adapted: Sequence[Adapted[R]]) -> Quote:
+        """The quote with the output limit that the candidates need."""
+        return quote
+
+    def limit_output(self, adapted: Adapted[R], tokens: int) -> Adapted[R]:
+        """The request of a candidate with an output limit of `tokens`."""
+        return adapted
 
     def check_candidate(self, request: R, candidate: Candidate) -> None:
         """Raise BadRequest for limits of this candidate's provider that are not request fields."""

@@ -21,6 +21,7 @@ from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
 from gateway.inference.idempotency import Answer, Claim, check_name
 from gateway.inference.services import Services
+from gateway.ledger import Hold
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted, adapt
@@ -81,6 +82,7 @@ class Pipeline:
         size = call.body_size = body.size
         quote = endpoint.quote(request, model, size)
         call.adapted = self._adapt(endpoint, request, model)
+        quote = endpoint.bound(quote, request, model, call.adapted)
         call.stream = endpoint.wants_stream(request)
         self._accept(call, endpoint, quote)
         return digest
@@ -115,9 +117,7 @@ class Pipeline:
         call.quote, call.service_tier = quote, quote.service_tier
         limit = quote.output_limit
         if limit is not None:
-            call.adapted = [
-                Adapted(one.candidate, endpoint.limit_output(one.request, limit), one.dropped) for one in call.adapted
-            ]
+            call.adapted = [endpoint.limit_output(one, limit) for one in call.adapted]
             call.reply.headers["x-gateway-max-tokens"] = str(limit)
 
     # Idempotency -----------------------------------------------------------------------------------------------------
@@ -151,12 +151,9 @@ class Pipeline:
         """Hold the worst cost: key, permission, limits and balance are checked in one atomic step."""
         services, asked = self._services, time.monotonic()
         try:
-            try:
-                hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            except (errors.BalanceExhausted, errors.BudgetExceeded):
-                if call.model.hold != "clamp" or not await self._clamp(call, endpoint):
-                    raise
-                hold = await services.ledger.admit(call.request_id, call.key, call.quote)
+            hold = await services.ledger.admit(call.request_id, call.key, call.quote)
+            if hold.amount < call.quote.hold:
+                self._lower(call, endpoint, hold)
         except BaseException:
             _close_claim(call)  # a refused call may be retried with the same key
             raise
@@ -167,13 +164,16 @@ class Pipeline:
             hold.rates.write(call.reply.headers)
         services.active_calls.add(call)
 
-    async def _clamp(self, call: Call, endpoint: Endpoint[Any]) -> bool:
-        """Reduce the quote to what the account can pay; False when that is too little for an answer."""
-        smaller = endpoint.clamp(call.quote, await self._services.ledger.spendable(call.key))
-        if smaller is None:
-            return False
-        self._accept(call, endpoint, smaller)
-        return True
+    def _lower(self, call: Call, endpoint: Endpoint[Any], hold: Hold) -> None:
+        """Lower the output limit to what the smaller hold covers."""
+        try:
+            smaller = endpoint.clamp(call.quote, hold.amount)
+            if smaller is None:
+                raise errors.BalanceExhausted()
+            self._accept(call, endpoint, smaller)
+        except BaseException:
+            self._services.ledger.book(hold, None)
+            raise
 
     # Dispatch and encode ---------------------------------------------------------------------------------------------
 

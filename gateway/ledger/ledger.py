@@ -151,17 +151,6 @@ class Ledger:
             )[code - 1]
         hold.amount = target
 
-    async def spendable(self, key: ApiKey) -> int:
-        """The largest hold that the account's balance and the key's budget allow at this moment, in nano-units."""
-        name = slot(key.account)
-        link = self._links.link(name)
-        (balance, held, floor), (cap, spent, used) = await asyncio.gather(
-            link.call("HMGET", name, "bal", "held", "floor"),
-            link.call("HMGET", f"{name}:k:{key.id}", "cap", "spent", "held"),
-        )
-        left = int(balance or 0) - int(held or 0) - int(floor or 0)
-        return left if cap is None else min(left, int(cap) - int(spent or 0) - int(used or 0))
-
     async def renew_leases(self, holds: Iterable[Hold]) -> dict[str, LeaseState]:
         """Renew the leases of running calls and store the cost of each so far; return their states by request id.
 

@@ -70,6 +70,15 @@ class Chat(abc.ABC):
 
     #: Fields of `ChatRequest` that this provider supports, "*" for unknown ones; None means all.
     chat_fields: ClassVar[frozenset[str] | None] = None
+    #: The field in which the gateway sends its own output limit.
+    limit_field: str = "max_tokens"
+
+    def output_limit(self, request: ChatRequest, target: Target) -> int | None:
+        """The output limit that is sent for `request`, reasoning included; None if none is sent.
+
+        Money is held for it. A provider never sends a higher one, so one whose API demands a limit overrides this.
+        """
+        return request.max_output
 
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:

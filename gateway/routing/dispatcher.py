@@ -13,10 +13,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from gateway.catalog import Model
-from gateway.errors import GatewayError, InternalError, ProviderFailed, UpstreamError, UpstreamTruncated
+from gateway.errors import (
+    ContextLengthExceeded,
+    GatewayError,
+    InternalError,
+    ProviderFailed,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamTruncated,
+)
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
@@ -156,7 +164,13 @@ class Dispatcher:
         started = time.monotonic()
         circuit.enter(started)
         try:
-            answer = await run(option)
+            try:
+                answer = await run(option)
+            except (UpstreamRejected, ContextLengthExceeded) as error:
+                other = None if option.if_refused is None else option.if_refused(error)
+                if other is None:
+                    raise
+                answer = await run(cast("F", other))
             if kind is not None and not isinstance(answer, kind):
                 raise TypeError(f"a whole answer is a {kind.__name__}, not a {type(answer).__name__}")
         except GatewayError as error:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, GatewayError
 from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Transcription
 from gateway.routing.router import Candidate
 from gateway.schemas.forbidden import header_name
@@ -44,6 +44,7 @@ class Adapted(Struct, Generic[R]):
     candidate: Candidate
     request: R
     dropped: tuple[str, ...]
+    if_refused: Callable[[GatewayError], Adapted[R] | None] | None = None  # what to send once if that is refused
 
 
 def adapt(

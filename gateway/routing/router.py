@@ -21,6 +21,7 @@ from gateway.metrics import Metrics
 from gateway.plugins.provider import Provider, Target
 from gateway.routing.circuit_breaker import Circuit
 from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.hidden_reasoning import HiddenReasoning, HiddenReasoningTargets
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ class Candidate(Struct, frozen=True):
     target: Target
     model: Model
     circuit: Circuit
+    reasoning: HiddenReasoning
 
 
 class TargetGroup:
@@ -73,10 +75,12 @@ class Router:
         providers: Mapping[str, Mapping[int, Provider]],  # by name and number of the credential
         *,
         health: CircuitRegistry | None = None,
+        reasoning: HiddenReasoningTargets | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.catalog = catalog
         self.health = health or CircuitRegistry(Metrics())
+        self._reasoning = reasoning or HiddenReasoningTargets()
         self._groups: dict[tuple[str, type], list[TargetGroup]] = {}
         self._only: dict[tuple[str, type], list[Candidate]] = {}
         self._all = {model.name: self._groups_of(model, providers) for model in catalog.models.values()}
@@ -155,7 +159,8 @@ class Router:
         return groups
 
     def _candidate(self, provider: Provider, target: Target, model: Model, credential: int) -> Candidate:
-        return Candidate(provider, target, model, self.health.circuit(target.provider, credential, target.model))
+        circuit = self.health.circuit(target.provider, credential, target.model)
+        return Candidate(provider, target, model, circuit, self._reasoning.of(model, target))
 
 
 def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -31,6 +31,7 @@ from gateway.plugins.provider import Provider
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.circuit_sync import CircuitSync
 from gateway.routing.dispatcher import Dispatcher
+from gateway.routing.hidden_reasoning import HiddenReasoningTargets
 from gateway.routing.router import Router
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
@@ -72,7 +73,8 @@ class Gateway:
         self.secrets = SecretWatch(self.renew)
         self.health = CircuitRegistry(self.metrics)
         self.circuit_sync = CircuitSync(self.health, store)
-        self.router = Router(self.catalog, self.providers, health=self.health)
+        self.reasoning = HiddenReasoningTargets()
+        self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.active_calls = ActiveCalls(self.ledger, store)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
@@ -120,7 +122,7 @@ class Gateway:
         self.settings, self.catalog = settings, catalog
         self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.groups = catalog.groups
-        self.router = Router(catalog, self.providers, health=self.health)
+        self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
 
     async def renew(self, names: set[str]) -> None:
@@ -154,7 +156,7 @@ class Gateway:
         self.watchdog.packages = _packages(self.providers)
         self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
         self.secrets.watch(made.files, kept={*kept, *stale})
-        self.router = Router(self.catalog, self.providers, health=self.health)
+        self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.health.reset(renewed)
 
     def _stalled(self, stall: Stall) -> None:

@@ -40,7 +40,7 @@ from .._shared.http_provider import HttpOptions, HttpProvider
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, traits_of
-from .request import chat_body
+from .request import chat_body, output_limit
 
 
 class AnthropicProvider(HttpProvider, Chat):
@@ -74,6 +74,9 @@ class AnthropicProvider(HttpProvider, Chat):
             return {}
         key = self.reveal(self.options.api_key)
         return {"x-api-key": key} if self.options.auth == "x-api-key" else {"Authorization": f"Bearer {key}"}
+
+    def output_limit(self, request: ChatRequest, target: Target) -> int:
+        return output_limit(request, self._traits_of(target.model))
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""

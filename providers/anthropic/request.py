@@ -66,6 +66,15 @@ def _trim_prefill(messages: list[Body]) -> None:
         last["text"] = last["text"].rstrip()
 
 
+def output_limit(request: ChatRequest, traits: ModelTraits) -> int:
+    """The highest `max_tokens` that `chat_body` sends for `request`."""
+    limit = _limit(request, traits)
+    budget = CLAUDE_BUDGETS[str(request.reasoning_effort)] if request.reasoning_effort is not None else 0
+    if not budget:
+        return limit
+    return limit_with_budget(limit, budget, most=traits.max_output_tokens, fixed=request.max_output is not None)[0]
+
+
 def _limit(request: ChatRequest, traits: ModelTraits) -> int:
     limit = request.max_output or traits.default_max_tokens
     return limit if traits.max_output_tokens is None else min(limit, traits.max_output_tokens)

@@ -33,6 +33,7 @@ class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscri
     """One resource of Azure OpenAI and one credential."""
 
     name = "azure"
+    limit_field = "max_completion_tokens"  # reasoning models refuse max_tokens
 
     class Options(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""

@@ -23,6 +23,8 @@ class OpenAIChat(OpenAIServer, Chat):
     def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
         super().__init__(options, upstream)
         self.chat_fields = self.quirks.chat_fields  # type: ignore[misc]  # by the server, not by the class
+        if self.official:
+            self.limit_field = "max_completion_tokens"  # its reasoning models refuse max_tokens
         self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:

@@ -1,6 +1,7 @@
 """One real gateway process for all clients, over an independent upstream and a scripted one.
 
-`served` has the address and a key; `poor_key` belongs to an account without money. Models on LiteLLM: words, record,
+`served` has the address and a key; `poor_key` belongs to an account without money, `modest_key` to one whose calls
+get a lower output limit. Models on LiteLLM: words, record,
 tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, vectors, pictures, voice, scribe,
 and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next
 would get.
@@ -119,6 +120,13 @@ def poor_key(served: RunningGateway) -> str:
     """A key whose account cannot pay for anything."""
     _gateway(served, "accounts", "create", "poor", "--balance", "0.000000001")
     return _gateway(served, "keys", "create", "poor").strip()
+
+
+@pytest.fixture(scope="session")
+def modest_key(served: RunningGateway) -> str:
+    """A key whose account cannot pay for the longest answer, so that output limits are lowered."""
+    _gateway(served, "accounts", "create", "modest", "--balance", "0.05")  # the longest answer costs 0.066
+    return _gateway(served, "keys", "create", "modest").strip()
 
 
 def _gateway(served: RunningGateway, *words: str) -> str:

@@ -40,11 +40,24 @@ class TideQuery(BaseModel):
 TOOL = pydantic_function_tool(TideQuery, name="tide", description="Height of the tide")
 
 
-@pytest.fixture
-def client(served: RunningGateway) -> Iterator[OpenAI]:
-    """A client as the README makes it."""
-    with OpenAI(base_url=served.base_url, api_key=served.api_key, max_retries=0) as client:
+@pytest.fixture(params=["rich", "modest"])
+def client(request: pytest.FixtureRequest, served: RunningGateway, modest_key: str) -> Iterator[OpenAI]:
+    """A client as the README makes it, of an account with much money and of one whose calls get a lower limit."""
+    api_key = modest_key if request.param == "modest" else served.api_key
+    with OpenAI(base_url=served.base_url, api_key=api_key, max_retries=0) as client:
         yield client
+
+
+def test_limit_that_the_balance_lowers_is_sent_and_named(
+    served: RunningGateway, modest_key: str, scripted: ScriptedUpstream
+) -> None:
+    scripted.enqueue(Reply.json(completion({"content": "short"})))
+    with OpenAI(base_url=served.base_url, api_key=modest_key, max_retries=0) as client:
+        raw = client.chat.completions.with_raw_response.create(model="scripted", messages=HELLO)
+    assert raw.parse().choices[0].message.content == "short"
+    limit = int(raw.headers["x-gateway-max-tokens"])
+    assert 4096 <= limit < 12_500
+    assert scripted.seen[0].json["max_tokens"] == limit
 
 
 def test_create_answers_with_text_and_usage(client: OpenAI) -> None:

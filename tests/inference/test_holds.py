@@ -54,6 +54,21 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
             "clamp-unknown": {"provider": "up", "price": PRICE, "hold": "clamp", "default_reserve_output": 50},
             "clamp-renamed": {**model, "hold": "clamp", "max_tokens_field": "max_completion_tokens"},
             "strict-unknown": {"provider": "up", "price": PRICE, "default_reserve_output": 50},
+            "free": {"provider": "up", "price": {"input": 1}},
+            "reasons": {"provider": "up", "model": "gpt-5-mini", "price": PRICE, "default_reserve_output": 50},
+            "reasons-always": {
+                "provider": "up",
+                "price": PRICE,
+                "default_reserve_output": 50,
+                "reasoning": True,
+            },
+            "reasons-never": {
+                "provider": "up",
+                "model": "o3",
+                "price": PRICE,
+                "default_reserve_output": 50,
+                "reasoning": False,
+            },
             "tiers": {**model, "price": tiers},
             "dated": {**model, "price": [PRICE, {"input": 1, "output": 3000, "effective_from": "2099-01-01"}]},
         },
@@ -129,7 +144,7 @@ async def test_whole_answer_without_a_limit_is_refused_if_the_balance_cannot_pay
     assert await payer.left() == (LONGEST - 1) * TOKEN
 
 
-async def test_whole_answer_without_a_limit_holds_the_longest_one_and_sends_no_limit(
+async def test_whole_answer_without_a_limit_holds_the_longest_one_and_sends_its_limit(
     client: Client, upstream: FakeUpstream, payer: Payer, accounts: Accounts
 ) -> None:
     await payer.open(3 * LONGEST * TOKEN)
@@ -139,7 +154,7 @@ async def test_whole_answer_without_a_limit_holds_the_longest_one_and_sends_no_l
     held = (await accounts.show("payer")).held
     assert LONGEST * TOKEN < held < (LONGEST + 1) * TOKEN
     await task
-    assert "max_tokens" not in upstream.seen[0].json
+    assert upstream.seen[0].json["max_tokens"] == LONGEST
     assert await payer.left() == 2 * LONGEST * TOKEN - 8000
 
 
@@ -221,7 +236,7 @@ async def test_clamped_answer_is_as_long_as_the_balance_allows(
         ("clamp", {"max_tokens": 1000, "n": 2}, {"max_tokens": 249}),
         ("clamp-renamed", {}, {"max_completion_tokens": 499}),
         ("clamp", {"max_tokens": 400}, {"max_tokens": 400}),
-        ("clamp-unknown", {}, {"max_tokens": 50}),
+        ("clamp-unknown", {}, {"max_tokens": 499}),
     ],
 )  # fmt: skip
 async def test_limit_is_sent_upstream_under_the_callers_field_name(
@@ -249,6 +264,153 @@ async def test_budget_of_the_key_clamps_too(client: Client, upstream: FakeUpstre
     assert response.status == 200
     assert upstream.seen[0].json["max_tokens"] == 299
     assert await payer.left() >= 4700 * TOKEN
+
+
+# Without a limit of the caller ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("balance", "sent"),
+    [(40_000, 32_768), (32_770, 32_768), (32_000, 15_999), (8194, 4096), (8190, None), (4000, None)],
+)
+async def test_limit_that_the_gateway_adds_is_at_most_half_of_the_free_money_and_at_least_4096_tokens(
+    client: Client, upstream: FakeUpstream, payer: Payer, balance: int, sent: int | None
+) -> None:
+    await payer.open(balance * TOKEN)
+    response, _ = await client.chat(model="strict-unknown")
+    assert response.status == (429 if sent is None else 200)
+    assert response.headers.get("x-gateway-max-tokens") == (None if sent is None else str(sent))
+    assert [seen.json["max_tokens"] for seen in upstream.seen] == ([] if sent is None else [sent])
+    left = await payer.left()
+    assert left == (balance * TOKEN if sent is None else (balance - sent) * TOKEN - 8000)
+
+
+async def test_added_limit_leaves_room_for_the_prompt_in_the_context_window(
+    client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
+) -> None:
+    model = gateway.catalog.models["strict-unknown"]
+    gateway.catalog.models["strict-unknown"] = structs.replace(model, context_window=10_000)  # type: ignore[index]
+    await payer.open(100_000 * TOKEN)
+    await client.chat(model="strict-unknown", messages=[{"role": "user", "content": "word " * 3200}])
+    estimate = 4000 + 3 + 3
+    assert upstream.seen[0].json["max_tokens"] == 10_000 - -(-estimate * 5 // 4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("message", "status", "second"),
+    [
+        ("max_tokens is too large: 32768. This model supports at most 4096 completion tokens.", 400, 4096),
+        ("max_tokens must be lower", 400, 16_384),
+        ("This model's maximum context length is 8192 tokens, however you requested 32776 tokens", 400, 4096),
+        ("Invalid value for 'max_tokens': use less", 422, 16_384),
+    ],
+)
+async def test_added_limit_that_the_upstream_refuses_is_lowered_once(
+    client: Client, upstream: FakeUpstream, payer: Payer, message: str, status: int, second: int, stream: bool
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(status, message))
+    if stream:
+        response, text, failure = await client.stream(model="reasons", max_tokens=None)
+        assert failure is None and "[DONE]" in text
+    else:
+        response, _ = await client.chat(model="reasons")
+    assert response.status == 200
+    assert [seen.json["max_tokens"] for seen in upstream.seen] == [32_768, second]
+    assert await payer.left() == (100_000 - second) * TOKEN - 8000
+
+
+async def test_unsupported_spelling_of_an_added_limit_is_replaced_by_the_one_that_the_upstream_names(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."))
+    response, _ = await client.chat(model="strict-unknown")
+    assert response.status == 200
+    assert "max_tokens" not in upstream.seen[1].json
+    assert upstream.seen[1].json["max_completion_tokens"] == 16_384
+
+
+async def test_limit_of_the_caller_that_the_upstream_refuses_is_not_changed(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(400, "max_tokens is too large: 9000. This model supports at most 4096"))
+    response, answer = await client.chat(model="strict-unknown", max_tokens=9000)
+    assert response.status == 400
+    assert "at most 4096" in answer["error"]["message"]
+    assert len(upstream.seen) == 1
+    assert await payer.left() == 100_000 * TOKEN
+
+
+async def test_second_refusal_of_an_added_limit_reaches_the_caller(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(400, "max_tokens is too large"), Reply.error(400, "max_tokens is still too large"))
+    response, answer = await client.chat(model="strict-unknown")
+    assert (response.status, len(upstream.seen)) == (400, 2)
+    assert "still too large" in answer["error"]["message"]
+
+
+async def test_model_without_an_output_price_gets_no_limit(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(TOKEN)
+    response, _ = await client.chat(model="free")
+    assert response.status == 200
+    assert "max_tokens" not in upstream.seen[0].json
+    assert "x-gateway-max-tokens" not in response.headers
+
+
+# Hidden reasoning ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "limit"),
+    [
+        ("reasons", None, 32_768),
+        ("reasons", "none", None),
+        ("reasons", "high", 32_768),
+        ("reasons-always", "none", 32_768),
+        ("reasons-never", "high", None),
+        ("strict-unknown", None, None),
+    ],
+)
+async def test_stream_of_a_model_that_may_reason_unseen_holds_and_sends_the_whole_limit(
+    client: Client,
+    upstream: FakeUpstream,
+    payer: Payer,
+    accounts: Accounts,
+    model: str,
+    effort: str | None,
+    limit: int | None,
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.tamper = _slowly
+    fields = {} if effort is None else {"reasoning_effort": effort}
+    task = asyncio.create_task(client.stream(model=model, max_tokens=None, **fields))
+    await until(lambda: upstream.seen)
+    held = (await accounts.show("payer")).held // TOKEN
+    await task
+    assert upstream.seen[0].json.get("max_tokens") == limit
+    assert held == (50 if limit is None else limit)
+
+
+async def test_answers_that_hide_their_reasoning_cost_no_more_than_the_balance(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger
+) -> None:
+    await payer.open(1000 * TOKEN)
+    usage = {"prompt_tokens": 8, "completion_tokens": 300, "total_tokens": 308}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 290}  # type: ignore[assignment]
+    upstream.answer = lambda seen: Reply.stream(
+        [_chunk({"content": "word"}), _chunk({}, "stop"), {**_chunk({}), "choices": [], "usage": usage}]
+    )
+    answers = await asyncio.gather(*(client.stream(model="strict-unknown", max_tokens=None) for _ in range(60)))
+    assert {response.status for response, *_ in answers} <= {200, 429}
+    assert await payer.left() >= 0
+    assert (await ledger.audit("payer")).mismatches == []
 
 
 # Below zero ----------------------------------------------------------------------------------------------------------
@@ -345,28 +507,30 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     budget: int | None,
 ) -> None:
     asked: list[Quote] = []
+    chat, found = endpoint_named("chat"), gateway.catalog.models[model]
     admit = Ledger.admit
 
     async def noted(self: Ledger, request_id: str, key: ApiKey, quote: Quote) -> Hold:
         asked.append(quote)
-        return await admit(self, request_id, key, quote)
+        hold = await admit(self, request_id, key, quote)
+        if hold.amount < quote.hold:
+            asked[0] = chat.clamp(quote, hold.amount) or quote
+        return hold
 
     await payer.open(balance * TOKEN, budget=None if budget is None else budget * TOKEN)
     (key,) = await payer.keys.list("payer")
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
     body |= {"max_tokens": limit} if limit else {}
-    chat, found = endpoint_named("chat"), gateway.catalog.models[model]
     tokens = chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens
     quote = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
-    clamp = chat.clamp if found.hold == "clamp" else None
-    told = await explain(gateway.store, gateway.ledger, key_id=key.id, quote=quote, clamp=clamp)
+    told = await explain(gateway.store, gateway.ledger, key_id=key.id, quote=quote, clamp=chat.clamp)
     monkeypatch.setattr(Ledger, "admit", noted)
     if stream:
         response, _, _ = await client.stream(**body)
     else:
         response, _ = await client.chat(**body)
     assert told.admitted == (response.status == 200)
-    assert (told.hold, told.tokens) == (format_amount(asked[-1].hold), asked[-1].tokens)
+    assert (told.hold, told.tokens) == (format_amount(asked[0].hold), asked[0].tokens)
 
 
 # Price and tier ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from gateway.config.settings import Settings
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
 from gateway.encoders.chat_form import AnswerForm
-from gateway.errors import ContextLengthExceeded, OutOfRange
+from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
@@ -28,6 +29,7 @@ from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
+from gateway.routing.hidden_reasoning import may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
@@ -38,8 +40,15 @@ MEDIA_CEILING = 200_000
 REASONING_CEILING = 1_000_000
 #: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
 MIN_AUDIO_BYTE_RATE = 100
-#: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use.
+#: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use: of a
+#: caller's own limit, and of a limit that the caller does not know.
 MIN_OUTPUT = 16
+LEAST_OUTPUT = 4096
+#: An output limit, in an upstream's error.
+LIMIT_WORDS = re.compile(r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens", re.IGNORECASE)
+NUMBERS = re.compile(r"\b\d{2,9}\b")
+#: The output limit where neither the caller nor the model has one.
+DEFAULT_LIMIT = 32_768
 
 
 class ChatEndpoint(Endpoint[ChatRequest]):
@@ -63,7 +72,21 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
-        return _quote(request, PromptEstimate(text=size.tokens), model, body_size=0)
+        quote = _quote(request, PromptEstimate(text=size.tokens), model, body_size=0)
+        hidden = (
+            model.reasoning if model.reasoning is not None else any(may_reason(t.target.model) for t in model.targets)
+        )
+        if size.max_tokens is not None or (size.stream and not hidden):
+            return quote
+        return _with_limit(quote, model, own=None)
+
+    def bound(self, quote: Quote, request: ChatRequest, model: Model, adapted: Sequence[Adapted[ChatRequest]]) -> Quote:
+        if request.max_output is not None:
+            return quote
+        effort = request.reasoning_effort
+        if request.stream and not any(one.candidate.reasoning.expected(effort) for one in adapted):
+            return quote
+        return _with_limit(quote, model, own=_own_limit(adapted))
 
     def clamp(self, quote: Quote, amount: int) -> Quote | None:
         worst, choices = quote.worst_case, quote.choices
@@ -77,11 +100,16 @@ class ChatEndpoint(Endpoint[ChatRequest]):
             return None
         return quote.clamped(output(tokens), tokens)
 
-    def limit_output(self, request: ChatRequest, tokens: int) -> ChatRequest:
+    def limit_output(self, adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequest]:
+        request, provider = adapted.request, cast("Chat", adapted.candidate.provider)
         given = [name for name in ("max_tokens", "max_completion_tokens") if getattr(request, name) is not None]
-        limits = dict.fromkeys(given or ["max_tokens"], tokens)
-        fields = request.fields | {name: Raw(b"%d" % tokens) for name in limits}
-        return structs.replace(request, fields=fields, **limits)
+        names = given or [provider.limit_field]
+        own = provider.output_limit(request, adapted.candidate.target)  # a dialect's default, or the caller's limit
+        tokens = tokens if own is None else min(own, tokens)
+        if given and adapted.if_refused is None:  # the caller's own limit
+            return Adapted(adapted.candidate, _limited(request, names, tokens), adapted.dropped)
+        lower = partial(_lower_limit, adapted, names, tokens)
+        return Adapted(adapted.candidate, _limited(request, names, tokens), adapted.dropped, if_refused=lower)
 
     # The call --------------------------------------------------------------------------------------------------------
 
@@ -149,14 +177,8 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
         _check_output_limit(request, model, wanted)
     if model.context_window is not None:
         _check_window(model.context_window, tokens, wanted or 0)
-    reserve = longest = model.reserve_output(wanted)
-    limit = None
-    if wanted is None and not request.stream:
-        # A stream extends its hold; a whole answer cannot, so the cost of the longest one is held.
-        longest = model.max_output_tokens or reserve
-        if model.hold == "clamp" and model.max_output_tokens is None:
-            limit = reserve
-    return Quote.of(
+    reserve = model.reserve_output(wanted)
+    quote = Quote.of(
         model,
         prompt=Usage(
             in_text=prompt.text,
@@ -165,7 +187,7 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
             audio_seconds_in=_seconds(prompt.audio, model),
             estimated=True,
         ),
-        worst_case=_worst(request, prompt, longest * choices, model=model),
+        worst_case=_worst(request, prompt, reserve * choices, model=model),
         # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
         ceiling=(
             body_size + MEDIA_CEILING * (1 + prompt.media),
@@ -175,9 +197,70 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
         # The rate limit counts the expected tokens: with the longest answer it would admit too few calls.
         tokens=with_safety(tokens) + reserve * choices,
         choices=choices,
-        output_limit=limit,
-        bounded=wanted is not None or limit is not None,
+        bounded=wanted is not None,
     )
+    return _lowerable(quote, MIN_OUTPUT, share=1) if model.hold == "clamp" else quote
+
+
+def _with_limit(quote: Quote, model: Model, *, own: int | None) -> Quote:
+    """The quote of a call without the caller's limit whose whole answer must be held: it gets a limit.
+
+    `own` is the limit that every candidate sends by itself, if each has one.
+    """
+    limit = model.max_output_tokens or DEFAULT_LIMIT
+    if model.context_window is not None:
+        limit = min(limit, max(MIN_OUTPUT, model.context_window - with_safety(quote.prompt.tokens_in)))
+    sent: int | None = limit
+    if own is not None and own <= limit:
+        limit, sent = own, None
+    worst = _with_output(quote.worst_case, limit * quote.choices)
+    hold = quote.price.worst(worst, service_tier=quote.service_tier)
+    if hold == quote.hold and limit * quote.choices != quote.worst_case.tokens_out:
+        return quote  # output costs nothing
+    limited = structs.replace(quote, worst_case=worst, hold=hold, output_limit=sent, bounded=True)
+    return limited if limited.share else _lowerable(limited, LEAST_OUTPUT, share=2)
+
+
+def _lowerable(quote: Quote, tokens: int, *, share: int) -> Quote:
+    """The quote whose hold may be lowered to that of `tokens` of output for each choice."""
+    least = _with_output(quote.worst_case, min(tokens * quote.choices, quote.worst_case.tokens_out))
+    return structs.replace(quote, least=quote.price.worst(least, service_tier=quote.service_tier), share=share)
+
+
+def _own_limit(adapted: Sequence[Adapted[ChatRequest]]) -> int | None:
+    """The highest output limit that the candidates send by themselves; None if one sends none."""
+    highest = 0
+    for one in adapted:
+        limit = cast("Chat", one.candidate.provider).output_limit(one.request, one.candidate.target)
+        if limit is None:
+            return None
+        highest = max(highest, limit)
+    return highest
+
+
+def _lower_limit(
+    adapted: Adapted[ChatRequest], names: Sequence[str], tokens: int, error: GatewayError
+) -> Adapted[ChatRequest] | None:
+    """The request with half of the limit, or less where the error names it; None if the error is about other things."""
+    text = f"{error.param} {error.message}"
+    if isinstance(error, ContextLengthExceeded):
+        share = 2  # the window that it names has room for a prompt too
+    elif LIMIT_WORDS.search(text):
+        share = 1
+    else:
+        return None
+    if "max_completion_tokens" in text and list(names) == ["max_tokens"]:
+        names = ("max_completion_tokens",)
+    named = [int(number) for number in NUMBERS.findall(text)]
+    most = max((number // share for number in named if MIN_OUTPUT <= number < tokens), default=tokens)
+    lower = max(1, min(tokens // 2, most))
+    return Adapted(adapted.candidate, _limited(adapted.request, names, lower), adapted.dropped)
+
+
+def _limited(request: ChatRequest, names: Sequence[str], tokens: int) -> ChatRequest:
+    """The request with an output limit of `tokens` in these fields."""
+    fields = request.fields | {name: Raw(b"%d" % tokens) for name in names}
+    return structs.replace(request, fields=fields, **dict.fromkeys(names, tokens))
 
 
 def _check_output_limit(request: ChatRequest, model: Model, wanted: int) -> None:
