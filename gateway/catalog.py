@@ -106,6 +106,10 @@ class Catalog:
             return self.models[alias] if alias is not None else None
         return model
 
+    def prices(self) -> list[Price]:
+        """Every price of every model, future ones included."""
+        return [price for model in self.models.values() for price in model.prices]
+
 
 def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tuple[ModelRecord, Model]]:
     pairs = [(model.record, model) for model in models.values()]

@@ -23,6 +23,7 @@ from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Journal, Ledger
+from gateway.ledger.price_tables import PriceTables
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.instances import build_providers
@@ -36,6 +37,7 @@ from gateway.routing.router import Router
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
+from gateway.store.greeting import ServerIdentity
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
 RETIRE_AFTER = 3600.0
@@ -64,8 +66,8 @@ class Gateway:
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.ledger = Ledger(store, self.catalog.groups, journal=journal, on_shortfall=self.metrics.shortfall)
-        if self.ledger.recovery is not None:
-            store.on_reconnect = self.ledger.recovery.reconnected
+        self.price_tables = PriceTables(store)
+        store.on_reconnect = self._reconnected
         if journal is not None:
             journal.store_is_whole = store.whole
         self.upstream = Upstream()
@@ -99,6 +101,7 @@ class Gateway:
         plugins = plugins or load_plugins(settings.plugins)
         gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
         await gateway._use_providers(settings)
+        await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
         gateway.active_calls.start()
         gateway.circuit_sync.start()
@@ -116,6 +119,7 @@ class Gateway:
         catalog = Catalog.build(settings)
         async with self._changing:
             await self._use_providers(settings, previous=self.settings)
+            await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
             self._use(settings, catalog)
 
     def _use(self, settings: Settings, catalog: Catalog) -> None:
@@ -124,6 +128,12 @@ class Gateway:
         self.ledger.groups = catalog.groups
         self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
+
+    def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
+        """Send again what another server, or a restarted one, may lack."""
+        self.price_tables.publish_again()
+        if self.ledger.recovery is not None:
+            self.ledger.recovery.reconnected(before, now)
 
     async def renew(self, names: set[str]) -> None:
         """Create these providers again, because a file with one of their secrets has changed."""
@@ -206,6 +216,7 @@ class Gateway:
         await self.upstream.close()
         if self.ledger.recovery is not None:
             await self.ledger.recovery.close()
+        await self.price_tables.close()
         await self.store.close()
         if self.journal is not None:
             self.journal.close()
