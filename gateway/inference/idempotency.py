@@ -7,8 +7,8 @@
 
 A key belongs to an account. Its record is in the account's hash slot: claimed before admission, kept while the call's
 hold is renewed, then the answer for 24 hours, at most `MAX_ANSWER` bytes of it. The record of a call that was refused
-or cost nothing is deleted, so that a retry runs. Sharp edge: `claim` does not check the caller's key; call `confirm`
-before an answer is replayed.
+or cost nothing is deleted, so that a retry runs. Sharp edge: `claim` does not check the caller's key; call
+`Ledger.count_replay` before an answer is replayed.
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ class Pipeline:
         if isinstance(found, Claim):
             call.claim = found
             return True
-        await self._permit(call)
+        rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
+        if rates is not None:
+            rates.write(call.reply.headers)
         _replay(call, found)
         return False
 

@@ -40,9 +40,10 @@ from gateway.ledger.gather_all import gather_all
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
-from gateway.ledger.limits import GroupLimits
+from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.recovery import Recovery
+from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
@@ -118,6 +119,10 @@ class Ledger:
     async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
         """What `admit` would decide at this moment, and every rule that refuses; writes nothing."""
         return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.groups)
+
+    async def count_replay(self, request_id: str, key: ApiKey, quote: Quote) -> RateState | None:
+        """Count the replay of a stored answer as a request; nothing is held. A refusal raises 401, 403 or 429."""
+        return await count_replay(self._links, self._scripts, request_id, key, quote, groups=self.groups)
 
     def book(self, hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
         """Charge the record's cost and release the rest of the hold. A `free` call costs nothing.

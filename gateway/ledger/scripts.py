@@ -19,6 +19,7 @@ from gateway.store.link import RedisLink
 SHARED = {
     "admit": ("bucket", "meter", "hold", "line", "room", "expired", "rules"),
     "explain": ("bucket", "meter", "hold", "room", "rules"),
+    "replay": ("bucket", "meter", "hold", "room", "rules"),
     "settle": ("bucket", "line", "room"),
     "beat": ("hold",),
     "extend": ("hold",),
@@ -48,6 +49,7 @@ class Scripts(Struct, frozen=True):
     snapshot: Script
     compact: Script
     explain: Script
+    replay: Script
 
     @classmethod
     def load(cls) -> Scripts:

@@ -14,7 +14,6 @@ from tests.api.conftest import Client
 from tests.inference.test_idempotency import charges, kept, post, proved
 
 
-@pytest.mark.xfail(strict=True, reason="replays are not counted: with a limit of 3, all of 4 replays get 200")
 async def test_replay_over_the_keys_request_limit_gets_429_and_is_not_charged(
     client: Client, gateway: Gateway, keys: Keys, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -31,7 +30,6 @@ async def test_replay_over_the_keys_request_limit_gets_429_and_is_not_charged(
     await proved(ledger)
 
 
-@pytest.mark.xfail(strict=True, reason="replays are not counted: with a limit of 3, all of 4 replays get 200")
 async def test_replays_of_all_keys_count_against_the_accounts_limit(
     client: Client, gateway: Gateway, keys: Keys, upstream: FakeUpstream
 ) -> None:
@@ -65,7 +63,6 @@ async def test_replay_needs_no_money_no_tokens_and_no_place_among_running_calls(
     assert await gateway.store.client.hgetall("{a:acme}:rv") == {}
 
 
-@pytest.mark.xfail(strict=True, reason="replays are not counted: with a limit of 3, all of 4 replays get 200")
 @pytest.mark.parametrize("group", ["default", "inner"])
 async def test_replay_is_counted_in_the_accounts_own_group(
     client: Client, gateway: Gateway, keys: Keys, group: str
