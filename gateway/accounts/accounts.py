@@ -17,12 +17,13 @@ from msgspec import Struct, structs
 
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import Credited, Ledger
+from gateway.ledger.paging import scan_hash
 from gateway.ledger.scripts import Links, slot
-from gateway.store.command import text_fields
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+FIELDS = ("group", "state", "bal", "held", "created")
 AT_ONCE = 500  # reads in flight
 CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
 
@@ -142,11 +143,14 @@ class Accounts:
     async def _read(self, name: str) -> Account | None:
         if not NAME.fullmatch(name):
             return None
-        reply = await self._links.link(slot(name)).call("HGETALL", slot(name))
-        fields = text_fields(reply)
+        link = self._links.link(slot(name))
+        values, found = await asyncio.gather(
+            link.call("HMGET", slot(name), *FIELDS), scan_hash(link, slot(name), match="m:*")
+        )
+        fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
         if "bal" not in fields:
             return None
-        rules = {key[2:]: value for key, value in fields.items() if key.startswith("m:")}
+        rules = {key[2:]: value for key, value in found.items()}
         return Account(
             name,
             fields["group"],

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from gateway.accounts.pepper import derive
 from gateway.errors import InsufficientPermissions, InvalidApiKey
 from gateway.ledger.api_key import ApiKey
+from gateway.ledger.paging import PAGE
 from gateway.ledger.scripts import Links, load_script, slot
 
 CREDENTIAL = re.compile(r"sk-[\x21-\x7e]{1,509}", re.ASCII)
@@ -26,19 +28,22 @@ SHOWS_COST = "cost"  # a suffix of the key's id that never changes, so workers m
 
 
 class KeyView(Struct, frozen=True):
-    """The permissions of a key at one moment."""
+    """The permissions of a key at one moment, for the models that `confirm` was asked about."""
 
     key: ApiKey
     group: str
-    allowed: frozenset[str]
-    denied: frozenset[str]
+    rules: dict[str, str]  # the account's own rule of each of these models: + or -, empty for none
     models: frozenset[str] | None  # the key's own restriction
 
     def permits(self, model: str, groups: frozenset[str]) -> bool:
-        """Whether the key may use `model`, which `groups` may use; the rule of admit.lua."""
+        """Whether the key may use `model`, which `groups` may use; the rule of admit.lua.
+
+        KeyError for a model that `confirm` was not asked about.
+        """
+        rule = self.rules[model]
         if self.models is not None and model not in self.models:
             return False
-        return model in self.allowed or (model not in self.denied and self.group in groups)
+        return rule == "+" or (rule != "-" and self.group in groups)
 
 
 class Fingerprint:
@@ -101,20 +106,24 @@ class Authenticator:
         self._known[fingerprint] = key
         return key
 
-    async def confirm(self, key: ApiKey) -> KeyView:
-        """The key's permissions now; InvalidApiKey, or InsufficientPermissions if its account is disabled."""
+    async def confirm(self, key: ApiKey, models: Iterable[str] = ()) -> KeyView:
+        """The key's permissions now; InvalidApiKey, or InsufficientPermissions if its account is disabled.
+
+        The view answers for `models` only. They are read in pages, so that many models do not hold the store.
+        """
+        wanted, rules = list(dict.fromkeys(models)), dict[str, str]()
         name = slot(key.account)
-        code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id])
-        if code == ACCOUNT:
-            raise InsufficientPermissions("This account is disabled")
-        if code != OK:
-            raise InvalidApiKey
-        group, models, *rules = [value.decode() for value in reply]
-        by_rule: dict[str, set[str]] = {"+": set(), "-": set()}
-        for model, rule in zip(rules[::2], rules[1::2], strict=True):
-            by_rule[rule].add(model)
-        only = frozenset(models.strip("\n").split("\n")) if models else None
-        return KeyView(key, group, frozenset(by_rule["+"]), frozenset(by_rule["-"]), only)
+        for start in range(0, max(len(wanted), 1), PAGE):
+            page = wanted[start : start + PAGE]
+            code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id, *page])
+            if code == ACCOUNT:
+                raise InsufficientPermissions("This account is disabled")
+            if code != OK:
+                raise InvalidApiKey
+            group, own, *found = [value.decode() for value in reply]
+            rules.update(zip(page, found, strict=True))
+        only = frozenset(own.strip("\n").split("\n")) if own else None
+        return KeyView(key, group, rules, only)
 
 
 def bearer(authorization: str | None, api_key: str | None = None) -> str | None:

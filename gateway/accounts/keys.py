@@ -20,6 +20,7 @@ from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name,
 from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import ACCOUNTS
+from gateway.ledger.paging import scan_set
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import text_fields
 
@@ -122,8 +123,7 @@ class Keys:
     async def list(self, account: str | None = None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first."""
         if account is None:
-            names = await self._links.link(ACCOUNTS).call("SMEMBERS", ACCOUNTS)
-            accounts = sorted(name.decode() for name in names)
+            accounts = sorted(await scan_set(self._links.link(ACCOUNTS), ACCOUNTS))
         else:
             check_name(account, "account")
             if not await self._links.link(slot(account)).call("EXISTS", slot(account)):
@@ -132,9 +132,7 @@ class Keys:
         return [record for owner in accounts for record in await self._of(owner)]
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
-        ids = [
-            key_id.decode() for key_id in await self._links.link(slot(account)).call("SMEMBERS", f"{slot(account)}:ks")
-        ]
+        ids = list(await scan_set(self._links.link(slot(account)), f"{slot(account)}:ks"))
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):
             found += await asyncio.gather(*(self._read(account, key_id) for key_id in ids[start : start + AT_ONCE]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import msgspec
@@ -211,10 +211,13 @@ class KeyedHandler(BaseHandler):
         await self.confirm()
         await super().on_unknown_method()
 
-    async def confirm(self) -> KeyView:
-        """The current state of the key, from the store; InvalidApiKey if it was revoked or has expired."""
+    async def confirm(self, models: Iterable[str] = ()) -> KeyView:
+        """The current state of the key, from the store, and its permissions for `models`.
+
+        InvalidApiKey if it was revoked or has expired.
+        """
         assert self.key is not None
-        return await self.services.auth.confirm(self.key)
+        return await self.services.auth.confirm(self.key, models)
 
 
 class GreetingHandler(BaseHandler):

@@ -110,6 +110,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_header_bytes: Bytes = 65_536
     max_json_body: Bytes = 32 * 2**20
     max_audio_body: Bytes = 100 * 2**20
+    max_kept_answers: Annotated[int, Meta(ge=0, le=2**40)] = 64 * 2**20
     max_loop_lag: Annotated[float, Meta(ge=0, le=60)] = 1.0
     max_memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
     keepalive_comment: Seconds = 15.0

@@ -6,9 +6,9 @@
     claim.keep(bytes); claim.complete(200, headers)                                # or claim.close(charged=…)
 
 A key belongs to an account. Its record is in the account's hash slot: claimed before admission, kept while the call's
-hold is renewed, then the answer for 24 hours, at most `MAX_ANSWER` bytes of it. The record of a call that was refused
-or cost nothing is deleted, so that a retry runs. Sharp edge: `claim` does not check the caller's key; call
-`Ledger.count_replay` before an answer is replayed.
+hold is renewed, then the answer for 24 hours: at most `MAX_ANSWER` bytes of it, and `most` bytes of all answers of the
+account. The record of a call that was refused or cost nothing is deleted, so that a retry runs. Sharp edge: `claim`
+does not check the caller's key; call `Ledger.count_replay` before an answer is replayed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gateway.ledger.scripts import Links, load_script, slot
 from gateway.log import gateway_log
 
 MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not stored
-MAX_KEPT = 64 << 20  # bytes of answers per account; the oldest are deleted
 NAME = re.compile(r"[\x20-\x7e]{1,255}")
 KEPT_HEADERS = frozenset({"Content-Type", "Cache-Control", "X-Accel-Buffering"})  # and every x-gateway-…
 
 CLAIMED, BUSY, OTHER, DONE = 0, 1, 2, 3  # codes of claim.lua; any other: the answer is lost
+MORE = 2  # the code of keep.lua and forget.lua when there are answers to drop
 
 _encoder = msgspec.json.Encoder()
 
@@ -73,10 +73,12 @@ def request_digest(path: str, body: bytes) -> str:
 class Idempotency:
     """The records of all accounts."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, *, most: int = 64 << 20) -> None:
+        self.most = most  # bytes of answers kept per account; the oldest are deleted
         self._links = links
         self._claim = load_script("claim")
         self._keep = load_script("keep")
+        self._forget = load_script("forget")
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, key: ApiKey, name: str, *, digest: str, request_id: str, model: str) -> Claim | Answer:
@@ -106,9 +108,10 @@ class Idempotency:
 
     async def _end(self, claim: Claim, result: list[str | bytes | int]) -> None:
         try:
-            await self._links.link(claim.account).eval(
-                self._keep, [claim.account], [claim.name, claim.request_id, *result, MAX_KEPT]
-            )
+            link = self._links.link(claim.account)
+            code = await link.eval(self._keep, [claim.account], [claim.name, claim.request_id, *result, self.most])
+            while code == MORE:
+                code = await link.eval(self._forget, [claim.account], [self.most])
         except GatewayError as error:
             # The call was answered and settled; only its replay is lost.
             gateway_log.warning("%s: answer not stored: %s", claim.request_id, error)

@@ -142,8 +142,8 @@ class Pipeline:
 
     async def _permit(self, call: Call) -> None:
         """Check key and permission for a call that is not admitted; their error replaces the one of the request."""
-        view = await self._services.auth.confirm(call.key)
         model: Model | None = call.model  # None if the request was refused before its model was found
+        view = await self._services.auth.confirm(call.key, [model.name] if model is not None else ())
         if model is not None and not view.permits(model.name, model.groups):
             raise errors.ModelNotPermitted()
 
@@ -251,7 +251,7 @@ class Pipeline:
         """
         served = call.attempts[-1].model
         try:
-            view = await self._services.auth.confirm(call.key)
+            view = await self._services.auth.confirm(call.key, [served.name])
         except errors.GatewayError:
             return call.model.name
         return served.name if view.permits(served.name, served.groups) else call.model.name

@@ -7,14 +7,12 @@ last hash of the chain over all archived lines, and their sum per key.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
 from gateway.ledger.line import LedgerLine, milliseconds
+from gateway.ledger.paging import scan_hash
 from gateway.ledger.scripts import Links, slot
-from gateway.store.command import text_fields
 
 
 class _Owner(Struct):
@@ -63,13 +61,15 @@ class ArchiveCheckpoint(Struct):
 async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
     """The account's archive checkpoint; an empty one when nothing was archived."""
     key = slot(account)
-    reply = await links.link(key).call("HGETALL", f"{key}:ca")
-    return archive_checkpoint_of(reply)
+    while True:
+        fields = await scan_hash(links.link(key), f"{key}:ca")
+        n = await links.link(key).call("HGET", f"{key}:ca", "n")
+        if fields.get("n") == (n.decode() if n is not None else None):  # no compaction came between two pages
+            return archive_checkpoint_of(fields)
 
 
-def archive_checkpoint_of(reply: Any) -> ArchiveCheckpoint:
-    """The checkpoint in a reply of HGETALL, in RESP2 or RESP3."""
-    fields = text_fields(reply)
+def archive_checkpoint_of(fields: dict[str, str]) -> ArchiveCheckpoint:
+    """The checkpoint in the fields of its hash."""
     if not fields:
         return ArchiveCheckpoint()
     by_key = {name[2:]: int(value) for name, value in fields.items() if name.startswith("k:")}

@@ -86,7 +86,7 @@ async def _audit_once(
     key = slot(account)
     fields, records, expiries, last, sums, carried = await links.link(key).eval(scripts.snapshot, [key], [])
     stored = text_fields(fields)
-    checkpoint = archive_checkpoint_of(carried)
+    checkpoint = archive_checkpoint_of(text_fields(carried))
 
     expect = partial(report.expect, account)
     if proof is not None:

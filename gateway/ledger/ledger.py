@@ -42,6 +42,7 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits, RateState
 from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
@@ -50,7 +51,7 @@ from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
 
 ACCOUNTS = "accounts"  # the set of all account names
 RENEWALS = 64  # calls renewed per script
-RECLAIMS = 100  # expired holds charged per script
+RECLAIMS = 25  # expired holds charged per script: 1 ms of Redis's time
 SWEEP = 200  # accounts checked at once for expired holds
 
 LeaseState = Literal["ok", "revoked", "gone"]
@@ -265,8 +266,7 @@ class Ledger:
 
     async def accounts(self) -> list[str]:
         """All account names, sorted."""
-        names = await self._links.link(ACCOUNTS).call("SMEMBERS", ACCOUNTS)
-        return sorted(name.decode() for name in names)
+        return sorted(await scan_set(self._links.link(ACCOUNTS), ACCOUNTS))
 
     async def audit(self, account: str | None = None, *, archives: Sequence[Path] = ()) -> AuditReport:
         """Add up the ledger of one account, or of all, and compare it; with archives also the compacted lines.

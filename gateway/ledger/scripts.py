@@ -27,6 +27,8 @@ SHARED = {
     "credit": ("line",),
     "open": ("line",),
     "claim": ("hold", "line"),
+    "keep": ("kept",),
+    "forget": ("kept",),
 }
 
 

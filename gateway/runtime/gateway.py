@@ -60,7 +60,7 @@ class Gateway:
         self.metrics.build_info()
         self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
-        self.idempotency = Idempotency(store)
+        self.idempotency = Idempotency(store, most=settings.server.max_kept_answers)
         # Made once: a new path per request would add interned strings, and Python would enlarge their table.
         self.spools = settings.data_dir / "tmp"
         self.catalog = Catalog.build(settings)
@@ -126,6 +126,7 @@ class Gateway:
         self.settings, self.catalog = settings, catalog
         self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.groups = catalog.groups
+        self.idempotency.most = settings.server.max_kept_answers
         self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
 

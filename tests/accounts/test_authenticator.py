@@ -93,15 +93,17 @@ async def test_confirm_returns_the_current_permissions_of_the_key(world):
         await w.accounts.allow("acme", ["m", "x"])
         await w.accounts.deny("acme", ["n"])
         before = await w.dump()
-        view = await w.auth.confirm(key)
+        view = await w.auth.confirm(key, ["m", "n", "x"])
         assert await w.dump() == before
         assert (view.key, view.group, view.models) == (key, "gold", frozenset({"m", "n"}))
-        assert (view.allowed, view.denied) == (frozenset({"m", "x"}), frozenset({"n"}))
+        assert view.rules == {"m": "+", "n": "-", "x": "+"}
         gold = frozenset({"gold"})
         assert view.permits("m", frozenset())
         assert not view.permits("n", gold)
         assert not view.permits("x", gold)
-        plain = await w.auth.confirm(await w.caller())
+        with pytest.raises(KeyError):
+            view.permits("o", gold)
+        plain = await w.auth.confirm(await w.caller(), ["y"])
         assert plain.models is None
         assert plain.permits("y", gold)
         assert not plain.permits("y", frozenset({"default"}))
@@ -122,13 +124,23 @@ async def test_confirm_refuses_a_revoked_key_or_a_disabled_account_at_once(world
                 await w.auth.confirm(ended)
 
 
+async def test_many_models_are_confirmed_in_pages(world, monkeypatch):
+    monkeypatch.setattr("gateway.accounts.authenticator.PAGE", 3)
+    names = [f"m{n}" for n in range(10)]
+    async with world() as w:
+        key = await w.caller()
+        await w.accounts.deny("acme", names[::2])
+        view = await w.auth.confirm(key, names)
+        assert [name for name in names if view.permits(name, frozenset({"default"}))] == names[1::2]
+
+
 async def test_confirm_and_admit_agree_on_every_permission(world):
     async with world() as w:
         plain, picky = await w.caller(), await w.caller(models=["m", "o"])
         await w.accounts.allow("acme", ["m"])
         await w.accounts.deny("acme", ["n"])
         for key in (plain, picky):
-            view = await w.auth.confirm(key)
+            view = await w.auth.confirm(key, ["m", "n", "o", "p"])
             for model in ("m", "n", "o", "p"):
                 for groups in (frozenset(), frozenset({"default"})):
                     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,9 @@ async def test_permission_is_only_read_when_a_fallback_served(
     asked: list[ApiKey] = []
     confirm = gateway.auth.confirm
 
-    async def recorded(key: ApiKey) -> KeyView:
+    async def recorded(key: ApiKey, models: Iterable[str] = ()) -> KeyView:
         asked.append(key)
-        return await confirm(key)
+        return await confirm(key, models)
 
     monkeypatch.setattr(gateway.auth, "confirm", recorded)
     assert (await client.chat(model="best"))[1]["model"] == "best"
@@ -177,7 +177,7 @@ async def test_permission_is_only_read_when_a_fallback_served(
 async def test_an_answer_whose_permission_cannot_be_read_keeps_the_requested_name(
     client: Client, gateway: Gateway, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(_: ApiKey) -> KeyView:
+    async def away(_: ApiKey, __: Iterable[str]) -> KeyView:
         raise StoreUnavailable(detail="away")
 
     monkeypatch.setattr(gateway.auth, "confirm", away)
@@ -194,7 +194,7 @@ async def test_a_client_that_disconnects_while_permission_is_read_leaves_no_open
 ) -> None:
     reading = asyncio.Event()
 
-    async def never(_: ApiKey) -> KeyView:
+    async def never(_: ApiKey, __: Iterable[str]) -> KeyView:
         reading.set()
         return await asyncio.Future()
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.api.handler import allowed_methods
 from gateway.api.routes import PATHS, PREFIXES
+from gateway.config.settings import ServerSettings
 from gateway.ids import Ids, tool_call_id
 from gateway.inference import idempotency
 from gateway.schemas.chat_response import FINISH_REASONS
@@ -75,9 +76,9 @@ def test_every_header_on_the_page_is_in_the_sources() -> None:
 def test_examples_are_json_and_bounds_are_the_bounds() -> None:
     examples = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert [msgspec.json.decode(example)["object"] for example in examples] == ["balance", "receipt"]
-    assert (idempotency.MAX_ANSWER, idempotency.MAX_KEPT) == (1 << 20, 64 << 20)
+    assert (idempotency.MAX_ANSWER, ServerSettings().max_kept_answers) == (1 << 20, 64 << 20)
     assert "up to 1 MiB" in PAGE
-    assert "up to 64 MiB" in PAGE
+    assert "up to `max_kept_answers` (64 MiB)" in PAGE
 
 
 def test_chat_section_names_every_finish_reason_and_the_ids_as_the_gateway_makes_them() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
@@ -257,9 +258,10 @@ async def test_answer_that_is_too_long_to_store_is_sent_once_and_then_a_409(
 
 
 async def test_oldest_stored_answers_are_removed_at_the_accounts_bound(
-    client: Client, gateway: Gateway, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+    client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
-    monkeypatch.setattr(idempotency, "MAX_KEPT", 2000)
+    server = structs.replace(gateway.settings.server, max_kept_answers=2000)
+    await gateway.reload(structs.replace(gateway.settings, server=server))
     for number in range(6):
         await post(client, name=f"n{number}")
         await kept(gateway)
@@ -268,6 +270,18 @@ async def test_oldest_stored_answers_are_removed_at_the_accounts_bound(
     assert (await post(client, name="n0")).status == 409
     assert (await post(client, name="n5")).replayed
     assert len(upstream.seen) == 6
+
+
+async def test_lowered_bound_drops_what_is_kept_beyond_it_at_the_next_answer(client: Client, gateway: Gateway) -> None:
+    for number in range(3):
+        await post(client, name=f"n{number}")
+    await kept(gateway)
+    gateway.idempotency.most = 0
+    await post(client, name="last")
+    await kept(gateway)
+    kept_bytes: Any = await gateway.store.client.get("{a:acme}:idb")
+    assert int(kept_bytes) == 0
+    assert [(await post(client, name=name)).status for name in ("n0", "n2", "last")] == [409] * 3
 
 
 async def test_request_without_the_header_writes_no_record(client: Client, gateway: Gateway) -> None:

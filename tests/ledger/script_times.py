@@ -25,12 +25,13 @@ class Measured:
         self._store = store
         self._one = asyncio.Lock()
         self.times: list[tuple[float, str]] = []
+        self.loaded: set[str] = set()  # the hashes of scripts that the server has
 
     @property
     def links(self) -> list[RedisLink]:
         return self._store.links
 
-    def link(self, slot_key: str) -> MeasuredLink:
+    def link(self, slot_key: str) -> Any:
         return MeasuredLink(self, self._store.link(slot_key))
 
     @asynccontextmanager
@@ -66,7 +67,9 @@ class MeasuredLink:
 
     async def eval(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         name = script.source.partition("\n")[0]
-        await self._link.call("SCRIPT", "LOAD", script.source)  # compiled once per server, and not part of a call
+        if script.sha1 not in self._measured.loaded:  # compiled once per server, so it is no part of a call
+            await self._link.call("SCRIPT", "LOAD", script.source)
+            self._measured.loaded.add(script.sha1)
         async with self._measured.measuring(f"script {name}"):
             return await self._link.eval(script, keys, args)
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.authenticator import KeyView
 from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
-from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.ledger import LedgerLine
@@ -45,20 +43,20 @@ class ReceiptHandler(KeyedHandler):
     endpoint_name = "usage"
 
     async def get(self) -> None:
-        view = await self.confirm()
-        key = view.key
+        key = (await self.confirm()).key
         found = await self.services.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
-        served_model = _served_model(found[0], view, self.services.catalog)
+        served_model = await self._served_model(found[0])
         self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.services.settings)))
 
-
-def _served_model(line: LedgerLine, view: KeyView, catalog: Catalog) -> str | None:
-    """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
-    served = catalog.find(line.served_model or "")
-    permitted = served is not None and view.permits(served.name, served.groups)
-    return line.served_model if permitted else line.meta.get("model")
+    async def _served_model(self, line: LedgerLine) -> str | None:
+        """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
+        served = self.services.catalog.find(line.served_model or "")
+        if served is None:
+            return line.meta.get("model")
+        view = await self.confirm([served.name])
+        return line.served_model if view.permits(served.name, served.groups) else line.meta.get("model")
 
 
 def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency: str | None) -> dict[str, Any]:

@@ -17,7 +17,8 @@ class ModelsHandler(KeyedHandler):
     endpoint_name = "models"
 
     async def get(self) -> None:
-        records = _permitted(self.services.catalog, await self.confirm())
+        catalog = self.services.catalog
+        records = _permitted(catalog, await self.confirm(catalog.models))
         if "anthropic-version" in self.headers:
             self.send_json(_anthropic_list(records))
         else:
@@ -30,9 +31,9 @@ class ModelHandler(KeyedHandler):
     endpoint_name = "models"
 
     async def get(self) -> None:
-        view = await self.confirm()
         name = self.argument
         found = next((pair for pair in self.services.catalog.records if pair[0].id == name), None)
+        view = await self.confirm([found[1].name] if found is not None else ())
         if found is None or not view.permits(found[1].name, found[1].groups):
             raise ModelNotFound(param="model")
         self.send_json(found[0])

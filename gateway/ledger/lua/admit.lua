@@ -5,6 +5,7 @@
 -- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
 -- fit into a balance below 2^53.
 
+local ENDED = 200  -- ended leases removed per batch, which adds far fewer
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
 function sweep()  -- the holds of a dead worker may reserve money that is no longer needed
@@ -82,7 +83,8 @@ local function save(owner)
   save_bucket(owner.requests, now)
   save_bucket(owner.tokens, now)
   if #owner.leases > 0 then
-    redis.call('ZREMRANGEBYSCORE', owner.cc, '-inf', now)
+    local ended = math.min(redis.call('ZCOUNT', owner.cc, '-inf', stamp), ENDED)
+    if ended > 0 then redis.call('ZREMRANGEBYRANK', owner.cc, 0, ended - 1) end
     redis.call('ZADD', owner.cc, unpack(owner.leases))
   end
 end

@@ -1,0 +1,44 @@
+"""Reads sets and hashes of any size in pages, so that no read holds the store for long.
+
+Sharp edge: a page is a moment of its own. An element that stays is always read, one that is added or removed meanwhile
+may be read or not.
+"""
+
+from __future__ import annotations
+
+from gateway.store.link import RedisLink
+
+PAGE = 500  # elements per command: some 0.1 ms of Redis's time
+
+
+async def scan_set(link: RedisLink, key: str) -> set[str]:
+    """The members of a set; empty if there is none."""
+    return {member.decode() for member in await _scan(link, "SSCAN", key)}
+
+
+async def scan_hash(link: RedisLink, key: str, *, match: str = "*") -> dict[str, str]:
+    """The fields of a hash whose names match a glob pattern; empty if there is none."""
+    return {name.decode(): value.decode() for name, value in (await scan_pairs(link, key, match=match)).items()}
+
+
+async def scan_pairs(link: RedisLink, key: str, *, match: str = "*") -> dict[bytes, bytes]:
+    """`scan_hash` without decoding."""
+    found = await _scan(link, "HSCAN", key, match=match)
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+async def scan_scores(link: RedisLink, key: str) -> dict[bytes, float]:
+    """The members of a sorted set with their scores; empty if there is none."""
+    found = await _scan(link, "ZSCAN", key)
+    return {member: float(score) for member, score in zip(found[::2], found[1::2], strict=True)}
+
+
+async def _scan(link: RedisLink, command: str, key: str, *, match: str = "*") -> list[bytes]:
+    """All replies of the pages in one list; an element may be in it twice."""
+    found: list[bytes] = []
+    cursor: bytes | str = "0"
+    while True:
+        cursor, page = await link.call(command, key, cursor, "MATCH", match, "COUNT", PAGE)
+        found += page
+        if cursor == b"0":
+            return found
