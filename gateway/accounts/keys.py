@@ -19,9 +19,9 @@ from msgspec import Struct, structs
 from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, time_text
 from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
 from gateway.amounts import MAX_AMOUNT, format_amount
-from gateway.ledger.ledger import ACCOUNTS
 from gateway.ledger.paging import scan_set
 from gateway.ledger.scripts import Links, slot
+from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store.command import text_fields
 
 SECRET_BYTES = 32  # 256 bits

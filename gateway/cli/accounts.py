@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import click
 
@@ -34,7 +35,14 @@ def command() -> None:
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
     _check_group(settings, group)
-    account = change(settings, lambda session: session.accounts.create(name, group=group, balance=balance))
+
+    async def work(session: Session) -> Account:
+        created = await session.accounts.create(name, group=group, balance=balance)
+        with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
+            session.known_accounts.raise_to(len(await session.ledger.accounts()))
+        return created
+
+    account = change(settings, work)
     _show(account, as_json=as_json)
 
 

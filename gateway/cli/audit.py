@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 
 from gateway.cli.configuration import archive_option, configured
 from gateway.cli.output import note, print_json, print_table
@@ -13,30 +14,74 @@ from gateway.cli.session import Session, run
 from gateway.config.settings import Settings
 from gateway.ledger import AuditReport
 
-COLUMNS = ("account", "rule", "expected", "found")
+# What is printed of each list of the report: its title, and the columns.
+TABLES = {
+    "mismatches": ("Mismatches", ("account", "rule", "expected", "found")),
+    "overdrawn": ("Overdrawn, as late lines or lines of older versions explain", ("account", "amount")),
+    "late": ("Charged after the hold was lost", ("account", "request_id", "line", "amount")),
+    "uncollected": ("Not collected, because the money was not there", ("account", "lines", "amount")),
+}
 
 
 @click.command()
 @click.argument("account", required=False)
+@click.option(
+    "--expect-accounts",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The least number of accounts of the store; by default the largest that was seen from this data directory.",
+)
 @archive_option
 @configured
 @click.pass_context
 def command(
-    ctx: click.Context, settings: Settings, account: str | None, archives: tuple[Path, ...], as_json: bool
+    ctx: click.Context,
+    settings: Settings,
+    account: str | None,
+    expect_accounts: int | None,
+    archives: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Hold the ledger of ACCOUNT, or of all, against the balances; exit status 1 at a mismatch or one out of reach."""
-
-    async def work(session: Session) -> AuditReport:
-        if account is not None:
-            await session.accounts.show(account)
-        return await session.ledger.audit(account, archives=archives)
-
-    report = run(settings, work)
+    report = run(settings, lambda session: _audit(session, account, expect_accounts, archives))
+    form = report.json_form()
     if as_json:
-        print_json(report)
-    elif report.mismatches:
-        print_table(COLUMNS, msgspec.to_builtins(report.mismatches))
+        print_json(form)
+    else:
+        _print_tables(form)
     note(f"accounts: {report.accounts}, ledger lines: {report.lines}, mismatches: {len(report.mismatches)}")
+    if report.recomputed or report.not_recomputed:
+        note(f"calls computed again: {report.recomputed}, not: {report.not_recomputed}")
+    if report.moving:
+        note(f"busy, so their holds and keys were not compared: {', '.join(report.moving)}")
     if report.unreachable:
         note(f"not audited, their server is away: {', '.join(report.unreachable)}")
-    ctx.exit(1 if report.mismatches or report.unreachable else 0)
+    ctx.exit(0 if report.clean else 1)
+
+
+async def _audit(
+    session: Session, account: str | None, expect_accounts: int | None, archives: Sequence[Path]
+) -> AuditReport:
+    if account is not None:
+        if not await session.ledger.has_traces(account):
+            await session.accounts.show(account)
+        return await session.ledger.audit(account, archives=archives)
+    known = session.known_accounts
+    expected = known.read() if expect_accounts is None else expect_accounts
+    report = await session.ledger.audit(archives=archives, expected=expected)
+    try:
+        if expect_accounts is None:
+            known.raise_to(report.accounts)
+        elif report.accounts >= expected and not report.unreachable:
+            known.write(report.accounts)
+    except OSError as error:
+        note(f"the number of accounts cannot be remembered: {error}")
+    return report
+
+
+def _print_tables(form: dict[str, Any]) -> None:
+    for name, (title, columns) in TABLES.items():
+        if form[name]:
+            click.echo(f"{title}:")
+            print_table(columns, form[name])
+            click.echo()

@@ -26,11 +26,12 @@ from gateway.accounts.pepper import pepper_of
 from gateway.cli.output import note
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
+from gateway.ledger.known_accounts import KnownAccounts
 from gateway.store import EmbeddedServer, Store
 
 T = TypeVar("T")
 
-PATIENCE = 10.0  # seconds for one answer: a person waits, and an audit's snapshot of a large account takes its time
+PATIENCE = 10.0  # seconds for one answer: a person waits
 
 
 class Session:
@@ -44,6 +45,11 @@ class Session:
     def ledger(self) -> Ledger:
         """The money."""
         return Ledger(self.store, {})  # no limits: a command admits no calls
+
+    @cached_property
+    def known_accounts(self) -> KnownAccounts:
+        """The number of accounts that the store is known to have."""
+        return KnownAccounts(self.settings.data_dir)
 
     @cached_property
     def accounts(self) -> Accounts:

@@ -1,7 +1,7 @@
 """The ledger: holds, charges and balances of all accounts, exact to the nano-unit. Start reading at `ledger.Ledger`."""
 
 from gateway.ledger.archive import ArchiveError
-from gateway.ledger.audit import AuditReport, Mismatch
+from gateway.ledger.audit_report import AuditReport, Mismatch
 from gateway.ledger.compaction import Compacted
 from gateway.ledger.dry_run import DryRun, Refusal
 from gateway.ledger.hold import Hold

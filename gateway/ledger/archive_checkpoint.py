@@ -60,12 +60,17 @@ class ArchiveCheckpoint(Struct):
 
 async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
     """The account's archive checkpoint; an empty one when nothing was archived."""
+    return archive_checkpoint_of(await read_archive_checkpoint_fields(links, account))
+
+
+async def read_archive_checkpoint_fields(links: Links, account: str) -> dict[str, str]:
+    """The fields of the account's archive checkpoint as they are stored."""
     key = slot(account)
     while True:
         fields = await scan_hash(links.link(key), f"{key}:ca")
         n = await links.link(key).call("HGET", f"{key}:ca", "n")
         if fields.get("n") == (n.decode() if n is not None else None):  # no compaction came between two pages
-            return archive_checkpoint_of(fields)
+            return fields
 
 
 def archive_checkpoint_of(fields: dict[str, str]) -> ArchiveCheckpoint:

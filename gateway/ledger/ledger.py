@@ -31,9 +31,9 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.quote import Quote
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.archive import Archive, ArchiveProof, prove, read_archives, unchanging
-from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
-from gateway.ledger.audit import AuditReport, audit_account
+from gateway.ledger.archive import Archive, read_archives
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint
+from gateway.ledger.audit_report import AuditReport
 from gateway.ledger.compaction import Compacted, compact_account
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.gather_all import gather_all
@@ -48,8 +48,8 @@ from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
+from gateway.ledger.store_audit import ACCOUNTS, audit_store, has_traces
 
-ACCOUNTS = "accounts"  # the set of all account names
 RENEWALS = 64  # calls renewed per script
 RECLAIMS = 25  # expired holds charged per script: 1 ms of Redis's time
 SWEEP = 200  # accounts checked at once for expired holds
@@ -268,35 +268,19 @@ class Ledger:
         """All account names, sorted."""
         return sorted(await scan_set(self._links.link(ACCOUNTS), ACCOUNTS))
 
-    async def audit(self, account: str | None = None, *, archives: Sequence[Path] = ()) -> AuditReport:
+    async def audit(
+        self, account: str | None = None, *, archives: Sequence[Path] = (), expected: int = 0
+    ) -> AuditReport:
         """Add up the ledger of one account, or of all, and compare it; with archives also the compacted lines.
 
-        The report names accounts whose server is unreachable; the others are audited.
+        `expected`: the least number of accounts of the whole store. The report names accounts and servers that are
+        unreachable; the others are audited.
         """
-        names = [account] if account else await self.accounts()
-        report = AuditReport()
-        with unchanging(archives):
-            checkpoints = await self._checkpoints(names, report) if archives else {}
-            proofs = await asyncio.to_thread(prove, archives, checkpoints)
-            for name in names:
-                if archives and name not in checkpoints:
-                    continue
-                proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
-                try:
-                    if await self._links.link(slot(name)).call("EXISTS", slot(name)):
-                        await audit_account(self._links, self._scripts, name, report=report, proof=proof)
-                except errors.StoreUnavailable:
-                    report.unreachable.append(name)
-        return report
+        return await audit_store(self._links, self._scripts, account, archives=archives, expected=expected)
 
-    async def _checkpoints(self, accounts: Iterable[str], report: AuditReport) -> dict[str, ArchiveCheckpoint]:
-        checkpoints = {}
-        for name in accounts:
-            try:
-                checkpoints[name] = await read_archive_checkpoint(self._links, name)
-            except errors.StoreUnavailable:
-                report.unreachable.append(name)
-        return checkpoints
+    async def has_traces(self, account: str) -> bool:
+        """Whether anything in the store says that the account exists or existed."""
+        return await has_traces(self._links, account)
 
     async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
         """Move lines older than `before`, of one account or of all, to the archive at `path`.

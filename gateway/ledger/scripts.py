@@ -26,6 +26,8 @@ SHARED = {
     "reclaim": ("hold", "line", "room", "expired"),
     "credit": ("line",),
     "open": ("line",),
+    "snapshot": ("sums",),
+    "key_page": ("sums",),
     "claim": ("hold", "line"),
     "keep": ("kept",),
     "forget": ("kept",),
@@ -33,7 +35,10 @@ SHARED = {
 
 
 class Links(Protocol):
-    """The part of the store that the ledger uses: the link to the server that holds a slot."""
+    """The part of the store that the ledger uses: the link to the server that holds a slot, and to every server."""
+
+    @property
+    def links(self) -> list[RedisLink]: ...
 
     def link(self, slot_key: str) -> RedisLink: ...
 
@@ -49,6 +54,7 @@ class Scripts(Struct, frozen=True):
     credit: Script
     open: Script
     snapshot: Script
+    key_page: Script
     compact: Script
     explain: Script
     replay: Script

@@ -87,9 +87,16 @@ def test_unknown_account_is_refused(acme: Terminal) -> None:
     assert acme.refused("audit", "nobody") == "gateway: no account 'nobody'\n"
 
 
+def clean(**counts: int) -> dict[str, Any]:
+    """The report on one sound account."""
+    listed: dict[str, Any] = {"mismatches": [], "unreachable": [], "moving": []}
+    listed |= {"late": [], "uncollected": [], "overdrawn": []}
+    return {"accounts": 1, "recomputed": 0, "not_recomputed": 0, **listed, **counts}
+
+
 def test_audit_of_a_correct_ledger_reports_nothing(acme: Terminal) -> None:
-    assert acme.json("audit") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
-    assert acme.json("audit", "acme") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
+    assert acme.json("audit") == clean(lines=2, not_recomputed=1)
+    assert acme.json("audit", "acme") == clean(lines=2, not_recomputed=1)
 
 
 def test_audit_finds_a_manipulated_balance(acme: Terminal, valkey: Path) -> None:
@@ -103,6 +110,52 @@ def test_audit_finds_a_manipulated_balance(acme: Terminal, valkey: Path) -> None
     text = acme.run("audit", "acme")
     assert text.exit_code == 1
     assert "balance" in text.stdout
+
+
+def test_audit_names_a_lost_account_and_the_number_of_accounts_is_remembered(
+    acme: Terminal, tmp_path: Path, valkey: Path
+) -> None:
+    acme.ok("accounts", "create", "umbra")
+    assert '"accounts":2' in (tmp_path / "var" / "accounts.json").read_text()
+    on_store(valkey, lambda store: store.client.delete("{a:umbra}"))
+    result = acme.run("audit")
+    assert result.exit_code == 1
+    assert "umbra" in result.stdout
+    assert "umbra" in acme.run("audit", "umbra").stdout
+
+
+def test_emptied_store_is_found_without_an_option_until_it_is_said_to_be_right(
+    acme: Terminal, tmp_path: Path, valkey: Path
+) -> None:
+    assert acme.run("audit", "--expect-accounts", "2").exit_code == 1
+    (tmp_path / "var" / "accounts.json").write_text("no JSON")
+    acme.ok("audit")  # it remembers what it sees
+    on_store(valkey, lambda store: store.client.flushall())
+    result = acme.run("audit", "--json")
+    assert result.exit_code == 1
+    assert '{"account":"*","rule":"accounts","expected":"1 or more","found":"0"}' in result.stdout
+    acme.ok("audit", "--expect-accounts", "0")
+    acme.ok("audit")
+
+
+def test_audit_lists_late_and_uncollected_amounts_and_ends_well(acme: Terminal, valkey: Path) -> None:
+    key_id = acme.json("keys", "list", "acme")[0]["id"]
+
+    async def late(store: Store) -> None:
+        ledger = Ledger(store, {})
+        hold = await ledger.admit("req_2", ApiKey("acme", key_id), quote_of(10**9, 5))
+        await store.client.delete("{a:acme}:rv", "{a:acme}:rx")
+        await store.client.hset("{a:acme}", "held", 0)
+        await settle(ledger, hold, 20 * 10**9)
+
+    on_store(valkey, late)
+    found = acme.json("audit")
+    assert found["late"] == [{"account": "acme", "request_id": "req_2", "line": 3, "amount": "-10.75"}]
+    assert found["uncollected"] == [{"account": "acme", "lines": 1, "amount": "9.25"}]
+    assert found["overdrawn"] == [{"account": "acme", "amount": "1"}]
+    text = acme.ok("audit")
+    assert "Charged after the hold was lost:" in text
+    assert "9.25" in text
 
 
 @pytest.fixture
@@ -127,8 +180,8 @@ def test_compact_moves_old_lines_and_the_audit_reports_nothing(old: Terminal, tm
     whole = old.json("usage", "acme")
     assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 1, "lines": 2}
     assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
-    assert old.json("audit") == {"accounts": 1, "lines": 0, "mismatches": [], "unreachable": []}
-    assert old.json("audit", "--archive", archive) == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
+    assert old.json("audit") == clean(lines=0)
+    assert old.json("audit", "--archive", archive) == clean(lines=2)
     (carry,) = old.json("usage", "acme")
     assert (carry["kind"], carry["balance"], carry["at"]) == ("carry", "9.75", whole[-1]["at"])
     assert old.json("usage", "acme", "--archive", archive) == whole
@@ -142,4 +195,4 @@ def test_compact_refuses_invalid_ages_accounts_and_archives(old: Terminal, tmp_p
     old.refused("compact", "acme", "--all", "--before", "2d", "--archive", archive, status=2)
     (tmp_path / "old.jsonl").write_text("no JSON\n")
     assert "line 1" in old.refused("compact", "acme", "--before", "2d", "--archive", archive)
-    assert old.json("audit") == {"accounts": 1, "lines": 2, "mismatches": [], "unreachable": []}
+    assert old.json("audit") == clean(lines=2, not_recomputed=1)

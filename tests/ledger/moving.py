@@ -19,6 +19,10 @@ class Moving:
         self._moves = 0
         self.sent: list[str] = []
 
+    @property
+    def links(self) -> list[Any]:
+        return [self]
+
     def link(self, slot_key: str) -> Moving:
         assert slot_key == self._key
         return self

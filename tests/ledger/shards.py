@@ -16,6 +16,10 @@ class Torn:
         self._away = {slot(account) for account in accounts}
         self._nowhere = RedisLink(RedisAddress(path="nowhere"))
 
+    @property
+    def links(self) -> list[RedisLink]:
+        return [*self._store.links, self._nowhere]
+
     def link(self, slot_key: str) -> RedisLink:
         return self._nowhere if slot_key in self._away else self._store.link(slot_key)
 

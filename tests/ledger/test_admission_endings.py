@@ -239,6 +239,10 @@ class Moved:
         self.moves: list[str] = []
         self.old = RedisLink(RedisAddress(port=port), on_redirect=self._redirected)
 
+    @property
+    def links(self) -> list[RedisLink]:
+        return [self.old]
+
     def link(self, slot_key: str) -> RedisLink:
         return self._store.link(slot_key) if self.moves else self.old
 

@@ -32,6 +32,10 @@ class Sent:
     def __init__(self) -> None:
         self.commands: list[bytes] = []
 
+    @property
+    def links(self) -> list[Any]:
+        return [self]
+
     def link(self, slot_key: str) -> Any:
         return self
 

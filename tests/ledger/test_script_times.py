@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.inference.idempotency import Claim, Idempotency
@@ -65,7 +63,6 @@ def many_answers(now: int) -> Iterator[tuple[Any, ...]]:
     yield "SET", f"{A}:idb", 64 << 20
 
 
-@pytest.mark.xfail(strict=True, reason="115 ms in one script")
 async def test_audit_of_an_account_with_many_keys(world):
     async with world() as w:
         await w.caller()
@@ -75,7 +72,6 @@ async def test_audit_of_an_account_with_many_keys(world):
         assert measured.longest < BOUND
 
 
-@pytest.mark.xfail(strict=True, reason="69 ms in one script")
 async def test_audit_of_an_account_with_many_holds(world):
     async with world() as w:
         key = await w.caller()

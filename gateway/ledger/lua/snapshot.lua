@@ -1,14 +1,24 @@
--- Returns all data that the audit compares, at one moment. Reads only, so it runs on a replica.
--- KEYS: {a:<account>}
--- Returns the account's fields, the holds (rid, record, …), their expiries (rid, µs, …), the id of the last ledger line
--- ('' for none), per key: kid, spent, held, and the fields of the archive checkpoint.
+-- Returns the data that the audit compares of an account, at one moment. Reads only, so it runs on a replica.
+-- KEYS: {a:<account>}   ARGV: most (holds and keys that are returned at once)
+-- Returns balance, held, floor and sequence number (false if there is none), the id of the last ledger line ('' for
+-- none), the numbers of holds, expiries, keys and fields of the archive checkpoint, the checkpoint's number of lines, the
+-- store's time (µs), rid and expiry (µs) of the account's longest lease; then, unless there is more than `most` of
+-- something, the holds (rid, record, …), their expiries (rid, µs, …), the keys (see sums.lua) and the checkpoint's fields.
 
-local A = KEYS[1]
+local A, most = KEYS[1], tonumber(ARGV[1])
+local account = redis.call('HMGET', A, 'bal', 'held', 'floor', 'seq')
 local last = redis.call('XREVRANGE', A .. ':lg', '+', '-', 'COUNT', 1)
-local sums = {}
-for _, kid in ipairs(redis.call('SMEMBERS', A .. ':ks')) do
-  local key = redis.call('HMGET', A .. ':k:' .. kid, 'spent', 'held')
-  sums[#sums + 1], sums[#sums + 2], sums[#sums + 3] = kid, key[1] or '0', key[2] or '0'
+local clock = redis.call('TIME')
+local holds, expiries = redis.call('HLEN', A .. ':rv'), redis.call('ZCARD', A .. ':rx')
+local keys, carry = redis.call('SCARD', A .. ':ks'), redis.call('HLEN', A .. ':ca')
+local rid, expires = longest_lease(A .. ':cc')
+local answer = { account[1], account[2], account[3], account[4], last[1] and last[1][1] or '', holds, expiries, keys, carry,
+                 redis.call('HGET', A .. ':ca', 'n') or '0', string.format('%.0f', clock[1] * 1000000 + clock[2]),
+                 rid, expires }
+if math.max(holds, expiries, keys, carry) <= most then
+  answer[14] = redis.call('HGETALL', A .. ':rv')
+  answer[15] = redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES')
+  answer[16] = key_sums(A, redis.call('SMEMBERS', A .. ':ks'))
+  answer[17] = redis.call('HGETALL', A .. ':ca')
 end
-return { redis.call('HGETALL', A), redis.call('HGETALL', A .. ':rv'), redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES'),
-         last[1] and last[1][1] or '', sums, redis.call('HGETALL', A .. ':ca') }
+return answer

@@ -1,0 +1,117 @@
+"""Reads what the audit compares of an account: at one moment, or in pages if the account holds much.
+
+Pages are moments of their own. They are used only if the account's sequence number, its held amount and its counts are
+the same before and after; after `TRIES` attempts the account is moving, and only the parts of one moment are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint_fields
+from gateway.ledger.paging import PAGE, scan_pairs, scan_scores, scan_set
+from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.store.command import text_fields
+
+TRIES = 3
+
+
+class Head(Struct, frozen=True):
+    """The account at one moment; texts as stored, None where there is none."""
+
+    balance: bytes | None
+    held: bytes | None
+    floor: bytes | None
+    seq: bytes | None
+    last: bytes  # id of the last ledger line, empty for none
+    holds: int
+    expiries: int
+    keys: int
+    carried: int  # fields of the archive checkpoint
+    carried_lines: bytes
+    now: bytes  # µs
+    lease: bytes  # request id of the lease that ends last, empty for none
+    lease_ends: bytes  # µs
+
+    def same(self, other: Head) -> bool:
+        """Whether pages that were read between the two belong together."""
+        return (self.seq, self.balance, self.held, self.holds, self.expiries, self.keys, self.carried_lines) == (
+            other.seq,
+            other.balance,
+            other.held,
+            other.holds,
+            other.expiries,
+            other.keys,
+            other.carried_lines,
+        )
+
+
+class KeySums(Struct, frozen=True):
+    """A key in the account's set."""
+
+    state: bytes  # empty when there is no such key
+    spent: bytes
+    held: bytes
+    lease: bytes  # as in `Head`
+    lease_ends: bytes
+
+
+class Contents(Struct, frozen=True):
+    """The holds, keys and archive checkpoint of the account."""
+
+    holds: dict[bytes, bytes]
+    expiries: dict[bytes, float]  # µs by request id
+    keys: dict[str, KeySums]
+    carried: dict[str, str]
+
+
+async def read_account(links: Links, scripts: Scripts, account: str) -> tuple[Head, Contents | None]:
+    """The account; None in place of its contents if it is moving."""
+    for _ in range(TRIES):
+        head, contents = await _snapshot(links, scripts, account, most=PAGE)
+        if contents is None:
+            contents = await _read_pages(links, scripts, account)
+            after, _ = await _snapshot(links, scripts, account, most=-1)
+            if not head.same(after):
+                continue
+        return head, contents
+    return head, None
+
+
+async def _snapshot(links: Links, scripts: Scripts, account: str, *, most: int) -> tuple[Head, Contents | None]:
+    key = slot(account)
+    reply: list[Any] = await links.link(key).eval(scripts.snapshot, [key], [most])
+    head, contents = Head(*reply[:13]), reply[13:]
+    if not contents:
+        return head, None
+    holds, expiries, sums, carried = contents
+    return head, Contents(
+        _pairs(holds),
+        {request_id: float(ends) for request_id, ends in _pairs(expiries).items()},
+        _key_sums(sums),
+        text_fields(carried),
+    )
+
+
+async def _read_pages(links: Links, scripts: Scripts, account: str) -> Contents:
+    key = slot(account)
+    link = links.link(key)
+    key_ids, keys = sorted(await scan_set(link, f"{key}:ks")), dict[str, KeySums]()
+    for start in range(0, len(key_ids), PAGE):
+        keys |= _key_sums(await link.eval(scripts.key_page, [key], key_ids[start : start + PAGE]))
+    return Contents(
+        await scan_pairs(link, f"{key}:rv"),
+        await scan_scores(link, f"{key}:rx"),
+        keys,
+        await read_archive_checkpoint_fields(links, account),
+    )
+
+
+def _key_sums(flat: list[bytes]) -> dict[str, KeySums]:
+    return {flat[at].decode(): KeySums(*flat[at + 1 : at + 6]) for at in range(0, len(flat), 6)}
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,121 @@
+"""Audits a whole store: every account that its index names, and every account of which any key exists.
+
+Rules about the store, beside those of `audit`:
+
+- `account`: an account that the index names has keys in the store.
+- `index`: an account that has keys in the store is in the index.
+- `accounts`: there are at least as many accounts as are expected; its account is `*`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from gateway.errors import StoreUnavailable
+from gateway.ledger.archive import ArchiveProof, prove, unchanging
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
+from gateway.ledger.audit import AccountAudit
+from gateway.ledger.audit_report import AuditReport, Mismatch
+from gateway.ledger.paging import scan_set
+from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.store.connection import RedisReplyError
+from gateway.store.link import RedisLink
+
+ACCOUNTS = "accounts"  # the set of all account names
+PAGE = 1000  # names per SCAN: some 0.3 ms of Redis's time
+# Of an account's keys these are neither many nor short-lived: its own hash; its ledger, its set of keys, its keys.
+PATTERNS = ("{a:*}", "{a:*}:[kl][:gs]*")
+STORE = "*"  # the account of a finding about the whole store
+
+
+class Scanned(Struct):
+    """What the store holds."""
+
+    key_ids: dict[str, set[str]] = {}  # by account; every account that has any key in the store is in it
+    unreachable: list[str] = []  # servers
+
+
+async def audit_store(
+    links: Links,
+    scripts: Scripts,
+    account: str | None = None,
+    *,
+    archives: Sequence[Path] = (),
+    expected: int = 0,
+) -> AuditReport:
+    """The report on one account, or on all; `expected` is the least number of accounts of the whole store.
+
+    The report names accounts and servers that are unreachable; the others are audited.
+    """
+    report = AuditReport()
+    scanned = await _scan(links) if account is None else Scanned()
+    report.unreachable += scanned.unreachable
+    # Read after the scan: an account is put into the index before it gets its first key.
+    indexed = {account} if account is not None else await scan_set(links.link(ACCOUNTS), ACCOUNTS)
+    with unchanging(archives):
+        names = sorted(indexed | scanned.key_ids.keys())
+        checkpoints = await _checkpoints(links, names, report) if archives else {}
+        proofs = await asyncio.to_thread(prove, archives, checkpoints)
+        audit = AccountAudit(links, scripts)
+        for name in names:
+            if archives and name not in checkpoints:
+                continue
+            proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
+            try:
+                report.add(await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof))
+            except StoreUnavailable:
+                report.unreachable.append(name)
+    for name in sorted(scanned.key_ids.keys() - indexed):
+        report.mismatches.append(Mismatch(name, "index", "in the index of accounts", "missing from it"))
+    if account is None and report.accounts < expected and not report.unreachable:
+        report.mismatches.append(Mismatch(STORE, "accounts", f"{expected} or more", str(report.accounts)))
+    return report
+
+
+async def has_traces(links: Links, account: str) -> bool:
+    """Whether the store knows the account: by its index, its hash, its ledger or its keys."""
+    key = slot(account)
+    if await links.link(ACCOUNTS).call("SISMEMBER", ACCOUNTS, account):
+        return True
+    return bool(await links.link(key).call("EXISTS", key, f"{key}:lg", f"{key}:ks"))
+
+
+async def _scan(links: Links) -> Scanned:
+    """Every account of which a key exists on any server."""
+    scanned = Scanned()
+    for link in links.links:
+        try:
+            for pattern in PATTERNS:
+                await _scan_server(link, pattern, scanned.key_ids)
+        except StoreUnavailable:
+            scanned.unreachable.append(f"server {link.address}")
+    return scanned
+
+
+async def _scan_server(link: RedisLink, pattern: str, key_ids: dict[str, set[str]]) -> None:
+    cursor: bytes | str = "0"
+    while True:
+        cursor, page = await link.call("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+        for key in page:
+            name, _, rest = key.decode(errors="replace").removeprefix("{a:").partition("}")
+            found = key_ids.setdefault(name, set())
+            if rest.startswith(":k:"):
+                found.add(rest.removeprefix(":k:"))
+        if cursor == b"0":
+            return
+
+
+async def _checkpoints(links: Links, accounts: Iterable[str], report: AuditReport) -> dict[str, ArchiveCheckpoint]:
+    checkpoints = {}
+    for name in accounts:
+        try:
+            checkpoints[name] = await read_archive_checkpoint(links, name)
+        except StoreUnavailable:
+            report.unreachable.append(name)
+        except (RedisReplyError, ValueError, LookupError):
+            report.mismatches.append(Mismatch(name, "unreadable", "an archive checkpoint", "unreadable"))
+    return checkpoints
