@@ -306,6 +306,39 @@ def test_a_bad_field_is_refused_with_its_code_and_param(row):
     assert param in error.message or "Supported values" in error.message
 
 
+NAME, ID = "n" * 512, "i" * 16_384
+LONGEST = [
+    HI | {"name": NAME},
+    {"role": "user", "content": [{"type": "file", "file": {"filename": NAME, "file_data": "data:text/plain;base64,"}}]},
+    {"role": "assistant", "tool_calls": [CALL | {"id": ID, "function": {"name": NAME, "arguments": "{}"}}]},
+    {"role": "assistant", "tool_calls": [{"id": ID, "type": "custom", "custom": {"name": NAME, "input": ""}}]},
+    {"role": "tool", "tool_call_id": ID, "content": ""},
+    {"role": "assistant", "function_call": {"name": NAME, "arguments": "{}"}},
+    {"role": "assistant", "audio": {"id": ID}},
+    {"role": "function", "name": NAME, "content": ""},
+]  # fmt: skip
+TOO_LONG = [
+    (0, NAME, "messages[0].name"),
+    (1, NAME, "messages[1].content[0].file.filename"),
+    (2, ID, "messages[2].tool_calls[0].id"),
+    (2, NAME, "messages[2].tool_calls[0].function.name"),
+    (3, NAME, "messages[3].tool_calls[0].custom.name"),
+    (4, ID, "messages[4].tool_call_id"),
+    (5, NAME, "messages[5].function_call.name"),
+    (6, ID, "messages[6].audio.id"),
+    (7, NAME, "messages[7].name"),
+]
+
+
+@pytest.mark.xfail(strict=True, reason="names and ids of any length are forwarded")
+@pytest.mark.parametrize(("at", "longest", "param"), TOO_LONG)
+def test_names_and_ids_have_a_longest_length(at, longest, param):
+    assert decode_chat_request(json.dumps({"model": "m", "messages": LONGEST}).encode()).messages
+    one = json.loads(json.dumps(LONGEST[at]).replace(f'"{longest}"', f'"{longest}x"'))
+    error = refusal(json.dumps({"model": "m", "messages": [*LONGEST[:at], one, *LONGEST[at + 1 :]]}).encode())
+    assert (error.code, error.param) == ("string_above_max_length", param)
+
+
 def test_every_request_field_has_a_row():
     from gateway.schemas.chat_request import ChatRequest
 
