@@ -6,20 +6,18 @@ too high than too low: the rest of a hold is released, but a hold that is too sm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 
 from gateway.billing.media_size import audio_seconds, image_size
 from gateway.billing.usage import text_units, tokens_of
-from gateway.schemas.chat_messages import AssistantMessage, ToolMessage
+from gateway.schemas.chat_messages import AssistantMessage, AudioPart, FilePart, ImagePart, ImageURL, TextPart
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 
-PER_MESSAGE = 3
-PER_NAME = 1
-AT_END = 3
 PER_TOOL = 8
 TOOLS = 12
 IMAGE = 1100  # an image of unknown size
@@ -45,6 +43,18 @@ PREVIEW = 100  # tokens of a preview
 LOOKED_AT = 64  # media parts whose header is read; a body may hold half a million of them
 SAFETY = 5, 4  # a hold is the estimate times 5/4
 
+# All bytes but those that begin a character of so many bytes: `translate` removes them at memory speed.
+NOT_TWO_BYTE = bytes(byte for byte in range(256) if not 0xC0 <= byte <= 0xDF)
+NOT_THREE_BYTE = bytes(byte for byte in range(256) if not 0xE0 <= byte <= 0xEF)
+NOT_FOUR_BYTE = bytes(byte for byte in range(256) if not 0xF0 <= byte <= 0xF7)
+
+
+class _EarlierImage(Struct):
+    image_url: ImageURL
+
+
+_earlier_images = msgspec.json.Decoder(list[_EarlierImage])
+
 
 class PromptEstimate(Struct, frozen=True):
     """Estimated tokens of a prompt by kind, and the number of its media parts, whose true count may differ a lot."""
@@ -61,39 +71,55 @@ class PromptEstimate(Struct, frozen=True):
 
 
 def chat_prompt(request: ChatRequest, *, factor: float = 1.0) -> PromptEstimate:
-    """The prompt of a chat request; text is multiplied by the model family's factor.
+    """The prompt of a decoded chat request; all bytes that are no media are text, multiplied by the model's factor.
 
-    Four messages of 1 KB take 1.2 µs. The slowest 32 MiB bodies found: 0.19 s for a million empty parts, whose decoding
+    Four messages of 1 KB take 0.5 µs. The slowest 32 MiB bodies found: 0.19 s for a million empty parts, whose decoding
     takes longer, and 0.07 s for ten million CJK characters or for 240,000 images.
     """
-    units, tokens = 0, AT_END
     parts: _Parts | None = None
+    wide: list[str] = []  # texts with other than ASCII characters
     for message in request.messages:
-        tokens += PER_MESSAGE
         content = message.content
-        if isinstance(content, str):
-            units += text_units(content)
+        if type(content) is str:
+            if not content.isascii():
+                wide.append(content)
         elif content:
-            parts = parts or _Parts()
+            parts = parts or _Parts(wide)
             for part in content:
-                units += parts.add(part)
-        kind = type(message)
-        if kind is not ToolMessage and message.name:  # type: ignore[union-attr]  # the only kind without a name
-            tokens += PER_NAME
-        if kind is AssistantMessage:
-            for call in message.tool_calls or ():  # type: ignore[union-attr]  # as above
-                units += _call_units(call)
-    tools = request.fields.get("tools")  # it contains legacy functions too
-    if tools is not None:
-        units += len(bytes(tools))
-        tokens += TOOLS + PER_TOOL * len(request.as_tools)
-    schema = request.fields.get("response_format")
-    if schema is not None:
-        units += len(bytes(schema))
-    tokens += tokens_of(units, factor=factor)
-    if parts is None:
-        return PromptEstimate(tokens)
-    return PromptEstimate(tokens + parts.document, parts.image, parts.audio, parts.media)
+                parts.add(part)
+        if type(message) is AssistantMessage and message.images is not UNSET:
+            parts = parts or _Parts(wide)
+            parts.add_images(message.images)
+    tools = request.as_tools
+    tokens = TOOLS + PER_TOOL * len(tools) if tools else 0
+    units = json_units(request.body, wide)
+    if parts is None or not parts.media:
+        return PromptEstimate(tokens + tokens_of(units, factor=factor))
+    # Some clients write "/" in base64 as "\/".
+    units = max(0, units - parts.size - request.body.count(b"\\/"))
+    return PromptEstimate(
+        tokens + tokens_of(units, factor=factor) + parts.document, parts.image, parts.audio, parts.media
+    )
+
+
+def json_units(body: bytes, wide: Sequence[str] = ()) -> int:
+    """Quarter tokens of a JSON text: one for each byte, more for characters of three or four bytes.
+
+    In a body of ASCII alone, the characters of the `wide` texts are escaped; they count as if they were not.
+    """
+    if not body.isascii():
+        return len(body) + _count(body, NOT_THREE_BYTE) + 4 * _count(body, NOT_FOUR_BYTE)
+    return len(body) - _escapes("".join(wide)) if wide else len(body)
+
+
+def _escapes(text: str) -> int:
+    """The bytes of the escapes in `text` less the quarter tokens of its characters: 6, 6 and 12 less 2, 4 and 8."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return 4 * _count(raw, NOT_TWO_BYTE) + 2 * _count(raw, NOT_THREE_BYTE) + 4 * _count(raw, NOT_FOUR_BYTE)
+
+
+def _count(raw: bytes, others: bytes) -> int:
+    return len(raw.translate(None, others))
 
 
 def embedding_tokens(request: EmbeddingRequest, *, factor: float = 1.0) -> list[int]:
@@ -105,29 +131,48 @@ def embedding_tokens(request: EmbeddingRequest, *, factor: float = 1.0) -> list[
 
 
 class _Parts:
-    """Adds up content parts."""
+    """Adds up the media among content parts, and collects the texts with other than ASCII characters."""
 
-    def __init__(self) -> None:
+    def __init__(self, wide: list[str]) -> None:
         self.image = self.audio = self.document = self.media = 0
+        self.size = 0  # bytes of media in the body
+        self._wide = wide
 
-    def add(self, part: Any) -> int:
-        """Count a part and return the quarter tokens of its text."""
-        text = getattr(part, "text", None) or getattr(part, "refusal", None)
-        if text:
-            return text_units(text)
-        image = getattr(part, "image_url", None)
-        audio = getattr(part, "input_audio", None)
-        file = getattr(part, "file", None)
-        if image is not None:
-            self.image += self._image(image)
-        elif audio is not None:
-            self.audio += self._audio(audio.data)
-        elif file is not None and getattr(file, "file_data", None):
-            self.document += len(file.file_data) // FILE_BASE64_PER_TOKEN + 1
-        else:
-            return 0
+    def add(self, part: Any) -> None:
+        """Count a part if it is an image, a sound or a document."""
+        kind = type(part)
+        if kind is TextPart:
+            if not part.text.isascii():
+                self._wide.append(part.text)
+            return
+        if kind is ImagePart:
+            self._add_image(part.image_url)
+        elif kind is AudioPart:
+            self.audio += self._audio(part.input_audio.data)
+            self._add_media(len(part.input_audio.data))
+        elif kind is FilePart and part.file.file_data:
+            self.document += self._document(part.file.file_data)
+            self._add_media(len(part.file.file_data))
+
+    def add_images(self, images: Raw) -> None:
+        """Count the images of an earlier answer; what has no known form stays text."""
+        try:
+            found = _earlier_images.decode(images)
+        except (msgspec.MsgspecError, RecursionError):
+            return
+        for image in found:
+            self._add_image(image.image_url)
+
+    def _add_image(self, image: ImageURL) -> None:
+        self.image += self._image(image)
+        self._add_media(len(image.url) if image.url.startswith("data:") else 0)
+
+    def _add_media(self, size: int) -> None:
         self.media += 1
-        return 0
+        self.size += size
+
+    def _document(self, data: str) -> int:
+        return len(data) // FILE_BASE64_PER_TOKEN + 1
 
     def _image(self, image: Any) -> int:
         if image.detail == "low":
@@ -176,10 +221,3 @@ def _scaled(side: int, to: int, of: int) -> int:
 def with_safety(tokens: int) -> int:
     """The estimate with the safety margin of a hold."""
     return -(-tokens * SAFETY[0] // SAFETY[1])
-
-
-def _call_units(call: Any) -> int:
-    function = getattr(call, "function", None)
-    if function is not None:
-        return len(function.name or "") + len(function.arguments or "")
-    return len(msgspec.json.encode(call))

@@ -163,6 +163,7 @@ class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
     reasoning: str | None = None
     reasoning_details: Raw | UnsetType = UNSET
     thinking_blocks: Raw | UnsetType = UNSET
+    images: Raw | UnsetType = UNSET
 
 
 class ToolMessage(Struct, tag="tool", tag_field="role", gc=False):

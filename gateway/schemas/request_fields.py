@@ -19,9 +19,10 @@ from gateway.schemas.forbidden import header_name, strip_forbidden
 if TYPE_CHECKING:
     FieldTable = dict[str, Raw]
     Names = tuple[str, ...]
+    Body = bytes
 else:
     # The gateway's own attributes: Raw lets a caller's field of the same name pass unread, and it is then overwritten.
-    FieldTable = Names = Raw
+    FieldTable = Names = Body = Raw
 
 FieldClass = Literal["core", "semantic", "sampling", "hint"]
 FIELD_CLASSES = get_args(FieldClass)
@@ -31,7 +32,7 @@ Semantic = Annotated[T, "semantic"]
 Sampling = Annotated[T, "sampling"]
 Hint = Annotated[T, "hint"]
 NULL = Raw(b"null")
-OWN = frozenset({"fields", "extra", "dropped"})  # for the BodyDecoder
+OWN = frozenset({"fields", "extra", "dropped", "body"})  # for the BodyDecoder
 
 
 class RequestFields(Struct, kw_only=True):
@@ -43,6 +44,8 @@ class RequestFields(Struct, kw_only=True):
     extra: Names = ()
     #: What was removed, written so that it may stand in `x-gateway-dropped-params`.
     dropped: Names = ()
+    #: The request as it was sent, for estimates of its size; empty for a request that was not decoded from JSON.
+    body: Body = b""
 
     #: The class of every known field; unknown ones have none.
     field_classes: ClassVar[Mapping[str, FieldClass]] = {}

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.media_size import audio_seconds, image_size
 from gateway.billing.token_estimate import (
-    AT_END,
     IMAGE,
-    PER_MESSAGE,
     PER_TOOL,
     TOOLS,
     PromptEstimate,
@@ -85,27 +83,27 @@ def wav(seconds: float, rate: int = 16_000, channels: int = 1) -> bytes:
 # Text and frames -----------------------------------------------------------------------------------------------------
 
 
-def test_message_counts_its_text_and_a_fixed_overhead() -> None:
-    assert estimate("abcd" * 10).text == 10 + PER_MESSAGE + AT_END
-    assert estimate("abcd", "abcd").text == 2 + 2 * PER_MESSAGE + AT_END
-    assert estimate("abcd", factor=1.5).text == 2 + PER_MESSAGE + AT_END
+def test_text_costs_a_quarter_token_for_each_byte() -> None:
+    assert estimate("abcd" * 10).text == estimate("").text + 10
+    assert estimate("abcd" * 10, factor=1.5).text == pytest.approx(estimate("").text * 1.5 + 15, abs=1)
+
+
+def test_message_costs_more_than_its_frame_in_published_formulas() -> None:
+    assert estimate("", "").text - estimate("").text >= 4
 
 
 def test_text_parts_are_counted_like_text() -> None:
-    assert estimate([{"type": "text", "text": "abcd" * 10}]) == estimate("abcd" * 10)
-
-
-def test_names_and_calls_are_counted() -> None:
-    plain = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd"}]}')
-    named = decode_chat_request(b'{"model":"m","messages":[{"role":"user","content":"abcd","name":"bo"}]}')
-    assert chat_prompt(named).text == chat_prompt(plain).text + 1
+    part = estimate([{"type": "text", "text": "abcd" * 10}]).text - estimate([{"type": "text", "text": ""}]).text
+    assert part == 10
 
 
 def test_tools_and_schemas_are_counted_by_their_json_text() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     with_tool = estimate("abcd", tools=[tool]).text - estimate("abcd").text
-    size = len(json.dumps([tool]))
+    size = len(', "tools": ' + json.dumps([tool]))
     assert with_tool == pytest.approx(size / 4 + TOOLS + PER_TOOL, abs=1)
+    legacy = estimate("abcd", functions=[tool["function"]]).text - estimate("abcd").text
+    assert legacy > TOOLS + PER_TOOL
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
     assert estimate("abcd", response_format=schema).text > estimate("abcd").text + 15
 
@@ -182,7 +180,9 @@ def image(raw: bytes, detail: str | None = None) -> dict[str, Any]:
 
 def test_images_of_a_prompt_are_counted_separately_from_its_text() -> None:
     found = estimate([{"type": "text", "text": "abcd"}, image(png(1024, 1024)), image(png(4000, 4000), "low")])
-    assert (found.text, found.image, found.media) == (1 + PER_MESSAGE + AT_END, 765 + 85, 2)
+    assert (found.image, found.media) == (765 + 85, 2)
+    outside = {"type": "image_url", "image_url": {"url": "https://a.de"}}
+    assert abs(estimate([{"type": "text", "text": "abcd"}, outside, outside]).text - found.text) < 10
 
 
 def test_image_of_unknown_size_costs_the_documented_default() -> None:
@@ -223,8 +223,9 @@ def test_false_byte_rate_shortens_the_estimate_only_within_bounds() -> None:
 
 
 def test_document_costs_a_token_for_three_bytes() -> None:
-    part = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "A" * 4000, "filename": "a.pdf"}}
-    assert estimate([part]).text == pytest.approx(1000 + PER_MESSAGE + AT_END, abs=10)
+    part = {"type": "file", "file": {"file_data": "data:text/plain;base64," + "A" * 4000, "filename": "a.txt"}}
+    empty = {"type": "file", "file": {"file_data": "data:,", "filename": "a.txt"}}
+    assert estimate([part]).text == pytest.approx(1000 + estimate([part | empty]).text, abs=10)
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
@@ -233,6 +234,7 @@ MIB = 2**20
 BODIES: dict[str, Callable[[], list[Any]]] = {
     "ascii": lambda: ["a" * (31 * MIB)],
     "cjk": lambda: ["漢" * (10 * MIB)],
+    "escaped parts": lambda: [[{"type": "text", "text": "漢"}] * 900_000],
     "empty parts": lambda: [[{"type": "text", "text": ""}] * 1_000_000],
     "images": lambda: [[image(jpeg(5, 5)[:30])] * 240_000],
     "large images": lambda: [[image(jpeg(5, 5, before=200_000))] * 80],
@@ -244,7 +246,7 @@ BODIES: dict[str, Callable[[], list[Any]]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_worst_bodies_are_estimated_within_three_times_their_decoding_time(name: str) -> None:
     messages = [{"role": "user", "content": content} for content in BODIES[name]()]
-    body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=False).encode()
+    body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=name == "escaped parts").encode()
     assert len(body) <= 32 * MIB
     request = decode_chat_request(body)
     estimating = min(_seconds(lambda: chat_prompt(request)) for _ in range(3))

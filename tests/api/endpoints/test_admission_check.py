@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from gateway.accounts.admission_check import Explanation, explain
@@ -52,7 +52,7 @@ async def test_explanation_uses_the_estimate_of_the_chat_endpoint(
     upstream.enqueue(Reply.json({"error": {"message": "no"}}, status=400))
     await client.chat(**body)
     ((key, quote),) = asked
-    tokens = chat_prompt(decode_chat_request(msgspec.json.encode(body))).tokens
+    tokens = chat_prompt(decode_chat_request(json.dumps(body).encode())).tokens
     size = RequestSize(tokens=tokens, max_tokens=limit, stream=stream)
     told = await explained(gateway, endpoint_named("chat").quote_size(gateway.catalog.models[model], size), key)
     assert told.admitted
