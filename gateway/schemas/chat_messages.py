@@ -16,6 +16,8 @@ NAME_PATTERN = r"^[A-Za-z0-9_-]+$(?!\n)"
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
 NonEmpty = Annotated[str, Meta(min_length=1)]
+Label = Annotated[str, Meta(max_length=512)]  # a name of something that exists elsewhere
+ItemId = Annotated[str, Meta(max_length=16_384)]  # some clients put signatures into ids
 
 # Parts -------------------------------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class File(Struct, gc=False):
     """A document as a data URL; `file_id` is refused, since there is no file store."""
 
     file_data: str | None = None
-    filename: str | None = None
+    filename: Label | None = None
     file_id: str | None = None
 
 
@@ -94,7 +96,7 @@ class SystemMessage(Struct, tag="system", tag_field="role", gc=False):
 
     role: ClassVar[str] = "system"
     content: TextContent
-    name: str | None = None
+    name: Label | None = None
 
 
 class DeveloperMessage(Struct, tag="developer", tag_field="role", gc=False):
@@ -102,7 +104,7 @@ class DeveloperMessage(Struct, tag="developer", tag_field="role", gc=False):
 
     role: ClassVar[str] = "developer"
     content: TextContent
-    name: str | None = None
+    name: Label | None = None
 
 
 class UserMessage(Struct, tag="user", tag_field="role", gc=False):
@@ -110,27 +112,27 @@ class UserMessage(Struct, tag="user", tag_field="role", gc=False):
 
     role: ClassVar[str] = "user"
     content: str | Annotated[list[UserPart], Meta(min_length=1)]
-    name: str | None = None
+    name: Label | None = None
 
 
 class FunctionArguments(Struct, gc=False):
     """A function that an assistant called, with the JSON text of its arguments."""
 
-    name: str
+    name: Label
     arguments: str
 
 
 class CustomInput(Struct, gc=False):
     """A custom tool that an assistant called, with its free-form input."""
 
-    name: str
+    name: Label
     input: str
 
 
 class FunctionToolCall(Struct, tag="function", tag_field="type", gc=False):
     """An earlier call of a function tool; `extra_content` carries e.g. Gemini's thought signatures."""
 
-    id: str
+    id: ItemId
     function: FunctionArguments
     extra_content: Raw | UnsetType = UNSET
 
@@ -138,7 +140,7 @@ class FunctionToolCall(Struct, tag="function", tag_field="type", gc=False):
 class CustomToolCall(Struct, tag="custom", tag_field="type", gc=False):
     """An earlier call of a custom tool."""
 
-    id: str
+    id: ItemId
     custom: CustomInput
     extra_content: Raw | UnsetType = UNSET
 
@@ -146,7 +148,7 @@ class CustomToolCall(Struct, tag="custom", tag_field="type", gc=False):
 class AudioReference(Struct, gc=False):
     """An earlier spoken answer, by its id."""
 
-    id: str
+    id: ItemId
 
 
 class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
@@ -154,7 +156,7 @@ class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
 
     role: ClassVar[str] = "assistant"
     content: str | list[TextPart | RefusalPart] | None = None
-    name: str | None = None
+    name: Label | None = None
     refusal: str | None = None
     audio: AudioReference | None = None
     tool_calls: list[FunctionToolCall | CustomToolCall] | None = None
@@ -171,7 +173,7 @@ class ToolMessage(Struct, tag="tool", tag_field="role", gc=False):
 
     role: ClassVar[str] = "tool"
     content: TextContent
-    tool_call_id: str
+    tool_call_id: ItemId
 
 
 class FunctionMessage(Struct, tag="function", tag_field="role", gc=False):
@@ -179,7 +181,7 @@ class FunctionMessage(Struct, tag="function", tag_field="role", gc=False):
 
     role: ClassVar[str] = "function"
     content: str | None
-    name: str
+    name: Label
 
 
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage

@@ -330,7 +330,6 @@ TOO_LONG = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="names and ids of any length are forwarded")
 @pytest.mark.parametrize(("at", "longest", "param"), TOO_LONG)
 def test_names_and_ids_have_a_longest_length(at, longest, param):
     assert decode_chat_request(json.dumps({"model": "m", "messages": LONGEST}).encode()).messages
