@@ -27,7 +27,7 @@ def image_size(url: str) -> tuple[int, int] | None:
     start = url.find(",", 0, 128) + 1
     if not start or not url.startswith("data:"):
         return None
-    head = _decoded(url, start, HEADER)
+    head = decoded(url, start, HEADER)
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return _positive(_big(head, 16, 4), _big(head, 20, 4))
     if head.startswith((b"GIF87a", b"GIF89a")):
@@ -35,13 +35,13 @@ def image_size(url: str) -> tuple[int, int] | None:
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return _webp(head)
     if head.startswith(b"\xff\xd8"):
-        return _jpeg(head) or (_jpeg(_decoded(url, start, JPEG_HEADER)) if len(head) > HEADER // 2 else None)
+        return _jpeg(head) or (_jpeg(decoded(url, start, JPEG_HEADER)) if len(head) > HEADER // 2 else None)
     return None
 
 
 def audio_seconds(data: str) -> float | None:
     """Seconds of sound in base64 WAV or MP3, from the byte rate in its header."""
-    head = _decoded(data, 0, HEADER)
+    head = decoded(data, 0, HEADER)
     rate = None
     if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
         format_at = head.find(b"fmt ", 12)
@@ -53,10 +53,10 @@ def audio_seconds(data: str) -> float | None:
     return len(data) * 0.75 / min(max(rate, SLOWEST), FASTEST)
 
 
-def _decoded(text: str, start: int, length: int) -> bytes:
-    """The decoded bytes of a part of a base64 text; empty if it is not base64."""
+def decoded(text: str, start: int, length: int | None = None) -> bytes:
+    """The decoded bytes of a part of a base64 text, or of all from `start`; empty if it is not base64."""
     try:
-        part = text[start : start + length]
+        part = text[start:] if length is None else text[start : start + length]
         return b64decode(part[: len(part) // 4 * 4])
     except (binascii.Error, ValueError):
         return b""

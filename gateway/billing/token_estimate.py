@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from gateway.billing.media_size import audio_seconds, image_size
+from gateway.billing.media_size import audio_seconds, decoded, image_size
+from gateway.billing.pdf_pages import InflateBudget, pdf_pages
 from gateway.billing.usage import text_units, tokens_of
 from gateway.schemas.chat_messages import AssistantMessage, AudioPart, FilePart, ImagePart, ImageURL, TextPart
 from gateway.schemas.chat_request import ChatRequest
@@ -27,6 +28,9 @@ AUDIO_PER_SECOND = 10
 SPOKEN_PER_SECOND = 15  # letters
 UNKNOWN_AUDIO_RATE = 8_000  # bytes per second of a sound without a known header: 64 kbit/s
 FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
+PER_PAGE = 1_500  # of a PDF
+UNKNOWN_PAGE = 4_096  # bytes for each page of a PDF without any that is found
+PDF, PDF_BASE64 = "data:application/pdf", "JVBERi0"  # "%PDF-"
 MEGAPIXEL = 1024 * 1024
 LARGEST_USUAL_IMAGE = 1536, 1024
 MADE_IMAGE = {
@@ -137,6 +141,7 @@ class _Parts:
         self.image = self.audio = self.document = self.media = 0
         self.size = 0  # bytes of media in the body
         self._wide = wide
+        self._budget = InflateBudget()
 
     def add(self, part: Any) -> None:
         """Count a part if it is an image, a sound or a document."""
@@ -172,7 +177,12 @@ class _Parts:
         self.size += size
 
     def _document(self, data: str) -> int:
-        return len(data) // FILE_BASE64_PER_TOKEN + 1
+        """Tokens of a document: by the pages of a PDF, else by its bytes."""
+        start = data.find(",", 0, 128) + 1
+        if not (data[:start].lower().startswith(PDF) or data.startswith(PDF_BASE64, start)):
+            return len(data) // FILE_BASE64_PER_TOKEN + 1
+        pages = pdf_pages(decoded(data, start), self._budget) if self.media < LOOKED_AT else 0
+        return PER_PAGE * (pages or -(-len(data) * 3 // 4 // UNKNOWN_PAGE))
 
     def _image(self, image: Any) -> int:
         if image.detail == "low":

@@ -1,0 +1,83 @@
+"""The number of pages of a PDF, for estimates: by its page tree, without rendering and without following references.
+
+`pdf_pages(document, budget)` finds page objects and the `/Count` of page-tree nodes, in plain objects and in object
+streams, and takes the larger number. Sharp edge: the numbers come from the caller's bytes. Time is bounded for any
+bytes: each byte is searched a fixed number of times, and object streams are inflated up to `InflateBudget`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+
+MAX_INFLATED = 8 << 20  # bytes of all object streams of a request
+MAX_STREAMS = 2_000  # object streams of a request
+MAX_PACKED = 1 << 20  # bytes of one object stream before it is inflated
+MAX_FOUND = 100_000  # page objects of one part that are counted
+MAX_COUNTS = 10_000  # `/Count` entries of one part that are looked at
+AROUND = 400  # bytes before and after `/Count` in which its dictionary begins and ends
+
+_PAGE = re.compile(rb"/Type\s{0,16}/Page(?![A-Za-z])")
+_COUNT = re.compile(rb"/Count\s{1,16}(\d{1,9})(?!\d)")
+_STREAM = re.compile(rb"stream\r?\n")
+_OUTLINE = (b"/Title", b"/First", b"/Outlines")  # keys of dictionaries whose `/Count` counts bookmarks
+
+
+class InflateBudget:
+    """What may still be inflated for one request."""
+
+    def __init__(self) -> None:
+        self.bytes = MAX_INFLATED
+        self.streams = MAX_STREAMS
+
+
+def pdf_pages(document: bytes, budget: InflateBudget) -> int:
+    """The pages that are found; 0 if none are."""
+    pages, most = _found(document)
+    for part in _object_streams(document, budget):
+        more, claimed = _found(part)
+        pages += more
+        most = max(most, claimed)
+    return max(pages, most)
+
+
+def _found(part: bytes) -> tuple[int, int]:
+    """The number of page objects, and the largest `/Count` of a page-tree node."""
+    pages = sum(1 for _ in islice(_PAGE.finditer(part), MAX_FOUND))
+    most = 0
+    for match in islice(_COUNT.finditer(part), MAX_COUNTS):
+        if int(match[1]) > most and not _is_outline(part, match.start()):
+            most = int(match[1])
+    return pages, most
+
+
+def _is_outline(part: bytes, at: int) -> bool:
+    start = part.rfind(b"<<", max(0, at - AROUND), at)
+    end = part.find(b">>", at, at + AROUND)
+    around = part[max(start, at - AROUND, 0) : end if end > 0 else at + AROUND]
+    return any(key in around for key in _OUTLINE)
+
+
+def _object_streams(document: bytes, budget: InflateBudget) -> Iterator[bytes]:
+    """The inflated object streams, as far as the budget goes; a stream that is no deflated one is left out."""
+    at = document.find(b"/ObjStm")
+    while at >= 0 and budget.bytes > 0 and budget.streams > 0:
+        budget.streams -= 1
+        begin = _STREAM.search(document, at, at + AROUND)
+        end = at + len(b"/ObjStm")
+        if begin is not None:
+            end = document.find(b"endstream", begin.end(), begin.end() + MAX_PACKED)
+            end = begin.end() + MAX_PACKED if end < 0 else end
+            inflated = _inflated(document[begin.end() : end], budget.bytes)
+            budget.bytes -= len(inflated)
+            yield inflated
+        at = document.find(b"/ObjStm", end)
+
+
+def _inflated(packed: bytes, most: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, most)
+    except zlib.error:
+        return b""

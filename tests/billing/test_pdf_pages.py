@@ -1,0 +1,129 @@
+"""Pages of a PDF: real layouts, numbers that lie, and hostile bytes, which take bounded time and raise nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import time
+import zlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.pdf_pages import MAX_INFLATED, MAX_STREAMS, InflateBudget, pdf_pages
+from gateway.billing.token_estimate import PER_PAGE, PromptEstimate, chat_prompt
+from gateway.schemas.chat_request import decode_chat_request
+
+from .pdfs import file_part, object_stream, page_tree, scanned
+
+
+def pages(document: bytes) -> int:
+    return pdf_pages(document, InflateBudget())
+
+
+def estimate(*documents: bytes, kind: str = "application/pdf") -> PromptEstimate:
+    """The estimate of a request with these documents."""
+    content = [file_part(document, kind) for document in documents]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
+    return chat_prompt(decode_chat_request(body))
+
+
+@pytest.mark.parametrize("object_streams", [False, True])
+@pytest.mark.parametrize("number", [1, 7, 300])
+def test_pages_are_found(number: int, *, object_streams: bool) -> None:
+    assert pages(scanned(number, size=100_000, object_streams=object_streams)) == number
+
+
+def test_larger_of_claimed_and_found_pages_counts() -> None:
+    assert pages(page_tree(5, count=1)) == 5
+    assert pages(page_tree(5, count=40)) == 40
+    assert pages(page_tree(5, count=1) + object_stream([b"<</Type/Page>>"] * 3)) == 8
+
+
+def test_bookmarks_and_fonts_are_no_pages() -> None:
+    outline = b"9 0 obj\n<</Type/Outlines/First 10 0 R/Last 11 0 R/Count 700>>\nendobj\n"
+    item = b"10 0 obj\n<</Title(Chapter)/Parent 9 0 R/Count 600>>\nendobj\n"
+    assert pages(page_tree(3) + outline + item + b"<</Type/PageLabels>> <</Type/Font>>") == 3
+
+
+def test_document_without_known_pages_counts_one_for_4_kib() -> None:
+    assert estimate(b"%PDF-1.7\n" + bytes(40_000)).text == pytest.approx(10 * PER_PAGE, abs=100)
+    assert estimate(b"no pdf at all" * 1_000).text == pytest.approx(4 * PER_PAGE, abs=100)
+
+
+def test_document_is_known_by_its_first_bytes_too() -> None:
+    document = scanned(4, size=100_000)
+    assert estimate(document, kind="application/octet-stream").text == estimate(document).text
+
+
+def test_all_documents_of_a_request_share_what_is_inflated() -> None:
+    budget = InflateBudget()
+    bomb = object_stream([b" " * MAX_INFLATED])
+    assert pdf_pages(bomb + object_stream([b"<</Type/Page>>"]), budget) == 0
+    assert budget.bytes == 0
+    assert pdf_pages(page_tree(2, object_streams=True), budget) == 0
+    assert pdf_pages(page_tree(2), budget) == 2
+
+
+def test_documents_beyond_those_looked_at_count_by_their_size() -> None:
+    found = estimate(*[scanned(1, size=40_000)] * 70)
+    assert found.text == pytest.approx((64 + 6 * 10) * PER_PAGE, abs=4 * PER_PAGE)
+
+
+@given(st.lists(st.sampled_from([b"/Type/Page", b"/Count ", b"9", b"<<", b">>", b"/ObjStm", b"stream\n", b"endstream",
+                                 zlib.compress(b"/Type/Page"), b"\xff", b" "]), max_size=40))  # fmt: skip
+def test_any_bytes_are_searched(parts: list[bytes]) -> None:
+    document = b"%PDF-1.4 " + b"".join(parts)
+    assert pages(document) >= 0
+    assert estimate(document).text > 0
+
+
+@given(st.text(max_size=200))
+def test_any_text_may_stand_in_place_of_base64(text: str) -> None:
+    part = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + text}}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    assert chat_prompt(decode_chat_request(body)).text > 0
+
+
+# Time ----------------------------------------------------------------------------------------------------------------
+
+SIZE = 23 << 20  # as base64 it fills a body of 31 MiB
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "scan": lambda: scanned(20, size=SIZE),
+    "noise": lambda: random.Random(1).randbytes(SIZE),
+    "page objects": lambda: b"/Type/Page " * (SIZE // 11),
+    "types": lambda: b"/Type " * (SIZE // 6),
+    "spaces": lambda: b"/Type" + b" " * SIZE,
+    "many spaces": lambda: (b"/Type" + b" " * 17) * (SIZE // 22),
+    "counts": lambda: b"/Count 1 " * (SIZE // 9),
+    "rising counts": lambda: b"".join(b"/Title/Count %d " % number for number in range(1_000_000)),
+    "object streams": lambda: b"/ObjStm stream\n" * (SIZE // 15),
+    "streams without an end": lambda: b"/ObjStm stream\n" + bytes(SIZE),
+    "ends": lambda: b"/ObjStm stream\nendstream" * (SIZE // 24),
+    "bombs": lambda: object_stream([b"/Type/Page" * (1 << 20)]) * 200,
+    "small bombs": lambda: object_stream([bytes(1 << 12)]) * MAX_STREAMS,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_documents_are_searched_within_five_times_the_decoding_of_their_base64(name: str) -> None:
+    document = b"%PDF-1.7\n" + HOSTILE[name]()
+    data = base64.b64encode(document[:SIZE].ljust(SIZE)).decode()
+    part = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + data}}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    request = decode_chat_request(body)
+    estimating = min(_seconds(lambda: chat_prompt(request)) for _ in range(3))
+    decoding = min(_seconds(lambda: base64.b64decode(data)) for _ in range(3))
+    print(f"{name}: {estimating:.3f} s, base64 {decoding:.3f} s")
+    assert estimating < 5 * decoding  # it was 3.4 times at most: 0.13 s
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Seconds of this thread's processor: other processes do not count."""
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
