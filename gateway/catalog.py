@@ -8,10 +8,11 @@ here only.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
 
+from gateway.billing.image_tokens import MediaRules, media_rules
 from gateway.billing.price import Price, price_on
 from gateway.config.settings import ModelSettings, Settings
 from gateway.http_client.timeouts import Timeouts
@@ -54,6 +55,7 @@ class Model(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None
     default_reserve_output: int
     token_factor: float
+    media_rules: MediaRules  # of all upstreams that may serve it, its fallbacks among them
     disconnect: str
     hold: str  # "strict" or "clamp"
     reasoning: bool | None = None  # whether it may reason without showing it; None: decided by target
@@ -93,7 +95,7 @@ class Catalog:
     def build(cls, settings: Settings) -> Catalog:
         """The catalogue those settings describe; they have been checked already."""
         now = int(time.time())
-        models = {name: _model(name, model, now) for name, model in settings.models.items()}
+        models = {name: _model(name, model, now, settings) for name, model in settings.models.items()}
         aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
         groups = {name: GroupLimits(**structs.asdict(group)) for name, group in settings.groups.items()}
         return cls(models, aliases, groups=groups)
@@ -117,7 +119,7 @@ def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tu
     return sorted(pairs, key=lambda pair: pair[0].id)
 
 
-def _model(name: str, settings: ModelSettings, now: int) -> Model:
+def _model(name: str, settings: ModelSettings, now: int, document: Settings) -> Model:
     endpoints = tuple(settings.endpoints)
     return Model(
         name=name,
@@ -141,6 +143,7 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         max_output_tokens=settings.max_output_tokens,
         default_reserve_output=settings.default_reserve_output,
         token_factor=settings.token_factor,
+        media_rules=media_rules(_billed_like(name, settings, document)),
         disconnect=settings.disconnect,
         hold=settings.hold,
         reasoning=None if settings.reasoning == "auto" else settings.reasoning,
@@ -149,6 +152,18 @@ def _model(name: str, settings: ModelSettings, now: int) -> Model:
         hedge_after=settings.hedge_after,
         continue_cut=settings.continue_cut,
     )
+
+
+def _billed_like(name: str, settings: ModelSettings, document: Settings) -> Iterator[str]:
+    """Names of the upstream models whose rules for images apply to a model: its own, and those of its fallbacks."""
+    aliases = {alias: model for model, found in document.models.items() for alias in found.aliases}
+    for served in (name, *settings.fallbacks):
+        served = aliases.get(served, served)
+        model = document.models[served]
+        if model.images_like:
+            yield model.images_like
+        else:
+            yield from (item.target.model for item in _targets(served, model))
 
 
 def _targets(name: str, settings: ModelSettings) -> tuple[WeightedTarget, ...]:

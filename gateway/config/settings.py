@@ -227,6 +227,13 @@ def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings,
 Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
 
 
+#: Upstream models whose images are billed differently.
+ImageFamily = Literal[
+    "gpt-4o", "gpt-4o-mini", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-5.2", "gpt-5.4",
+    "gpt-5.4-mini", "gpt-5.4-nano", "o3", "o4-mini", "claude-4", "claude-4.7", "gemini-2.5", "gemini-3",
+]  # fmt: skip
+
+
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """[models."NAME"]: one public model."""
 
@@ -259,6 +266,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     reasoning: Literal["auto"] | bool = "auto"
     disconnect: Literal["delivered", "drain", "void"] = "delivered"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    images_like: ImageFamily | Literal[""] = ""
 
     @property
     def all_targets(self) -> tuple[TargetSettings, ...]:

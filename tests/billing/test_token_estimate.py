@@ -16,23 +16,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.billing.image_tokens import media_rules
 from gateway.billing.media_size import audio_seconds, image_size
 from gateway.billing.token_estimate import (
-    IMAGE,
     PER_TOOL,
     TOOLS,
     PromptEstimate,
     chat_prompt,
-    image_tokens,
 )
 from gateway.schemas.chat_request import decode_chat_request
+
+GPT_4O = media_rules(["gpt-4o"])
 
 
 def estimate(*content: Any, factor: float = 1.0, **fields: Any) -> PromptEstimate:
     """The estimate of a request with one message for each content."""
     messages = [{"role": "user", "content": one} for one in content]
     body = json.dumps({"model": "m", "messages": messages, **fields}, ensure_ascii=False).encode()
-    return chat_prompt(decode_chat_request(body), factor=factor)
+    return chat_prompt(decode_chat_request(body), factor=factor, rules=GPT_4O)
 
 
 def data_url(raw: bytes, kind: str = "png") -> str:
@@ -121,12 +122,12 @@ def test_estimate_never_decreases_when_text_is_added(texts: list[str]) -> None:
     [(512, 512, 255), (1024, 1024, 765), (2048, 4096, 1105), (1, 1, 255), (100_000, 100, 765), (2048, 768, 1445)],
 )
 def test_image_costs_its_tiles(width: int, height: int, tokens: int) -> None:
-    assert image_tokens(width, height) == tokens
+    assert GPT_4O.image((width, height), None) == tokens
 
 
 @given(st.integers(1, 2**31), st.integers(1, 2**31))
 def test_no_image_costs_more_than_eight_tiles(width: int, height: int) -> None:
-    assert 255 <= image_tokens(width, height) <= 85 + 8 * 170
+    assert 255 <= GPT_4O.image((width, height), None) <= 85 + 8 * 170
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_images_of_a_prompt_are_counted_separately_from_its_text() -> None:
 
 def test_image_of_unknown_size_costs_the_documented_default() -> None:
     url = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-    assert estimate([url]).image == IMAGE
+    assert estimate([url]).image == 1_105
 
 
 # Sound and documents -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import UNSET, Raw, structs
 
 from gateway.billing.quote import Quote
-from gateway.billing.token_estimate import AUDIO_PER_SECOND, PromptEstimate, chat_prompt, with_safety
+from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
 from gateway.config.settings import Settings
@@ -68,7 +68,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return bool(request.stream)
 
     def quote(self, request: ChatRequest, model: Model, body_size: int) -> Quote:
-        return _quote(request, chat_prompt(request, factor=model.token_factor), model, body_size)
+        prompt = chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
+        return _quote(request, prompt, model, body_size)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
@@ -284,7 +285,7 @@ def _check_window(window: int, estimate: int, output: int) -> None:
 
 def _seconds(audio: int, model: Model) -> float:
     """Seconds of audio in a prompt, if the price is per second; else 0."""
-    return audio / AUDIO_PER_SECOND if audio and model.price.per_second_in else 0.0
+    return audio / model.media_rules.audio if audio and model.price.per_second_in else 0.0
 
 
 def _worst(request: ChatRequest, prompt: PromptEstimate, tokens: int, *, model: Model) -> Usage:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
-from gateway.billing.token_estimate import AUDIO_PER_SECOND, with_safety
+from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.config.settings import Settings
@@ -43,7 +43,8 @@ UNKNOWN_RATE = 16_000
 LEAST_RATE = 4_000
 #: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
 SLOWEST_RATE = 100
-#: The most tokens of text and of audio in a second.
+#: Tokens of audio in a second for the charge, and the most tokens of text and of audio in a second.
+AUDIO_PER_SECOND = 10
 MOST_TEXT_PER_SECOND = 8
 MOST_AUDIO_PER_SECOND = 20
 #: Tokens above those of the duration from which on a count is impossible.

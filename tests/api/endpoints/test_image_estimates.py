@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.billing.image_tokens import PATTERNS, image_rule
 from gateway.catalog import Catalog, Model
 from gateway.config.loader import parse
+from gateway.config.settings import ImageFamily
 from gateway.config.toml_reader import SettingsError
 from tests.billing.test_token_estimate import image, png, sound, wav
 
@@ -59,7 +61,6 @@ BILLED = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="one rule for all: a 1024² image for gpt-4o-mini counts 765 of 25,501 tokens")
 def test_image_counts_as_its_upstream_bills_it() -> None:
     found = {
         (name, size, detail): held(model(model=name), image(png(*size), detail)) for name, size, detail, _ in BILLED
@@ -67,26 +68,31 @@ def test_image_counts_as_its_upstream_bills_it() -> None:
     assert found == {(name, size, detail): tokens for name, size, detail, tokens in BILLED}
 
 
-@pytest.mark.xfail(strict=True, reason="one rule for all")
 def test_most_expensive_upstream_of_the_model_counts() -> None:
     two = [{"provider": "p", "model": "gpt-4o"}, {"provider": "p", "model": "gpt-4o-mini"}]
     assert held(model(provider="", targets=two), image(png(*SQUARE))) == 25_501
     assert held(model(model="gpt-4o", fallbacks=["spare"]), image(png(*SQUARE))) == 1_399
 
 
-@pytest.mark.xfail(strict=True, reason="one rule for all")
 def test_unknown_upstream_counts_as_the_most_expensive_usual_one() -> None:
     assert held(model(model="house-model"), image(png(*SQUARE), "low")) == 1_399
 
 
-@pytest.mark.xfail(strict=True, reason="there is no such setting")
+@pytest.mark.parametrize("family", get_args(ImageFamily))
+def test_each_family_of_the_setting_has_a_rule(family: str) -> None:
+    assert image_rule(family) is not None
+
+
+def test_setting_has_a_family_for_each_rule() -> None:
+    assert {image_rule(family) for family in get_args(ImageFamily)} == {rule for _, rule in PATTERNS}
+
+
 def test_operator_names_the_model_whose_images_a_deployment_counts() -> None:
     assert held(model(model="deployment-7", images_like="gpt-4o"), image(png(*SQUARE))) == 765
     with pytest.raises(SettingsError, match=r"models\.m\.images_like"):
         model(images_like="no-such-family")
 
 
-@pytest.mark.xfail(strict=True, reason="one rule for all")
 @pytest.mark.parametrize(
     ("name", "tokens"),
     [("gpt-4o", 1_105), ("gpt-4o-mini", 36_835), ("claude-sonnet-4-5", 1_600), ("gpt-5-mini", 2_489)],
@@ -96,7 +102,6 @@ def test_image_of_unknown_size_counts_as_a_large_one(name: str, tokens: int) -> 
     assert held(model(model=name), url) == tokens
 
 
-@pytest.mark.xfail(strict=True, reason="10 tokens a second for all")
 def test_sound_for_gemini_counts_32_tokens_a_second() -> None:
     endpoint = ChatEndpoint()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [sound(wav(6))]}]}).encode()
