@@ -94,6 +94,72 @@ def test_declared_duration_is_bounded_by_the_file_size() -> None:
         assert sound.seconds == pytest.approx(len(data) / bound)
 
 
+@pytest.mark.xfail(strict=True, reason="ten seconds whose header lies about the byte rate count 0.2")
+def test_wav_counts_by_sample_rate_and_block_whatever_byte_rate_it_claims() -> None:
+    data = bytearray(wav(10.0))
+    data[28:32] = (2**32 - 1).to_bytes(4, "little")
+    assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(10.0)))
+    data[32:34] = (65_535).to_bytes(2, "little")  # a block of one channel and 16 bits has two bytes
+    assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(10.0)))
+
+
+@pytest.mark.xfail(strict=True, reason="a claim of no byte rate at all leaves the length unknown")
+def test_compressed_wav_counts_at_its_highest_likely_rate_at_least() -> None:
+    data = bytearray(wav(10.0))
+    data[20:22] = (0x11).to_bytes(2, "little")  # ADPCM: a block has many samples
+    for claim, seconds in ((0, 320_000 / 48_000), (2**32 - 1, 320_000 / 48_000), (8_000, 40.0)):
+        data[28:32] = claim.to_bytes(4, "little")
+        assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(seconds)))
+
+
+@pytest.mark.xfail(strict=True, reason="ten seconds behind a data chunk of 0.01 count 0.01")
+def test_wav_counts_all_that_stands_behind_a_data_chunk_that_is_no_chunk() -> None:
+    plain = wav(10.0)
+    short = plain[:40] + (320).to_bytes(4, "little") + plain[44:]
+    assert examine(short) == Sound("wav", cast("Any", pytest.approx(10.0)))
+    tagged = plain + b"LIST" + (40_000).to_bytes(4, "little") + bytes(40_000)
+    assert examine(tagged) == Sound("wav", cast("Any", pytest.approx(10.0)))
+    twice = plain + b"data" + (32_000).to_bytes(4, "little") + bytes(32_000)
+    assert examine(twice) == Sound("wav", cast("Any", pytest.approx(11.0)))
+
+
+LIKELY = {"front.m4a": 64_000, "end.m4a": 64_000, "opus.ogg": 64_000, "tone.webm": 64_000, "tone.flac": 192_000}
+
+
+def padded(name: str) -> bytes:
+    """A file that claims half a second and has a megabyte more."""
+    data = (SOUNDS / name).read_bytes()
+    at = data.rindex(b"OggS") if name.endswith("ogg") else len(data)
+    return data[:at] + bytes(1_000_000) + data[at:]
+
+
+@pytest.mark.xfail(strict=True, reason="a megabyte that claims half a second counts 0.55 to 8 seconds")
+@pytest.mark.parametrize("name", LIKELY)
+def test_claim_that_cannot_be_checked_is_no_shorter_than_the_highest_likely_rate_makes_it(name: str) -> None:
+    data = padded(name)
+    sound = examine(data)
+    assert sound is not None
+    assert sound.seconds == pytest.approx(len(data) / LIKELY[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "other", "rate"),
+    [
+        ("front.m4a", b"soun", b"vide", 4_000_000),
+        pytest.param("end.m4a", b"mp4a", b"alac", 192_000, marks=pytest.mark.xfail(strict=True, reason="0.5 seconds")),
+        ("tone.webm", b"A_OPUS", b"V_OPUS", 4_000_000),
+    ],
+)
+def test_films_and_lossless_sounds_may_have_more_bytes_a_second(
+    name: str, codec: bytes, other: bytes, rate: int
+) -> None:
+    data = padded(name).replace(codec, other)
+    sound = examine(data)
+    assert sound is not None
+    assert sound.seconds is not None
+    assert sound.seconds == pytest.approx(max(0.55, len(data) / rate), abs=0.06)
+
+
 @pytest.mark.parametrize(
     "data",
     [
