@@ -14,6 +14,10 @@ HEADER = 256  # base64 characters that hold the size of a PNG, GIF or WebP, and 
 JPEG_HEADER = 131_072  # a JPEG's size may come after a colour profile and a preview
 MAX_SEGMENTS = 64
 SLOWEST, FASTEST = 2_000, 768_000  # limits of a sound's byte rate: 16 kbit/s to 96 kHz in 32-bit stereo
+WAV_FORMAT = 26  # bytes of a WAV's format chunk that decide its byte rate
+FASTEST_COMPRESSED = 48_000  # bytes per second of a WAV that is no PCM: ADPCM in 48 kHz stereo
+PCM = frozenset({1, 3, 6, 7})  # integers, floats, A-law and mu-law: blocks of one sample for each channel
+EXTENSIBLE = 0xFFFE  # the format stands further behind
 
 #: Kbit/s of the MP3 frames of MPEG 1, and of MPEG 2 and 2.5, layer III.
 MP3_KBITS = (
@@ -40,17 +44,34 @@ def image_size(url: str) -> tuple[int, int] | None:
 
 
 def audio_seconds(data: str) -> float | None:
-    """Seconds of sound in base64 WAV or MP3, from the byte rate in its header."""
+    """Seconds of sound in base64 WAV or MP3, from the format in its header."""
     head = decoded(data, 0, HEADER)
     rate = None
     if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
         format_at = head.find(b"fmt ", 12)
-        rate = _little(head, format_at + 16, 4) if format_at > 0 else None
+        rate = wav_rate(head[format_at + 8 : format_at + 8 + WAV_FORMAT]) if format_at > 0 else None
     else:
         rate = _mp3_rate(head)
     if not rate:
         return None
     return len(data) * 0.75 / min(max(rate, SLOWEST), FASTEST)
+
+
+def wav_rate(chunk: bytes) -> int:
+    """Bytes per second of a WAV by its format chunk; 0 if it does not tell.
+
+    Decoders go by sample rate and block size and ignore the byte rate, so a file may claim any. Without PCM only the
+    byte rate tells something; it counts up to the highest likely one.
+    """
+    if len(chunk) < 16:
+        return 0
+    kind, channels = _little(chunk, 0, 2), _little(chunk, 2, 2)
+    if kind == EXTENSIBLE and len(chunk) >= WAV_FORMAT:
+        kind = _little(chunk, 24, 2)
+    if kind not in PCM:
+        return min(_little(chunk, 8, 4) or FASTEST_COMPRESSED, FASTEST_COMPRESSED)
+    block, frame = _little(chunk, 12, 2), channels * (_little(chunk, 14, 2) + 7 >> 3)
+    return _little(chunk, 4, 4) * min(block or frame, frame or block)
 
 
 def decoded(text: str, start: int, length: int | None = None) -> bytes:

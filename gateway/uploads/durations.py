@@ -6,19 +6,20 @@
     sound.kind, sound.seconds                # "mp3", 61.2; None where the container does not say
 
 WAV, MP3, Ogg (Opus, Vorbis, Speex, FLAC), FLAC, MP4 and WebM are understood, at most `MAX_READS` reads each. Sharp
-edge: what headers claim is the caller's word. It is kept within what so many bytes can play, and it backs holds; a
-bill takes it only where the upstream says nothing.
+edge: what headers claim is the caller's word, and only a WAV can be checked. The length of any other is at least its
+size over the highest likely rate of its format. It backs holds; a bill takes it only where the upstream says nothing.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.billing.media_size import MP3_KBITS
+from gateway.billing.media_size import MP3_KBITS, WAV_FORMAT, wav_rate
 
 Read = Callable[[int, int], bytes]
 
@@ -26,14 +27,15 @@ MAX_READS = 256
 PROBE = 16_384  # bytes from the start in which a kind must show
 TAIL = 65_536  # bytes from the end in which the last page of an Ogg lies: a page is shorter
 
-#: Bytes per second that a sound of each kind may claim, from the slowest to the fastest.
+#: Bytes per second of each kind: the lowest possible, and the highest likely.
 RATES = {
     "wav": (1_000, 1_536_000),
-    "flac": (100, 1_536_000),
+    "flac": (100, 192_000),  # 48 kHz, 16 bits, stereo, without any gain
     "mp3": (1_000, 40_000),
-    "ogg": (300, 128_000),
-    "mp4": (300, 4_000_000),  # it may hold a film
-    "webm": (300, 4_000_000),
+    "ogg": (300, 64_000),  # 512 kbit/s
+    "mp4": (300, 64_000),
+    "webm": (300, 64_000),
+    "film": (300, 4_000_000),
 }
 
 _MP3_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
@@ -41,6 +43,8 @@ _MP3_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_0
 # Starts of what people upload by mistake.
 _OTHERS = (b"%PDF", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"PK\x03\x04", b"\x7fELF", b"\x1f\x8b", b"7z\xbc\xaf")
 _TEXT_CONTROLS = frozenset(b"\t\n\f\r\x1b")
+_WEBM_VIDEO = re.compile(rb"\x86[\x80-\xff]V_")  # a CodecID
+_MP4_VIDEO = re.compile(rb"hdlr.{8}vide", re.DOTALL)  # a track's handler
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 
 
@@ -62,9 +66,10 @@ def examine_sound(read: Read, size: int) -> Sound | None:
         return Sound("mp3" if skipped else "") if skipped or not _is_other(head) else None
     try:
         seconds = _READERS[kind](file, start, skipped)
+        rates = RATES[_codec(kind, file, start, skipped)]
     except (_Unreadable, struct.error, IndexError, ZeroDivisionError, OverflowError):
-        seconds = None
-    return Sound(kind, None if seconds is None else _believable(seconds, kind, max(1, size - skipped)))
+        return Sound(kind)
+    return Sound(kind, None if seconds is None else _believable(seconds, rates, max(1, size - skipped)))
 
 
 class _Unreadable(Exception):
@@ -87,12 +92,26 @@ class _File:
         return self._read(offset, length) if 0 <= offset < self.size else b""
 
 
-def _believable(seconds: float, kind: str, size: int) -> float | None:
-    """Seconds that `size` bytes can play; None where none are claimed."""
+def _believable(seconds: float, rates: tuple[int, int], size: int) -> float | None:
+    """Seconds that `size` bytes can play and are likely to; None where none are claimed."""
     if not math.isfinite(seconds) or seconds <= 0:
         return None
-    slowest, fastest = RATES[kind]
+    slowest, fastest = rates
     return min(max(seconds, size / fastest), size / slowest)
+
+
+def _codec(kind: str, file: _File, start: bytes, at: int) -> str:
+    """The kind of which `RATES` has the likely rate: containers of films and of lossless sound have more bytes."""
+    if kind == "ogg" and b"\x7fFLAC" in start[:64]:
+        return "flac"
+    if kind == "webm" and _WEBM_VIDEO.search(start):
+        return "film"
+    if kind == "mp4" and (movie := _box(file, b"moov", at, file.size)) is not None:
+        head = file.at(movie[0], min(TAIL, movie[1] - movie[0]))
+        if _MP4_VIDEO.search(head):
+            return "film"
+        return "flac" if b"alac" in head else kind
+    return kind
 
 
 def _kind_of(start: bytes) -> str:
@@ -123,17 +142,22 @@ def _is_text(head: bytes) -> bool:
 
 
 def _wav_seconds(file: _File, start: bytes, at: int) -> float | None:
-    rate, at = 0, at + 12
-    while True:
+    """All data chunks by the format's byte rate; where no chunk follows a chunk, all that is left is sound."""
+    rate, sound, at = 0, 0, at + 12
+    while at + 8 <= file.size:
         name, length = struct.unpack("<4sI", file.at(at, 8))
+        left = file.size - at - 8
+        if sound and not (name.isascii() and name.decode().isprintable() and length <= left):
+            return (sound + left + 8) / rate
         at += 8
         if name == b"fmt ":
-            rate = struct.unpack("<I", file.at(at + 8, 4))[0]
+            rate = wav_rate(file.at(at, min(length, WAV_FORMAT)))
         elif name == b"data":
-            left = max(0, file.size - at)
             # A header written before the end was known claims nothing, or everything.
-            return (min(length, left) if length else left) / rate
+            length = min(length or left, left)
+            sound += length
         at += length + length % 2
+    return sound / rate if sound else None
 
 
 def _flac_seconds(file: _File, start: bytes, at: int) -> float | None:

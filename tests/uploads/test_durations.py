@@ -88,13 +88,12 @@ def test_duration_of_an_mp3_after_an_id3_tag_of_any_size_is_read() -> None:
 def test_declared_duration_is_bounded_by_the_file_size() -> None:
     data = bytearray(wav(10.0))
     for rate, bound in ((1, RATES["wav"][0]), (2**32 - 1, RATES["wav"][1])):
-        data[28:32] = rate.to_bytes(4, "little")
+        data[24:28] = rate.to_bytes(4, "little")
         sound = examine(bytes(data))
         assert sound is not None
         assert sound.seconds == pytest.approx(len(data) / bound)
 
 
-@pytest.mark.xfail(strict=True, reason="ten seconds whose header lies about the byte rate count 0.2")
 def test_wav_counts_by_sample_rate_and_block_whatever_byte_rate_it_claims() -> None:
     data = bytearray(wav(10.0))
     data[28:32] = (2**32 - 1).to_bytes(4, "little")
@@ -103,7 +102,6 @@ def test_wav_counts_by_sample_rate_and_block_whatever_byte_rate_it_claims() -> N
     assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(10.0)))
 
 
-@pytest.mark.xfail(strict=True, reason="a claim of no byte rate at all leaves the length unknown")
 def test_compressed_wav_counts_at_its_highest_likely_rate_at_least() -> None:
     data = bytearray(wav(10.0))
     data[20:22] = (0x11).to_bytes(2, "little")  # ADPCM: a block has many samples
@@ -112,7 +110,6 @@ def test_compressed_wav_counts_at_its_highest_likely_rate_at_least() -> None:
         assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(seconds)))
 
 
-@pytest.mark.xfail(strict=True, reason="ten seconds behind a data chunk of 0.01 count 0.01")
 def test_wav_counts_all_that_stands_behind_a_data_chunk_that_is_no_chunk() -> None:
     plain = wav(10.0)
     short = plain[:40] + (320).to_bytes(4, "little") + plain[44:]
@@ -133,7 +130,6 @@ def padded(name: str) -> bytes:
     return data[:at] + bytes(1_000_000) + data[at:]
 
 
-@pytest.mark.xfail(strict=True, reason="a megabyte that claims half a second counts 0.55 to 8 seconds")
 @pytest.mark.parametrize("name", LIKELY)
 def test_claim_that_cannot_be_checked_is_no_shorter_than_the_highest_likely_rate_makes_it(name: str) -> None:
     data = padded(name)
@@ -146,7 +142,7 @@ def test_claim_that_cannot_be_checked_is_no_shorter_than_the_highest_likely_rate
     ("name", "codec", "other", "rate"),
     [
         ("front.m4a", b"soun", b"vide", 4_000_000),
-        pytest.param("end.m4a", b"mp4a", b"alac", 192_000, marks=pytest.mark.xfail(strict=True, reason="0.5 seconds")),
+        ("end.m4a", b"mp4a", b"alac", 192_000),
         ("tone.webm", b"A_OPUS", b"V_OPUS", 4_000_000),
     ],
 )
