@@ -142,14 +142,14 @@ def _is_text(head: bytes) -> bool:
 
 
 def _wav_seconds(file: _File, start: bytes, at: int) -> float | None:
-    """All data chunks by the format's byte rate; where no chunk follows a chunk, all that is left is sound."""
+    """All data chunks by the format's byte rate; decoders play nothing else."""
     rate, sound, at = 0, 0, at + 12
     while at + 8 <= file.size:
         name, length = struct.unpack("<4sI", file.at(at, 8))
-        left = file.size - at - 8
-        if sound and not (name.isascii() and name.decode().isprintable() and length <= left):
-            return (sound + left + 8) / rate
+        if sound and not (name.isascii() and name.decode().isprintable()):
+            break  # padding, or whatever else is no chunk
         at += 8
+        left = file.size - at
         if name == b"fmt ":
             rate = wav_rate(file.at(at, min(length, WAV_FORMAT)))
         elif name == b"data":

@@ -110,12 +110,11 @@ def test_compressed_wav_counts_at_its_highest_likely_rate_at_least() -> None:
         assert examine(bytes(data)) == Sound("wav", cast("Any", pytest.approx(seconds)))
 
 
-def test_wav_counts_all_that_stands_behind_a_data_chunk_that_is_no_chunk() -> None:
+def test_wav_counts_all_data_chunks_and_no_other() -> None:
     plain = wav(10.0)
-    short = plain[:40] + (320).to_bytes(4, "little") + plain[44:]
-    assert examine(short) == Sound("wav", cast("Any", pytest.approx(10.0)))
     tagged = plain + b"LIST" + (40_000).to_bytes(4, "little") + bytes(40_000)
     assert examine(tagged) == Sound("wav", cast("Any", pytest.approx(10.0)))
+    assert examine(plain + bytes(40_000)) == Sound("wav", cast("Any", pytest.approx(10.0)))
     twice = plain + b"data" + (32_000).to_bytes(4, "little") + bytes(32_000)
     assert examine(twice) == Sound("wav", cast("Any", pytest.approx(11.0)))
 
