@@ -2,7 +2,7 @@
 
 `write_transcript(transcript, request)` returns media type and body of a whole answer; `delta_frame`, `segment_frame`
 and `done_frame` make the events of a streamed one. Missing values are filled in: the duration from the headers of the
-file, segments from words, letters for unnamed speakers. Sharp edge: call `validated_transcript` first.
+file, segments from words, letters for unnamed speakers. Sharp edge: call `typed_transcript` first.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ _decoder = msgspec.json.Decoder(Transcript)
 
 
 def validated_transcript(transcript: Transcript) -> Transcript:
-    """A copy of the transcript with checked types; raises TypeError or msgspec.MsgspecError otherwise."""
-    if not isinstance(transcript, Transcript):
-        raise TypeError(f"a transcript is a Transcript, not a {type(transcript).__name__}")
-    sound = _decoder.decode(_encoder.encode(transcript))
+    """The same as `typed_transcript`, without a usage whose counts are impossible."""
+    sound = typed_transcript(transcript)
     if sound.usage is not None and not is_possible(sound.usage):
         sound.usage = None
     return sound
+
+
+def typed_transcript(transcript: Transcript) -> Transcript:
+    """A copy of the transcript with checked types; raises TypeError or msgspec.MsgspecError otherwise."""
+    if not isinstance(transcript, Transcript):
+        raise TypeError(f"a transcript is a Transcript, not a {type(transcript).__name__}")
+    return _decoder.decode(_encoder.encode(transcript))
 
 
 def is_possible(usage: TranscriptUsage) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.usage import text_units
-from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, validated_transcript
+from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, typed_transcript
 from gateway.errors import UpstreamTruncated
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
@@ -33,7 +33,7 @@ class TranscriptStreamEncoder:
         if not isinstance(item, TranscriptEvent):
             raise TypeError(f"a streamed transcript yields TranscriptEvent, not {type(item).__name__}")
         if item.done is not None:
-            self.transcript = validated_transcript(item.done)
+            self.transcript = typed_transcript(item.done)
         frames = b""
         if item.delta:
             self.delivered.text_quarter_tokens += text_units(item.delta)

@@ -17,12 +17,13 @@ from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.config.settings import Settings
-from gateway.encoders.transcript_formats import done_frame, validated_transcript, write_transcript
+from gateway.encoders.transcript_formats import done_frame, is_possible, typed_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
-from gateway.errors import InvalidValue, UnsupportedValue
+from gateway.errors import InvalidValue, UnsupportedValue, UpstreamRejected
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
 from gateway.inference.services import Services
+from gateway.log import gateway_log
 from gateway.plugins.provider import Transcription
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
@@ -49,6 +50,8 @@ MOST_TEXT_PER_SECOND = 8
 MOST_AUDIO_PER_SECOND = 20
 #: Tokens above those of the duration from which on a count is impossible.
 TOKEN_CEILING = 100_000
+#: Formats in which Whisper models do not tell the seconds.
+UNTIMED = frozenset({"json", "text"})
 #: Formats that cannot be streamed.
 TIMED = frozenset({"srt", "vtt", "verbose_json"})
 
@@ -96,8 +99,17 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
     # The call --------------------------------------------------------------------------------------------------------
 
     async def attempt(self, adapted: Adapted[TranscriptionRequest]) -> Transcript:
-        candidate = adapted.candidate
-        return validated_transcript(await _provider(candidate).transcribe(adapted.request, candidate.target))
+        candidate, request = adapted.candidate, adapted.request
+        transcribe = _provider(candidate).transcribe
+        if _hides_seconds(request, candidate):
+            # The caller still gets the format of the original request.
+            timed = structs.replace(request, response_format="verbose_json")
+            try:
+                return typed_transcript(await transcribe(timed, candidate.target))
+            except UpstreamRejected as error:
+                if "response_format" not in f"{error.param} {error}":
+                    raise
+        return typed_transcript(await transcribe(request, candidate.target))
 
     def attempt_stream(self, adapted: Adapted[TranscriptionRequest]) -> AsyncIterator[TranscriptEvent]:
         return _provider(adapted.candidate).stream_transcript(adapted.request, adapted.candidate.target)
@@ -146,14 +158,37 @@ def _quote(model: Model, text: int, likely: float, *, longest: float, ceiling: i
     return Quote.of(model, prompt=prompt, worst_case=worst, ceiling=(ceiling, ceiling))
 
 
+def _hides_seconds(request: TranscriptionRequest, candidate: Candidate) -> bool:
+    """Whether the price is per second and the model tells the seconds in `verbose_json` only, as Whisper models do."""
+    return (
+        request.response_format in UNTIMED
+        and not request.include
+        and "whisper" in candidate.target.model.lower()
+        and bool(candidate.model.price.per_second_in)
+        and "verbose_json" in _provider(candidate).transcript_formats
+    )
+
+
+def _drop_impossible(call: Call, transcript: Transcript) -> None:
+    """Remove counts that are impossible, so that an estimate stands in their place; logged unless all are zero."""
+    counts, most = transcript.usage, _most_seconds(call.request)
+    wrong = transcript.duration is not None and not 0 <= transcript.duration <= most
+    if wrong:
+        transcript.duration = None
+    if counts is not None and (not is_possible(counts) or (counts.seconds or 0) > most):
+        transcript.usage = None
+        wrong = wrong or any((counts.seconds, counts.input_tokens, counts.output_tokens, counts.audio_tokens))
+    if wrong:
+        gateway_log.warning("%s: impossible counts from %s, estimated", call.request_id, call.provider)
+
+
 def _count(call: Call, transcript: Transcript) -> Usage:
-    """The usage of a whole transcript; a part that the upstream did not count is estimated."""
+    """The usage of a whole transcript; a part that the upstream did not count, or cannot have, is estimated."""
+    _drop_impossible(call, transcript)
     reported = transcript.usage or TranscriptUsage()
     used = _heard(call, text_units(transcript.text))
     seconds = transcript.duration if reported.seconds is None else reported.seconds
     if seconds is not None:
-        if not 0 <= seconds <= _most_seconds(call.request):
-            return call.quote.worst_case  # impossible, like a count of tokens above the ceiling
         used = structs.replace(used, audio_seconds_in=seconds)
     tokens = bool(reported.input_tokens or reported.output_tokens)
     if tokens:
