@@ -2,11 +2,12 @@
 
 `SoundMeter(format)` takes each piece with `feed`; `seconds` is the duration of the pieces so far. PCM and WAV are
 measured by their byte rate, MP3 and AAC by frames, Ogg by the position in its pages. Sharp edge: the durations inside
-FLAC need a decoder, so `exact` is False for FLAC, and for bytes that do not have the expected format.
+FLAC need a decoder, so `exact` is False for FLAC, and for bytes without the expected format or a possible duration.
 """
 
 from __future__ import annotations
 
+from gateway.billing.media_size import WAV_FORMAT, wav_rate
 from gateway.uploads.durations import mp3_frame, seven_bits
 
 PCM_RATE = 48_000  # bytes a second: 24 kHz, 16 bits, mono
@@ -40,13 +41,19 @@ class SoundMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds of audio so far; at most what that many bytes can hold."""
-        return min(self._claimed, self._size / SLOWEST_RATE)
+        """Seconds of audio so far; by the usual rate if the bytes tell none, or more than they can hold."""
+        claimed = self._claimed
+        return claimed if 0 < claimed * SLOWEST_RATE <= self._size else self._size / USUAL_RATE
 
     @property
     def exact(self) -> bool:
         """Whether `seconds` was measured and is not an estimate."""
-        return self._exact and self._claimed * SLOWEST_RATE <= self._size
+        return self._exact and 0 < self._claimed * SLOWEST_RATE <= self._size
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the bytes tell a longer duration than they can hold."""
+        return self._claimed * SLOWEST_RATE > self._size
 
     @property
     def _claimed(self) -> float:
@@ -75,7 +82,7 @@ class SoundMeter:
                 self._give_up(head)
             return
         form = head.find(b"fmt ", 12, at)
-        self._rate = int.from_bytes(head[form + 16 : form + 20], "little") if form > 0 else 0
+        self._rate = wav_rate(head[form + 8 : form + 8 + WAV_FORMAT]) if form > 0 else 0
         self._feed, self._rest = None, b""
         if not self._rate:
             self._give_up(head)

@@ -22,6 +22,7 @@ from gateway.inference.hold_extension import SoundHoldExtension
 from gateway.inference.services import Services
 from gateway.inference.sinks import ByteSink, EventSink
 from gateway.ledger import Ledger
+from gateway.log import gateway_log
 from gateway.plugins.provider import Speech
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
@@ -98,6 +99,10 @@ class SpeechEndpoint(Endpoint[SpeechRequest]):
 
     def last_frames(self, call: Call, frames: bytes) -> bytes:
         return done_event(_public(call)) if call.stream else frames
+
+    def stream_ended(self, call: Call) -> None:
+        if call.encoder.meter.impossible and call.quote.price.per_second_out:
+            gateway_log.warning("%s: impossible seconds from %s, estimated", call.request_id, call.provider)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
