@@ -135,6 +135,17 @@ async def test_missing_or_impossible_seconds_are_estimated(
     assert line.meta.get("estimated") and -line.amount < CALL + 9 * SECOND
 
 
+@pytest.mark.xfail(strict=True, reason="nothing is logged")
+async def test_impossible_seconds_of_a_prompt_are_logged(
+    client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream.enqueue(whole(prompt_audio_seconds=900_000))
+    await client.chat(model="ears", messages=spoken(8))
+    line = await last_charge(gateway, ledger)
+    logged = [record.getMessage() for record in caplog.records if "impossible seconds" in record.getMessage()]
+    assert len(logged) == 1 and logged[0].startswith(f"{line.request_id}: ")
+
+
 async def test_text_is_not_charged_by_the_second(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream
 ) -> None:
