@@ -26,6 +26,7 @@ from gateway.inference.hold_extension import HoldExtension
 from gateway.inference.services import Services
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
+from gateway.log import gateway_log
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
@@ -331,7 +332,10 @@ def _counted(call: Call, reported: CompletionUsage) -> Usage:
     """The upstream's count; audio seconds that it does not report, or that are impossible, are estimated."""
     used, prompt = Usage.of_chat(reported), call.quote.prompt
     seconds = prompt.audio_seconds_in
-    if (seconds and not used.audio_seconds_in) or used.audio_seconds_in * MIN_AUDIO_BYTE_RATE > call.body_size:
+    impossible = used.audio_seconds_in * MIN_AUDIO_BYTE_RATE > call.body_size
+    if impossible:
+        gateway_log.warning("%s: impossible seconds from %s, estimated", call.request_id, call.provider)
+    if impossible or (seconds and not used.audio_seconds_in):
         return structs.replace(used, audio_seconds_in=seconds, estimated=True)
     return used
 

@@ -135,7 +135,6 @@ async def test_missing_or_impossible_seconds_are_estimated(
     assert line.meta.get("estimated") and -line.amount < CALL + 9 * SECOND
 
 
-@pytest.mark.xfail(strict=True, reason="nothing is logged")
 async def test_impossible_seconds_of_a_prompt_are_logged(
     client: Client, gateway: Gateway, ledger: Ledger, upstream: FakeUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
