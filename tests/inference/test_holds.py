@@ -597,3 +597,29 @@ async def test_tier_is_held_at_its_own_price(client: Client, payer: Payer) -> No
     assert response.status == 429
     response, _ = await client.chat(model="tiers", max_tokens=100)
     assert response.status == 200
+
+
+@pytest.mark.xfail(strict=True, reason="priority is sent to the upstream, and charged at the standard price")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tier", ["flex", "scale", "priority", "fast"])
+async def test_service_tier_without_a_multiplier_is_not_sent(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, tier: str, stream: bool
+) -> None:
+    await payer.open(LONGEST * TOKEN)
+    call = client.stream if stream else client.chat
+    response, answer, *_ = await call(model="strict", max_tokens=100, service_tier=tier, flavour="x")
+    assert response.status == 200
+    assert "service_tier" not in upstream.seen[-1].json
+    assert response.headers["x-gateway-dropped-params"] == "service_tier"
+    assert tier not in str(answer)  # the caller does not read that it was granted
+    assert LONGEST * TOKEN - await payer.left() == 100 * TOKEN + 8000
+
+
+@pytest.mark.parametrize(("model", "tier"), [("strict", "auto"), ("strict", "default"), ("tiers", "priority")])
+async def test_service_tier_that_is_usual_or_has_a_multiplier_is_sent(
+    client: Client, upstream: FakeUpstream, payer: Payer, model: str, tier: str
+) -> None:
+    await payer.open(LONGEST * TOKEN)
+    response, _ = await client.chat(model=model, max_tokens=100, service_tier=tier)
+    assert upstream.seen[-1].json["service_tier"] == tier
+    assert "x-gateway-dropped-params" not in response.headers
