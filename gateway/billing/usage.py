@@ -18,6 +18,7 @@ from gateway.schemas.chat_response import (
     CompletionTokensDetails,
     CompletionUsage,
     PromptTokensDetails,
+    take,
 )
 from gateway.schemas.images import ImageUsage
 from gateway.schemas.speech import SpeechUsage
@@ -26,6 +27,7 @@ M = TypeVar("M", ImageUsage, SpeechUsage)
 
 MAX_TOKENS = 1_000_000_000  # a larger count is impossible for one call
 MAX_SECONDS = 1_000_000  # of sound: eleven days
+MAX_SEARCHES = 1000  # in one call; the longest research takes about a hundred
 
 # Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (docs/prices.md, "Estimates").
 # UTF-8 sorts characters into just these classes by their lead byte, and bytes.translate counts lead bytes at memory
@@ -103,33 +105,38 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def of_chat(cls, usage: CompletionUsage, *, estimated: bool = False) -> Usage:
         """The buckets of a chat usage object; its details are parts of its totals."""
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-        plain = usage.provider_cost is UNSET and usage.audio_seconds is UNSET
-        if plain and prompt == _TEXT_IN and completion == _TEXT_OUT:  # most calls: 0.5 µs, others 2.4 µs
+        if usage.is_public and prompt == _TEXT_IN and completion == _TEXT_OUT:  # most calls: 0.5 µs, others 3 µs
             text, out = max(usage.prompt_tokens, 0), max(usage.completion_tokens, 0)
             return cls(in_text=text, out_text=out, estimated=estimated)
-        cached, text = _take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
-        write = prompt.cache_write_tokens if prompt.cache_write_tokens is not UNSET else 0
+        cached, text = take(prompt.cached_tokens, max(usage.prompt_tokens, 0))
         details = prompt.cache_write_tokens_details
-        long = details.ttl_12h_tokens if details is not UNSET else 0
-        image = prompt.image_tokens if prompt.image_tokens is not UNSET else 0
-        write, text = _take(write, text)
-        long, short = _take(long, write)
-        audio, text = _take(prompt.audio_tokens, text)
-        image, text = _take(image, text)
-        reasoning, out = _take(completion.reasoning_tokens, max(usage.completion_tokens, 0))
-        audio_out, out = _take(completion.audio_tokens, out)
+        write, text = take(prompt.cache_write_tokens, text)
+        long, short = take(details.ttl_12h_tokens if details is not UNSET else 0, write)
+        # Cached audio is a part of both. Where its count is not known, cached tokens are text as far as there is text.
+        cached_audio = min(
+            round(_amount(usage.cached_audio_tokens, MAX_TOKENS) or 0), cached, max(prompt.audio_tokens, 0)
+        )
+        audio, text = take(prompt.audio_tokens - cached_audio, text)
+        image, text = take(prompt.image_tokens, text)
+        reasoning, out = take(completion.reasoning_tokens, max(usage.completion_tokens, 0))
+        audio_out, out = take(completion.audio_tokens, out)
+        image_out, out = take(completion.image_tokens, out)
         cost = _amount(usage.provider_cost, MAX_AMOUNT)
         return cls(
             in_text=text,
-            in_cached=cached,
+            in_cached=cached - cached_audio,
             in_cache_write_short=short,
             in_cache_write_long=long,
             in_audio=audio,
+            in_audio_cached=cached_audio,
             in_image=image,
             out_text=out,
             out_reasoning=reasoning,
             out_audio=audio_out,
+            out_image=image_out,
             audio_seconds_in=_amount(usage.audio_seconds, MAX_SECONDS) or 0.0,
+            search_units=_searches(usage.search_units),
+            web_searches=_searches(usage.web_searches),
             estimated=estimated,
             provider_cost=None if cost is None else round(cost),
         )
@@ -137,9 +144,9 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of_images(cls, usage: ImageUsage, images: ImageCount) -> Usage:
         """The buckets of an image model's usage object; output without details is image output."""
-        image, text = _take(usage.input_tokens_details.image_tokens, usage.input_tokens)
+        image, text = take(usage.input_tokens_details.image_tokens, usage.input_tokens)
         details = usage.output_tokens_details
-        text_out, image_out = _take(details.text_tokens if details is not UNSET else 0, usage.output_tokens)
+        text_out, image_out = take(details.text_tokens if details is not UNSET else 0, usage.output_tokens)
         return cls(in_text=text, in_image=image, out_text=text_out, out_image=image_out, images=images)
 
 
@@ -148,17 +155,17 @@ _TEXT_IN = PromptTokensDetails()
 _TEXT_OUT = CompletionTokensDetails()
 
 
-def _take(wanted: int, available: int) -> tuple[int, int]:
-    """`wanted` limited to 0 … `available`, and the rest of `available`."""
-    taken = max(0, min(wanted, available))
-    return taken, available - taken
-
-
 def _amount(value: object, most: int) -> float | None:
     """`value` if it is a number from 0 to `most`, else None; an upstream may send any type."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     return None
+
+
+def _searches(value: object) -> int:
+    """A number of searches; 0 for anything else."""
+    count = _amount(value, MAX_SEARCHES)
+    return int(count) if count is not None and count == int(count) else 0
 
 
 def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage | None:
@@ -218,7 +225,7 @@ def _plain_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage |
     if (
         not (prompt or completion)
         or inside.cached_tokens + inside.audio_tokens > prompt
-        or max(outside.reasoning_tokens, outside.audio_tokens) > completion
+        or outside.reasoning_tokens + outside.audio_tokens > completion
     ):
         return None
     return CompletionUsage(
@@ -241,34 +248,65 @@ def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
         return None
     details_in = _details(document, "prompt_tokens_details")
     details_out = _details(document, "completion_tokens_details")
-    cached = _count(details_in, "cached_tokens") or _count(document, "prompt_cache_hit_tokens")
-    cached = min(cached, prompt)
+    reasoning = _count(details_out, "reasoning_tokens")
+    if not reasoning:
+        reasoning = _count(document, "reasoning_tokens")
+        if reasoning > completion:  # Perplexity counts it beside the completion
+            completion += reasoning
     usage = CompletionUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        total_tokens=prompt + completion,
         prompt_tokens_details=PromptTokensDetails(
-            cached_tokens=cached, audio_tokens=min(_count(details_in, "audio_tokens"), prompt - cached)
+            cached_tokens=_count(details_in, "cached_tokens")
+            or _count(document, "prompt_cache_hit_tokens")  # DeepSeek
+            or _count(document, "cached_tokens"),  # Moonshot, Together
+            audio_tokens=_count(details_in, "audio_tokens"),
+            cache_write_tokens_details=_cache_writes(details_in),
         ),
         completion_tokens_details=CompletionTokensDetails(
-            reasoning_tokens=min(_count(details_out, "reasoning_tokens"), completion),
-            audio_tokens=min(_count(details_out, "audio_tokens"), completion),
+            reasoning_tokens=reasoning,
+            audio_tokens=_count(details_out, "audio_tokens"),
             accepted_prediction_tokens=_count(details_out, "accepted_prediction_tokens"),
             rejected_prediction_tokens=_count(details_out, "rejected_prediction_tokens"),
         ),
     )
-    for name in ("cache_write_tokens", "image_tokens", "text_tokens"):
-        if details_in.get(name) is not None:
-            setattr(usage.prompt_tokens_details, name, min(_count(details_in, name), prompt))
-    usage.prompt_tokens_details.cache_write_tokens_details = _cache_writes(details_in)
-    if details_out.get("text_tokens") is not None:
-        usage.completion_tokens_details.text_tokens = _count(details_out, "text_tokens")
-    dollars, seconds = document.get("cost"), document.get("prompt_audio_seconds")
-    if (cost := _amount(dollars, MAX_AMOUNT // NANO)) is not None:  # OpenRouter
+    _read_optional(details_in, usage.prompt_tokens_details, ("cache_write_tokens", "image_tokens", "text_tokens"))
+    _read_optional(details_out, usage.completion_tokens_details, ("image_tokens", "text_tokens"))
+    _read_record(document, usage)
+    return usage.bounded()
+
+
+def _read_optional(
+    document: dict[str, Any], details: PromptTokensDetails | CompletionTokensDetails, names: tuple[str, ...]
+) -> None:
+    """Set the details that are known."""
+    for name in names:
+        if document.get(name) is not None:
+            setattr(details, name, _count(document, name))
+
+
+def _read_record(document: dict[str, Any], usage: CompletionUsage) -> None:
+    """Set what is for the call's record; nonsense there leaves the token counts valid."""
+    if (cost := _amount(document.get("cost"), MAX_AMOUNT // NANO)) is not None:  # OpenRouter
         usage.provider_cost = round(cost * NANO)
-    if (sound := _amount(seconds, MAX_SECONDS)) is not None:  # Mistral
+    if (sound := _amount(document.get("prompt_audio_seconds"), MAX_SECONDS)) is not None:  # Mistral
         usage.audio_seconds = sound
-    return usage
+    if cached_audio := _amount(document.get("cached_audio_tokens"), MAX_TOKENS):
+        usage.cached_audio_tokens = round(cached_audio)
+    if units := _searches(document.get("search_units")):
+        usage.search_units = units
+    # Every vendor has its own name for the searches of a call, and sends one of them.
+    tools, calls = _details(document, "server_tool_use"), _details(document, "server_side_tool_usage_details")
+    searches = max(
+        _searches(document.get("web_searches")),
+        _searches(tools.get("web_search_requests")),  # OpenRouter, and those who follow Anthropic
+        _searches(_details(document, "prompt_tokens_details").get("web_search_requests")),  # LiteLLM
+        _searches(document.get("num_search_queries")),  # Perplexity
+        _searches(document.get("num_sources_used")),  # xAI, by source
+        _searches(calls.get("web_search_calls")) + _searches(calls.get("x_search_calls")),  # xAI, by call
+    )
+    if searches:
+        usage.web_searches = searches
 
 
 def _cache_writes(details: dict[str, Any]) -> CacheWriteDetails | UnsetType:
@@ -298,6 +336,7 @@ def is_possible(usage: object) -> bool:
     if not isinstance(usage, CompletionUsage):
         return False
     parts, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    lives = parts.cache_write_tokens_details
     try:
         # The bitwise or of all counts is negative if one is negative, and too long if one is too long. 0.3 µs.
         counts = (
@@ -308,9 +347,14 @@ def is_possible(usage: object) -> bool:
             | parts.audio_tokens
             | (0 if parts.cache_write_tokens is UNSET else parts.cache_write_tokens)
             | (0 if parts.image_tokens is UNSET else parts.image_tokens)
-            | (0 if parts.cache_write_tokens_details is UNSET else parts.cache_write_tokens_details.ttl_12h_tokens)
+            | (0 if parts.text_tokens is UNSET else parts.text_tokens)
+            | (0 if lives is UNSET else lives.ttl_12h_tokens | lives.ttl_30m_tokens)
             | completion.reasoning_tokens
             | completion.audio_tokens
+            | completion.accepted_prediction_tokens
+            | completion.rejected_prediction_tokens
+            | (0 if completion.image_tokens is UNSET else completion.image_tokens)
+            | (0 if completion.text_tokens is UNSET else completion.text_tokens)
         )
     except TypeError:
         return False

@@ -45,12 +45,13 @@ class CompletionTokensDetails(Struct):
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
     text_tokens: int | UnsetType = UNSET
+    image_tokens: int | UnsetType = UNSET
 
 
 class CompletionUsage(Struct):
     """Token accounting of one chat call, in tokens; cached and cache-write tokens lie inside `prompt_tokens`.
 
-    The last two are for the call's record, and no client ever sees them.
+    The fields after the details are for the call's record, and no client ever sees them.
     """
 
     prompt_tokens: int = 0
@@ -61,11 +62,95 @@ class CompletionUsage(Struct):
     provider_cost: int | UnsetType = UNSET  # what the upstream says it charges for the call, in nano USD
     audio_seconds: float | UnsetType = UNSET  # of sound in the prompt
 
-    def public(self) -> CompletionUsage:
-        """What a client may see of it."""
-        if self.provider_cost is UNSET and self.audio_seconds is UNSET:
+    cached_audio_tokens: int | UnsetType = UNSET  # the part of `cached_tokens` that is audio
+    web_searches: int | UnsetType = UNSET  # that the upstream made and charges for
+    search_units: int | UnsetType = UNSET  # Cohere's unit of a search
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it has no field that is for the call's record alone."""
+        return (
+            self.provider_cost is UNSET
+            and self.audio_seconds is UNSET
+            and self.cached_audio_tokens is UNSET
+            and self.web_searches is UNSET
+            and self.search_units is UNSET
+        )
+
+    def bounded(self) -> CompletionUsage:
+        """The same with parts that fit into their totals, and the sum as `total_tokens`."""
+        prompt, completion = self.prompt_tokens, self.completion_tokens
+        total = prompt + completion
+        inside, outside = self.prompt_tokens_details, self.completion_tokens_details
+        if inside != _NO_PARTS_IN:
+            inside = _parts_of_prompt(inside, prompt)
+        if outside != _NO_PARTS_OUT:
+            outside = _parts_of_completion(outside, completion)
+        if (total, inside, outside) == (self.total_tokens, self.prompt_tokens_details, self.completion_tokens_details):
             return self
-        return structs.replace(self, provider_cost=UNSET, audio_seconds=UNSET)
+        return structs.replace(
+            self, total_tokens=total, prompt_tokens_details=inside, completion_tokens_details=outside
+        )
+
+    def public(self) -> CompletionUsage:
+        """What a client may see of it: `bounded`, without the fields of the call's record."""
+        usage = self.bounded()
+        if usage.is_public:
+            return usage
+        return CompletionUsage(
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.total_tokens,
+            usage.prompt_tokens_details,
+            usage.completion_tokens_details,
+        )
+
+
+_NO_PARTS_IN = PromptTokensDetails()
+_NO_PARTS_OUT = CompletionTokensDetails()
+
+
+def take(wanted: int | UnsetType, available: int) -> tuple[int, int]:
+    """`wanted` limited to 0 … `available`, and the rest of `available`; UNSET takes nothing."""
+    taken = 0 if wanted is UNSET else max(0, min(wanted, available))
+    return taken, available - taken
+
+
+def _parts_of_prompt(details: PromptTokensDetails, prompt: int) -> PromptTokensDetails:
+    """Cached and written tokens share the prompt, and so do audio, image and text tokens."""
+    cached, rest = take(details.cached_tokens, prompt)
+    write, _ = take(details.cache_write_tokens, rest)
+    audio, rest = take(details.audio_tokens, prompt)
+    image, rest = take(details.image_tokens, rest)
+    text, _ = take(details.text_tokens, rest)
+    lives = details.cache_write_tokens_details
+    if lives is not UNSET:
+        long, rest = take(lives.ttl_12h_tokens, write)
+        lives = CacheWriteDetails(take(lives.ttl_30m_tokens, rest)[0], long)
+    return PromptTokensDetails(
+        cached,
+        audio,
+        UNSET if details.cache_write_tokens is UNSET else write,
+        UNSET if details.image_tokens is UNSET else image,
+        UNSET if details.text_tokens is UNSET else text,
+        lives,
+    )
+
+
+def _parts_of_completion(details: CompletionTokensDetails, completion: int) -> CompletionTokensDetails:
+    """Reasoning, audio, image and text tokens share the completion."""
+    reasoning, rest = take(details.reasoning_tokens, completion)
+    audio, rest = take(details.audio_tokens, rest)
+    image, rest = take(details.image_tokens, rest)
+    text, _ = take(details.text_tokens, rest)
+    return CompletionTokensDetails(
+        reasoning,
+        audio,
+        details.accepted_prediction_tokens,
+        details.rejected_prediction_tokens,
+        UNSET if details.text_tokens is UNSET else text,
+        UNSET if details.image_tokens is UNSET else image,
+    )
 
 
 class FunctionCall(Struct, omit_defaults=True):

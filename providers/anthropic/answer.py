@@ -133,14 +133,15 @@ def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
         prompt["cache_write_tokens"] = written
     if written and (short or long):
         prompt["cache_write_tokens_details"] = {"ttl_30m_tokens": short, "ttl_12h_tokens": long}
-    return completion_usage(
-        {
-            "prompt_tokens": fresh + read + written,
-            "completion_tokens": output,
-            "prompt_tokens_details": prompt,
-            "completion_tokens_details": {"reasoning_tokens": min(thought, output)},
-        }
-    )
+    document: dict[str, Any] = {
+        "prompt_tokens": fresh + read + written,
+        "completion_tokens": output,
+        "prompt_tokens_details": prompt,
+        "completion_tokens_details": {"reasoning_tokens": min(thought, output)},
+    }
+    if tools := _object(usage, "server_tool_use"):
+        document["server_tool_use"] = tools
+    return completion_usage(document)
 
 
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -148,13 +148,15 @@ def read_usage(usage: Any) -> CompletionUsage | None:
     prompt: dict[str, Any] = {}
     if usage.get("cached_tokens") is not None:
         prompt["cached_tokens"] = usage["cached_tokens"]
-    return completion_usage(
-        {
-            "prompt_tokens": counts.get("input_tokens"),
-            "completion_tokens": counts.get("output_tokens"),
-            "prompt_tokens_details": prompt,
-        }
-    )
+    document: dict[str, Any] = {
+        "prompt_tokens": counts.get("input_tokens"),
+        "completion_tokens": counts.get("output_tokens"),
+        "prompt_tokens_details": prompt,
+    }
+    billed = usage.get("billed_units")
+    if isinstance(billed, dict) and billed.get("search_units"):
+        document["search_units"] = billed["search_units"]
+    return completion_usage(document)
 
 
 def _counts(found: Any) -> bool:

@@ -159,13 +159,14 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
         body = await self._whole(target, WHOLE, self._chat_body(request, target))
-        return read_completion(body, self._hidden, audio_format=request.audio.format if request.audio else "pcm16")
+        audio_format = request.audio.format if request.audio else "pcm16"
+        return read_completion(body, self._hidden, audio_format=audio_format, model=target.model)
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage comes with its frames."""
         async with await self._send(target, STREAM, self._chat_body(request, target)) as answer:
             await raise_for_status(answer, self._hidden)
-            reader = FrameReader(self._hidden, expected=request.choices)
+            reader = FrameReader(self._hidden, expected=request.choices, model=target.model)
             if _is_json(answer):
                 for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
                     yield chunk

@@ -20,6 +20,7 @@ from gateway.errors import UpstreamInvalidResponse
 
 from .contents import extra_content
 from .finish import finish_reason, refusal
+from .grounding import Searches
 from .sound import pcm, wav_header
 from .usage import read_usage
 from .wire import Blob, LogProb, LogProbs, WireCall, WireCandidate, read_whole
@@ -27,10 +28,15 @@ from .wire import Blob, LogProb, LogProbs, WireCall, WireCandidate, read_whole
 SOUND_KEPT = 3600  # seconds that a caller is told a spoken answer lives; it is nowhere but in the answer
 
 
-def read_completion(body: bytes, hidden: Sequence[str] = (), *, audio_format: str = "pcm16") -> ChatCompletion:
+def read_completion(
+    body: bytes, hidden: Sequence[str] = (), *, audio_format: str = "pcm16", model: str = ""
+) -> ChatCompletion:
     """The completion in a JSON body; an error that rides in it is raised."""
     answer = read_whole(body, hidden)
-    completion = ChatCompletion(usage=read_usage(answer.usage_metadata))
+    searches = Searches(model)
+    for candidate in answer.candidates or ():
+        searches.add(candidate.grounding_metadata)
+    completion = ChatCompletion(usage=read_usage(answer.usage_metadata, searches=searches.count))
     if not answer.candidates and answer.block_reason is not None:
         message = ChatMessage(refusal=refusal(answer.block_reason))
         completion.choices = [Choice(message=message, finish_reason="content_filter")]

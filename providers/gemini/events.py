@@ -17,6 +17,7 @@ from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
 
 from .answer import audio_head, image, logprobs, tool_call
 from .finish import finish_reason, refusal
+from .grounding import Searches
 from .sound import pcm
 from .usage import counts_output, read_usage
 from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer, read_whole
@@ -25,9 +26,10 @@ from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer, read_w
 class FrameReader:
     """Reads the frames of one stream of `expected` choices."""
 
-    def __init__(self, hidden: Sequence[str] = (), *, expected: int = 1) -> None:
+    def __init__(self, hidden: Sequence[str] = (), *, expected: int = 1, model: str = "") -> None:
         self._hidden = hidden
         self._expected = expected
+        self._searches = Searches(model)
         self._choices: dict[int, _ChoiceReader] = {}
         self._counted = False  # usage has come with, or after, the last finish
 
@@ -50,6 +52,8 @@ class FrameReader:
         return self._read(read_whole(body, self._hidden))
 
     def _read(self, answer: WireAnswer) -> list[ChatChunk]:
+        for candidate in answer.candidates or ():
+            self._searches.add(candidate.grounding_metadata)
         chunks = [
             ChatChunk(choices=[part])
             for index, candidate in answer.numbered
@@ -80,7 +84,7 @@ class FrameReader:
         metadata = answer.usage_metadata
         if metadata is None or not (self.finished or counts_output(metadata)):
             return
-        usage = read_usage(metadata)
+        usage = read_usage(metadata, searches=self._searches.count)
         if usage is None:
             return
         self._counted = self.finished

@@ -13,12 +13,13 @@ from gateway import CompletionUsage, ImageUsage, SpeechUsage, TranscriptUsage, c
 from gateway.schemas.images import TokenKinds
 
 
-def read_usage(metadata: Any) -> CompletionUsage | None:
-    """The usage in `usageMetadata`."""
+def read_usage(metadata: Any, *, searches: int = 0) -> CompletionUsage | None:
+    """The usage in `usageMetadata`, with the number of searches that were seen in the answer."""
     if not isinstance(metadata, dict):
         return None
     into = _by_modality(metadata.get("promptTokensDetails"))
     out = _by_modality(metadata.get("candidatesTokensDetails"))
+    cached = _by_modality(metadata.get("cacheTokensDetails"))
     return completion_usage(
         {
             "prompt_tokens": _sum(metadata.get("promptTokenCount"), metadata.get("toolUsePromptTokenCount")),
@@ -32,8 +33,11 @@ def read_usage(metadata: Any) -> CompletionUsage | None:
             "completion_tokens_details": {
                 "reasoning_tokens": metadata.get("thoughtsTokenCount"),
                 "audio_tokens": out.get("AUDIO"),
+                "image_tokens": out.get("IMAGE"),
                 "text_tokens": out.get("TEXT"),
             },
+            "cached_audio_tokens": cached.get("AUDIO"),
+            "web_searches": searches,
         }
     )
 

@@ -76,6 +76,7 @@ class WireCandidate(Struct, rename="camel"):
     content: WireContent | None = None
     finish_reason: str | None = None
     logprobs_result: LogProbs | None = None
+    grounding_metadata: Any = None
 
     @property
     def parts(self) -> list[WirePart]:

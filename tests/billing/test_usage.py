@@ -86,7 +86,9 @@ def test_every_detail_has_its_bucket() -> None:
             "audio_tokens": 30,
             "image_tokens": 7,
         },
-        completion_tokens_details={"reasoning_tokens": 8, "audio_tokens": 12},
+        completion_tokens_details={"reasoning_tokens": 8, "audio_tokens": 12, "image_tokens": 9},
+        web_searches=3,
+        search_units=2,
     )
     assert buckets(usage) == {
         "in_text": 33,
@@ -95,10 +97,21 @@ def test_every_detail_has_its_bucket() -> None:
         "in_cache_write_long": 5,
         "in_audio": 30,
         "in_image": 7,
-        "out_text": 30,
+        "out_text": 21,
         "out_reasoning": 8,
         "out_audio": 12,
+        "out_image": 9,
+        "web_searches": 3,
+        "search_units": 2,
     }
+
+
+def test_audio_from_the_cache_has_its_own_bucket() -> None:
+    details = {"cached_tokens": 800, "audio_tokens": 950}
+    usage = read(prompt_tokens=1000, prompt_tokens_details=details, cached_audio_tokens=790)
+    assert buckets(usage) == {"in_text": 40, "in_cached": 10, "in_audio": 160, "in_audio_cached": 790}
+    usage = read(prompt_tokens=1000, prompt_tokens_details=details)  # then as much text as there is was cached
+    assert buckets(usage) == {"in_cached": 800, "in_audio": 200}
 
 
 def test_deepseeks_cache_hits_are_cached_tokens() -> None:
@@ -170,7 +183,9 @@ def test_invalid_details_do_not_affect_the_counts(value: Any) -> None:
 
 
 def test_usage_fields_of_the_record_are_not_shown_to_callers() -> None:
-    told = CompletionUsage(15, 11, 26, provider_cost=0, audio_seconds=2.5)
+    told = CompletionUsage(
+        15, 11, 26, provider_cost=0, audio_seconds=2.5, cached_audio_tokens=1, web_searches=2, search_units=3
+    )
     assert msgspec.json.encode(told.public()) == msgspec.json.encode(CompletionUsage(15, 11, 26))
     plain = CompletionUsage(15, 11, 26)
     assert plain.public() is plain
@@ -232,7 +247,6 @@ def test_fast_decoding_of_plain_usage_equals_the_full_decoding(document: dict[st
 BEYOND = st.one_of(st.none(), COUNTS)
 
 
-@pytest.mark.xfail(strict=True, reason="1,500 cached tokens of a prompt of 10 are shown")
 @settings(max_examples=500)
 @given(COUNTS, COUNTS, st.tuples(*[BEYOND] * 7), st.tuples(*[BEYOND] * 6))
 def test_counts_shown_to_a_caller_are_parts_of_their_totals(
@@ -281,7 +295,6 @@ def _given(counts: dict[str, int | None]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-@pytest.mark.xfail(strict=True, reason="-5 text tokens are shown")
 @pytest.mark.parametrize("value", [-5, "7", None, 1.5, 10**12])
 @pytest.mark.parametrize("name", OUTPUT_PARTS[2:])
 def test_impossible_count_of_a_plugin_makes_its_usage_impossible(name: str, value: Any) -> None:
@@ -290,9 +303,11 @@ def test_impossible_count_of_a_plugin_makes_its_usage_impossible(name: str, valu
     assert not is_possible(usage)
 
 
-@pytest.mark.xfail(strict=True, reason="no such counts")
 @pytest.mark.parametrize("value", [None, "7", True, -1, 1.5, float("nan"), 10**400, 1001, {}, [1]])
 @pytest.mark.parametrize("name", ["web_searches", "search_units"])
 def test_impossible_number_of_searches_leaves_the_counts(name: str, value: Any) -> None:
-    assert buckets(Usage.of_chat(CompletionUsage(15, 11, 26, **{name: value}))) == {"in_text": 15, "out_text": 11}
-    assert buckets(Usage.of_chat(CompletionUsage(15, 11, 26, **{name: 1000})))[name] == 1000
+    usage = CompletionUsage(15, 11, 26)
+    setattr(usage, name, value)
+    assert buckets(Usage.of_chat(usage)) == {"in_text": 15, "out_text": 11}
+    setattr(usage, name, 1000)
+    assert buckets(Usage.of_chat(usage))[name] == 1000
