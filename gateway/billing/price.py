@@ -208,14 +208,16 @@ def _highest_kind(price: Price) -> Price:
     """The prices of one tier, with each price raised to the highest that its tokens may have."""
     text = max(price.input, price.cached_input, price.cache_write, price.cache_write_long)
     output = max(price.output, price.reasoning)
+    # A model that makes images in a chat decides itself how many of its tokens are one.
+    tokens = max(output, price.image_output)
     return structs.replace(
         price,
         input=text,
         image_input=max(price.image_input, text),
         audio_input=max(price.audio_input, text),
-        output=output,
+        output=tokens,
         audio_output=max(price.audio_output, output),
-        image_output=max(price.image_output, output),
+        image_output=tokens,
     )
 
 

@@ -198,7 +198,6 @@ def test_version_of_a_price_is_that_of_earlier_releases(document: dict[str, Any]
     assert price_of(**document).version == version
 
 
-@pytest.mark.xfail(strict=True, reason="8,000 nano-units are held for a token of output that may cost 96,000")
 def test_hold_covers_an_answer_of_image_tokens() -> None:
     price = price_of(input=1, output=8, image_output=96, tiers=[{"above_input_tokens": 10, "output": 16}])
     for prompt in (1, 11):
