@@ -66,6 +66,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     per_image: dict[str, dict[str, int]] = {}  # size → quality → amount
     tiers: tuple[Tier, ...] = ()
     service_tier_multiplier: dict[str, tuple[int, int]] = {}  # tier → numerator, denominator
+    cached_audio_input: int | None = None  # None: as audio_input, so that versions stay those of earlier releases
     held: Price | None = None  # the same with each kind of token at the highest price that its tokens may have
 
     @classmethod
@@ -114,7 +115,8 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
             usage.in_cached * self.cached_input
             + usage.in_cache_write_short * self.cache_write
             + usage.in_cache_write_long * self.cache_write_long
-            + (usage.in_audio + usage.in_audio_cached) * self.audio_input
+            + usage.in_audio * self.audio_input
+            + usage.in_audio_cached * (self.audio_input if self.cached_audio_input is None else self.cached_audio_input)
             + usage.in_image * self.image_input
             + usage.out_reasoning * self.reasoning
             + usage.out_audio * self.audio_output
@@ -214,7 +216,7 @@ def _highest_kind(price: Price) -> Price:
         price,
         input=text,
         image_input=max(price.image_input, text),
-        audio_input=max(price.audio_input, text),
+        audio_input=max(price.audio_input, price.cached_audio_input or 0, text),
         output=tokens,
         audio_output=max(price.audio_output, output),
         image_output=tokens,

@@ -178,6 +178,7 @@ class AmountSettings(Struct, frozen=True, kw_only=True):
     output: Amount | None = None
     reasoning: Amount | None = None
     audio_input: Amount | None = None
+    cached_audio_input: Amount | None = None
     audio_output: Amount | None = None
     image_input: Amount | None = None
     image_output: Amount | None = None

@@ -36,6 +36,7 @@ PRICE: dict[str, Any] = {
     "output": 8,
     "reasoning": 9,
     "audio_input": 3,
+    "cached_audio_input": Decimal("0.2"),
     "audio_output": 16,
     "image_input": 5,
     "image_output": 96,
@@ -271,6 +272,19 @@ CASES = {
         "gemini-2",
         gemini(google.usage(6, 1300, candidatesTokensDetails=modalities(IMAGE=1290, TEXT=10))),
         6 * 1_000 + 10 * 8_000 + 1290 * 96_000,
+    ),
+    "Gemini's cached audio": case(
+        "gemini-2",
+        gemini(
+            {
+                "promptTokenCount": 1000,
+                "cachedContentTokenCount": 800,
+                "candidatesTokenCount": 10,
+                "promptTokensDetails": modalities(AUDIO=950, TEXT=50),
+                "cacheTokensDetails": modalities(AUDIO=790, TEXT=10),
+            }
+        ),
+        40 * 1_000 + 10 * 100 + 160 * 3_000 + 790 * 200 + 10 * 8_000,
     ),
     "Gemini's grounded prompts before 3": case(
         "gemini-2",
