@@ -103,6 +103,10 @@ class Endpoint(Generic[R]):
         """Whether the provider's answer is sent on as it arrives."""
         return call.stream
 
+    def for_model(self, request: R, model: Model) -> R:
+        """The request without what the model's price does not cover."""
+        return request
+
     def quote(self, request: R, model: Model, body_size: int) -> Quote:
         """The worst cost and the tokens; raises BadRequest where the model lacks support. `body_size` is in bytes."""
         raise InternalError()

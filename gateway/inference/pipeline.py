@@ -79,6 +79,7 @@ class Pipeline:
             digest = body.digest(path)
         request = call.request = endpoint.decode(content, self._services.settings)
         model = call.model = self._find_model(request.model)
+        request = call.request = endpoint.for_model(request, model)
         size = call.body_size = body.size
         quote = endpoint.quote(request, model, size)
         call.adapted = self._adapt(endpoint, request, model)

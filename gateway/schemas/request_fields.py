@@ -87,8 +87,13 @@ class RequestFields(Struct, kw_only=True):
         unset: dict[str, Any] = {name: None for name in names if name in self.field_classes}
         return structs.replace(self, fields=fields, **unset)
 
+    def drop(self, name: str) -> Self:
+        """The same without a known field that was given; `x-gateway-dropped-params` will name it."""
+        return structs.replace(self.without((name,)), dropped=(*self.dropped, name))
+
     def refuse_unknown(self) -> None:
         """Raise UnknownParameter when there is an unknown field: the operator's `unknown_params = "reject"`."""
-        if self.extra or self.dropped:
-            name = header_name((*self.extra, *self.dropped)[0])
+        unknown = (*self.extra, *(name for name in self.dropped if name not in self.field_classes))
+        if unknown:
+            name = header_name(unknown[0])
             raise UnknownParameter(f"Unknown parameter: '{name}'.", param=name)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
-from gateway.encoders.chat_form import AnswerForm
+from gateway.encoders.chat_form import AnswerForm, service_tier
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
     ChatChunk,
@@ -290,3 +290,17 @@ def test_chunk_with_more_than_text_is_not_treated_as_a_text_fragment() -> None:
     assert b'"logprobs":{"content":[]}' in frame
     encoder.feed(ChatChunk.finish("stop"))
     assert encoder.feed(ChatChunk.text("too late")) == b""
+
+
+@pytest.mark.parametrize(
+    ("used", "asked", "told"),
+    [
+        (UNSET, None, UNSET),
+        (None, "auto", "default"),
+        (UNSET, "fast", "priority"),
+        (UNSET, "flex", "flex"),
+        ("default", "fast", "default"),
+    ],
+)
+def test_answer_names_the_tier_that_was_used_or_else_the_requested_one(used: Any, asked: Any, told: Any) -> None:
+    assert service_tier(used, asked) == told

@@ -128,3 +128,11 @@ def test_endpoint_check_excludes_a_candidate_or_refuses_the_request() -> None:
     with pytest.raises(BadRequest) as caught:
         adapted(texts(), bad, check=check)
     assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize("unknown", ["forward", "drop", "reject"])
+def test_known_field_that_the_gateway_dropped_is_named_and_not_unknown(unknown: str) -> None:
+    request = talk(service_tier="scale", seed=1).drop("service_tier")
+    [only] = adapted(request, place("seed"), unknown=unknown)
+    assert (only.dropped, only.request.fields.keys() & {"service_tier", "seed"}) == (("service_tier",), {"seed"})
+    assert only.request.service_tier is None

@@ -51,6 +51,9 @@ NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
 
+#: Values of `service_tier` that every price covers.
+USUAL_TIERS = frozenset({None, "auto", "default"})
+
 
 class ChatEndpoint(Endpoint[ChatRequest]):
     """Chat and reasoning models."""
@@ -67,6 +70,13 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def wants_stream(self, request: ChatRequest) -> bool:
         return bool(request.stream)
+
+    def for_model(self, request: ChatRequest, model: Model) -> ChatRequest:
+        tier = request.service_tier
+        if tier in USUAL_TIERS or tier in model.price.service_tier_multiplier:
+            return request
+        # The upstream would charge this tier at a price of its own, and the caller would pay the usual one.
+        return request.drop("service_tier")
 
     def quote(self, request: ChatRequest, model: Model, body_size: int) -> Quote:
         prompt = chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
@@ -323,7 +333,7 @@ def _form(call: Call, services: Services) -> AnswerForm:
         include_usage=request.wants_usage,
         obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
         legacy_functions=request.legacy_functions,
-        service_tier=request.service_tier,
+        service_tier="default" if "service_tier" in request.dropped else request.service_tier,
         metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
     )
 

@@ -218,9 +218,9 @@ async def _idle(accounts: Accounts) -> Any:
 
 async def test_metadata_and_the_requested_tier_are_echoed(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.json(completion()))
-    _, answer = await client.chat(metadata={"run": "7"}, store=True, service_tier="fast")
+    _, answer = await client.chat(metadata={"run": "7"}, store=True, service_tier="auto")
     assert answer["metadata"] == {"run": "7"}
-    assert answer["service_tier"] == "priority"
+    assert answer["service_tier"] == "default"
 
 
 async def test_context_that_cannot_fit_is_refused(client: Client, upstream: FakeUpstream) -> None:
