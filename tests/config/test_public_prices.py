@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import date
 from decimal import Decimal
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -111,6 +114,122 @@ def test_configurations_on_the_page_are_valid() -> None:
     assert len(blocks) == 3
     for block in blocks:
         parse(tomllib.loads('[providers.openai]\nplugin = "openai"\n' + block, parse_float=Decimal))
+
+
+# What the generator of the tables leaves out -------------------------------------------------------------------------
+
+TODAY = date(2026, 11, 23)
+TABLES = [(name, table) for name in PUBLIC for table in public_price(name)]
+
+
+def generator() -> ModuleType:
+    spec = spec_from_file_location("generate", FOLDER.parents[2] / "conf" / "prices" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def source(name: str, variants: Any = (), **prices: Any) -> Any:
+    """A vendor of the source with one model."""
+    vendor, _, model = name.partition("/")
+    parsed = SimpleNamespace(**{unit: Decimal(str(price)) for unit, price in prices.items()})
+    return SimpleNamespace(id=vendor, models=[SimpleNamespace(id=model, prices=parsed, price_variants=list(variants))])
+
+
+def variant(tier: str, start: date | None = None, **prices: Any) -> Any:
+    constraint = None if start is None else SimpleNamespace(start_date=start)
+    parsed = SimpleNamespace(**{unit: Decimal(str(price)) for unit, price in prices.items()})
+    return SimpleNamespace(when={"service_tier": tier}, prices=parsed, constraint=constraint)
+
+
+TEXT = {"input_mtok": 2, "output_mtok": 10}
+
+
+@pytest.mark.xfail(strict=True, reason="gpt-4o-audio-preview has text prices only, and priority = 0.9 stands for 1.8")
+@pytest.mark.parametrize(
+    ("name", "prices", "variants"),
+    [
+        ("openai/gpt-4o-audio-preview", TEXT, []),
+        ("openai/gpt-9-realtime", TEXT, []),
+        ("openai/gpt-5-image-mini", TEXT, []),
+        ("openai/gpt-9-image", {**TEXT, "input_image_mtok": 8}, []),
+        ("google/gemini-9-nano-banana", TEXT, []),
+        ("google/gemini-omni", {**TEXT, "output_video_mtok": 17}, []),
+        ("openai/gpt-9", TEXT, [variant("priority", input_mtok=1, output_mtok=9)]),
+        ("openai/gpt-9", TEXT, [variant("fast", input_mtok=1, output_mtok=9)]),
+        ("deepseek/deepseek-v3.2", TEXT, []),
+    ],
+)
+def test_generator_refuses_a_price_that_would_undercharge(
+    name: str, prices: Any, variants: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(generator().entries(source(name, variants, **prices), TODAY)) == []
+    assert f"{name}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "prices", "line"),
+    [
+        ("openai/gpt-9", TEXT, "{ input = 2, output = 10 }"),
+        ("openai/gpt-audio", {**TEXT, "output_audio_mtok": 64}, "{ input = 2, output = 10, audio_output = 64 }"),
+        ("x/whisper-9", {"audio_hours": 36}, "{ per_second_in = 0.01 }"),
+        ("google/gemini-9-image", {**TEXT, "output_image_mtok": 30}, "{ input = 2, output = 10, image_output = 30 }"),
+    ],
+)
+def test_generator_takes_a_price_that_says_what_its_kind_costs(name: str, prices: Any, line: str) -> None:
+    assert list(generator().entries(source(name, **prices), TODAY)) == [f'"{name}" = {line}']
+
+
+@pytest.mark.xfail(strict=True, reason="there is no output but text in the tables of these models")
+@pytest.mark.parametrize(("model", "key"), [("gpt-image-9", "image_output"), ("gemini-9-tts", "audio_output")])
+def test_generator_names_the_kind_of_output_where_there_is_no_text(model: str, key: str) -> None:
+    [line] = generator().entries(source(f"x/{model}", **TEXT, input_image_mtok=8), TODAY)
+    assert f"output = 10, image_input = 8, {key} = 10" in line
+
+
+@pytest.mark.xfail(strict=True, reason="the factor of October is taken for January")
+def test_generator_takes_the_factor_of_the_day() -> None:
+    later = variant("priority", date(2026, 11, 1), input_mtok=4, output_mtok=20)
+    earlier = variant("priority", date(2026, 10, 1), input_mtok=3, output_mtok=15)
+    tomorrow = variant("priority", date(2026, 11, 24), input_mtok=6, output_mtok=30)
+    [line] = generator().entries(source("openai/gpt-9", [tomorrow, later, earlier], **TEXT), TODAY)
+    assert "service_tier_multiplier = { priority = 2 }" in line
+
+
+@pytest.mark.xfail(strict=True, reason="unknown unit")
+def test_generator_knows_the_price_of_cached_audio() -> None:
+    [line] = generator().entries(source("x/m", **TEXT, input_audio_mtok=3, cache_audio_read_mtok="0.3"), TODAY)
+    assert "audio_input = 3, cached_audio_input = 0.3" in line
+
+
+@pytest.mark.xfail(strict=True, reason="gemini-3.8-flash-tts has priority = 0.9 from 2027 on")
+def test_no_faster_tier_is_cheaper_in_the_table() -> None:
+    factors = {
+        (name, tier): factor
+        for name, table in TABLES
+        for tier, factor in table.get("service_tier_multiplier", {}).items()
+        if tier != "flex"
+    }
+    assert len(factors) > 30
+    assert {key: factor for key, factor in factors.items() if factor < 1} == {}
+
+
+@pytest.mark.xfail(strict=True, reason="nine models have text prices only")
+def test_audio_and_image_models_of_the_table_have_a_price_of_their_kind() -> None:
+    sounds = {"audio_input", "audio_output", "per_second_in", "per_character"}
+    for name, table in TABLES:
+        words = set(re.split(r"[^a-z]+", name.rpartition("/")[2].lower()))
+        if words & {"image", "banana"}:
+            assert "image_output" in table, name
+        if words & {"audio", "realtime", "tts", "whisper", "transcribe", "sonic", "voice", "live"}:
+            assert sounds & table.keys(), name
+
+
+@pytest.mark.xfail(strict=True, reason="these rows are there")
+@pytest.mark.parametrize("name", ["openai/gpt-4o-audio-preview", "deepseek/deepseek-chat", "deepseek/deepseek-v3.2"])
+def test_rows_that_no_source_supports_are_gone(name: str) -> None:
+    assert name not in PUBLIC
 
 
 # Several prices ------------------------------------------------------------------------------------------------------
