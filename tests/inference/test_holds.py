@@ -630,9 +630,6 @@ async def test_service_tier_that_is_usual_or_has_a_multiplier_is_sent(
     assert "x-gateway-dropped-params" not in response.headers
 
 
-@pytest.mark.xfail(
-    strict=True, reason="priority is charged twice the price, and flex half of it, though neither was sent"
-)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tier", ["flex", "priority"])
 async def test_service_tier_that_the_provider_does_not_take_is_not_charged(

@@ -333,7 +333,7 @@ def _form(call: Call, services: Services) -> AnswerForm:
         include_usage=request.wants_usage,
         obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
         legacy_functions=request.legacy_functions,
-        service_tier="default" if "service_tier" in request.dropped else request.service_tier,
+        service_tier=_sent_tier(call) or ("default" if "service_tier" in request.dropped else None),
         metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
     )
 
@@ -351,8 +351,17 @@ def _counted(call: Call, reported: CompletionUsage) -> Usage:
 
 
 def _billed_tier(call: Call, used: Any) -> str | None:
-    """The service tier that is charged: the one that the upstream reports."""
-    return call.quote.price.billed_tier(call.service_tier, used if isinstance(used, str) else None)
+    """The service tier that is charged: the one that the upstream reports, or else the one that it was sent."""
+    return call.quote.price.billed_tier(_sent_tier(call), used if isinstance(used, str) else None)
+
+
+def _sent_tier(call: Call) -> str | None:
+    """The requested service tier, or "default" where the provider of the last attempt takes none."""
+    asked: str | None = call.request.service_tier
+    if asked is None or not call.attempts:
+        return asked
+    served = call.attempts[-1]
+    return next((one.request.service_tier for one in call.adapted if one.candidate is served), asked) or "default"
 
 
 def _estimated(call: Call, quarter_tokens: int) -> Usage:
