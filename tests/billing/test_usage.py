@@ -33,12 +33,13 @@ def buckets(usage: Usage) -> dict[str, Any]:
 
 
 @settings(max_examples=500)
-@given(COUNTS, COUNTS, st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS), st.tuples(COUNTS, COUNTS))
+@given(COUNTS, COUNTS, st.tuples(*[COUNTS] * 6), st.tuples(COUNTS, COUNTS, COUNTS))
 def test_buckets_add_up_to_the_totals(
     prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
 ) -> None:
-    cached, audio, write, image, long = inside
+    cached, audio, write, image, long, cached_audio = inside
     document = {
+        "cached_audio_tokens": cached_audio,
         "prompt_tokens": prompt + 1,
         "completion_tokens": completion,
         "prompt_tokens_details": {
@@ -48,17 +49,22 @@ def test_buckets_add_up_to_the_totals(
             "image_tokens": image,
             "cache_write_tokens_details": {"ttl_12h_tokens": long},
         },
-        "completion_tokens_details": {"reasoning_tokens": outside[0], "audio_tokens": outside[1]},
+        "completion_tokens_details": {
+            "reasoning_tokens": outside[0],
+            "audio_tokens": outside[1],
+            "image_tokens": outside[2],
+        },
     }
     usage = read(**document)
     assert (usage.tokens_in, usage.tokens_out) == (prompt + 1, completion)
-    assert usage.in_cached == min(cached, prompt + 1)
+    assert usage.in_cached + usage.in_audio_cached == min(cached, prompt + 1)
+    assert usage.in_audio_cached <= min(audio, cached_audio)
     assert usage.out_reasoning == min(outside[0], completion)
     assert all(value >= 0 for value in buckets(usage).values())
 
 
 @settings(max_examples=500)
-@given(WILD, WILD, st.tuples(WILD, WILD, WILD, WILD, WILD), st.tuples(WILD, WILD))
+@given(WILD, WILD, st.tuples(*[WILD] * 6), st.tuples(WILD, WILD, WILD))
 def test_usage_buckets_of_false_counts_are_never_negative(
     prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
 ) -> None:
@@ -68,7 +74,8 @@ def test_usage_buckets_of_false_counts_are_never_negative(
         prompt_tokens_details=PromptTokensDetails(  # type: ignore[misc]
             *cast("Any", inside[:4]), cache_write_tokens_details=CacheWriteDetails(ttl_12h_tokens=inside[4])
         ),
-        completion_tokens_details=CompletionTokensDetails(*outside),
+        completion_tokens_details=CompletionTokensDetails(outside[0], outside[1], image_tokens=outside[2]),
+        cached_audio_tokens=inside[5],
     )
     usage = Usage.of_chat(lie)
     assert (usage.tokens_in, usage.tokens_out) == (max(prompt, 0), max(completion, 0))
