@@ -86,7 +86,10 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         """The scripted chunks of every choice, one choice after the other, then usage."""
         script = await self._script(target)
         plan = ChatPlan(request, script)
+        early = plan.early_usage() if script.early_usage else None
         async for chunk in _paced(plan.chunks(), script):
+            if early is not None:
+                chunk.usage, early = early, None
             yield chunk
         usage = plan.usage()
         if usage is not None:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from gateway import ChatChunk, ChatRequest, CompletionUsage
+from gateway import ChatChunk, ChatRequest, ChunkChoice, CompletionUsage
 from gateway.schemas.chat_messages import FunctionChoice, FunctionTool
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
+from .chat_media import PER_SECOND, media_deltas, media_tokens
 from .script import Script, ScriptedCall
 
 MAX_DEPTH = 8  # of a value made up to fit a JSON schema
@@ -37,22 +38,38 @@ class ChatPlan:
                 yield ChatChunk.tool_call(position, id=id, name=call.name, index=index)
                 yield ChatChunk.tool_call(position, arguments=call.arguments, index=index)
             yield from self._text(index)
+            yield from (
+                ChatChunk(choices=[ChunkChoice(index, delta)])
+                for delta in media_deltas(self.script, calls=len(self.calls))
+            )
             if not self.script.truncated:
                 yield ChatChunk.finish(self._finish(), index=index)
 
     def usage(self) -> CompletionUsage | None:
         """The counts, or what the script makes of them."""
         prompt = _count(self.request.messages)
-        completion = len(self.words) + len(self.script.reasoning.split())
+        script = self.script
+        completion = len(self.words) + len(script.reasoning.split()) + script.hidden_reasoning
+        completion += media_tokens(script)
         completion = (completion + sum(len(call.arguments.split()) + 1 for call in self.calls)) * self.request.choices
         usage = CompletionUsage(prompt, completion, prompt + completion)
-        usage.completion_tokens_details.reasoning_tokens = len(self.script.reasoning.split()) * self.request.choices
-        if self.script.usage == "none":
+        reasoned = len(script.reasoning.split()) + script.hidden_reasoning
+        usage.completion_tokens_details.reasoning_tokens = reasoned * self.request.choices
+        usage.completion_tokens_details.audio_tokens = script.audio_seconds * PER_SECOND * self.request.choices
+        if script.usage == "none":
             return None
-        wrong = self.script.wrong(completion)
+        if script.usage in ("zero", "large"):
+            usage.completion_tokens = script.wrong(completion)
+            return usage
+        wrong = script.wrong(completion)
         if wrong is not None:
             usage.prompt_tokens = usage.completion_tokens = usage.total_tokens = wrong
         return usage
+
+    def early_usage(self) -> CompletionUsage:
+        """The count of the prompt, before any of the answer."""
+        prompt = _count(self.request.messages)
+        return CompletionUsage(prompt, 0, prompt)
 
     def _text(self, index: int) -> Iterator[ChatChunk]:
         pieces = self._pieces()

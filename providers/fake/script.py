@@ -21,7 +21,7 @@ Failure = Literal[
     "UpstreamTruncated",
     "RuntimeError",
 ]
-UsageKind = Literal["right", "none", "negative", "absurd", "text"]
+UsageKind = Literal["right", "none", "zero", "large", "negative", "absurd", "text"]
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +48,11 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     silent_after: int | None = None  # say nothing more once so many chunks are out
     truncated: bool = False  # end without a finish reason
     usage: UsageKind = "right"
+    early_usage: bool = False  # tell the prompt's count with the first chunk
+    hidden_reasoning: int = 0  # tokens that are counted and never said
+    custom_input: str = ""  # of a call of a custom tool
+    audio_seconds: int = 0  # of silence, a chunk for each second
+    images: int = 0  # in a chat answer
 
     async def wait(self) -> None:
         """The silence before the first byte."""
@@ -56,7 +61,8 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def wrong(self, count: float) -> Any:
         """What to tell in place of a count; None where the count itself is told."""
-        return {"negative": -count, "absurd": 10**18, "text": "many"}.get(self.usage)
+        wrong = {"zero": 0, "large": 999_000, "negative": -count, "absurd": 10**18, "text": "many"}
+        return wrong.get(self.usage)
 
     def failure(self) -> Exception:
         """The error to fail with."""

@@ -163,3 +163,33 @@ async def test_silence_lasts_until_it_is_cancelled() -> None:
 def test_unknown_script_keys_are_errors() -> None:
     with pytest.raises(msgspec.ValidationError):
         scripted({"txet": "a"})
+
+
+async def test_early_usage_tells_the_prompt_with_the_first_chunk() -> None:
+    chunks = await chunks_of({"text": "a b", "early_usage": True})
+    early = chunks[0].usage
+    assert early and (early.prompt_tokens, early.completion_tokens) == (2, 0)
+    assert [chunk.usage is not UNSET for chunk in chunks] == [True, False, False, True]
+
+
+async def test_hidden_reasoning_is_counted_and_never_said() -> None:
+    chunks = await chunks_of({"text": "a b", "hidden_reasoning": 500})
+    usage = chunks[-1].usage
+    assert usage and (usage.completion_tokens, usage.completion_tokens_details.reasoning_tokens) == (502, 500)
+    assert text_of(chunks) == ["a ", "b"]
+
+
+async def test_sound_images_and_a_custom_call_are_said_and_counted() -> None:
+    chunks = await chunks_of({"text": "", "audio_seconds": 2, "images": 1, "custom_input": "ls -l"})
+    deltas = [part.delta for chunk in chunks for part in chunk.choices]
+    assert sum(delta.audio is not UNSET for delta in deltas) == 2
+    assert sum(delta.images is not UNSET for delta in deltas) == 1
+    assert [delta.tool_calls[0].custom.input for delta in deltas if delta.tool_calls] == ["ls -l"]
+    usage = chunks[-1].usage
+    assert usage and usage.completion_tokens == 2 + 2 * 20 + 1290
+
+
+@pytest.mark.parametrize(("kind", "count"), [("zero", 0), ("large", 999_000)])
+async def test_lie_about_the_output_leaves_the_prompt(kind: str, count: int) -> None:
+    usage = (await chunks_of({"text": "a b", "usage": kind}))[-1].usage
+    assert usage and (usage.prompt_tokens, usage.completion_tokens) == (2, count)
