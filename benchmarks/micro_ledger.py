@@ -33,7 +33,7 @@ LIMITS = {"default": GroupLimits(rpm=100_000_000, tpm=900_000_000, concurrency=1
 EVERYONE = frozenset({"default"})
 Figures = tuple[float, float]
 USAGE = Usage(in_text=812, out_text=204)
-QUOTE = Quote("gpt-5-mini", EVERYONE, Price(), USAGE, USAGE, ceiling=(0, 0), hold=1_000_000, tokens=1500)
+QUOTE = Quote("gpt-5-mini", EVERYONE, Price(), USAGE, USAGE, hold=1_000_000, tokens=1500)
 RECORD = CallRecord(
     request_id="",
     endpoint="chat",

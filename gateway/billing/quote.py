@@ -34,7 +34,6 @@ class Quote(Struct, frozen=True):
     price: Price
     prompt: Usage  # the estimated prompt alone
     worst_case: Usage  # `hold` is the cost of this usage
-    ceiling: tuple[int, int]  # the largest possible counts of tokens in and out
     hold: int  # cost of the worst case
     tokens: int  # counted against the token limits until the true count is known
     service_tier: str | None = None  # the requested tier
@@ -51,7 +50,6 @@ class Quote(Struct, frozen=True):
         *,
         prompt: Usage,
         worst_case: Usage,
-        ceiling: tuple[int, int],
         tokens: int | None = None,
         service_tier: str | None = None,
         choices: int = 1,
@@ -66,7 +64,6 @@ class Quote(Struct, frozen=True):
             price,
             prompt,
             worst_case,
-            ceiling,
             price.worst(worst_case, service_tier=service_tier),
             worst_case.tokens_in + worst_case.tokens_out if tokens is None else tokens,
             service_tier,

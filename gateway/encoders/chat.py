@@ -9,6 +9,7 @@ Sharp edge: the bytes of `feed` must be sent in order; `close` raises for an inc
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,12 +18,16 @@ from gateway.billing.delivered import Delivered
 from gateway.billing.usage import is_possible, text_units
 from gateway.encoders.chat_choice import ChoiceEncoder
 from gateway.encoders.chat_form import AnswerForm, service_tier
+from gateway.encoders.chat_media import count_message
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.ids import padding
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, CompletionUsage, Delta
 from gateway.sse import DONE, encode_data
 
 _encoder = msgspec.json.Encoder()
+
+#: The usage for the client, from the upstream's count, our own, and whether the first covers the whole answer.
+CountAnswer = Callable[[CompletionUsage | None, Delivered, bool], CompletionUsage]
 
 
 class _FrameTemplate(msgspec.Struct, frozen=True):
@@ -43,7 +48,8 @@ class ChatStreamEncoder:
 
     __slots__ = (
         "_choices",
-        "_estimate",
+        "_count",
+        "_counted",
         "_last",
         "_plain",
         "_template",
@@ -54,10 +60,11 @@ class ChatStreamEncoder:
         "usage",
     )
 
-    def __init__(self, form: AnswerForm, *, estimate: Callable[[int], CompletionUsage] | None = None) -> None:
+    def __init__(self, form: AnswerForm, *, count: CountAnswer | None = None) -> None:
         self.form = form
-        self.usage: CompletionUsage | None = None
-        self._estimate = estimate  # usage from the delivered quarter tokens, without an upstream count
+        self.usage: CompletionUsage | None = None  # the upstream's last count; it may be of a part of the answer
+        self._count = count
+        self._counted: Delivered | None = None  # what was delivered when `usage` came
         self.delivered = Delivered()
         self.continued = False  # a second upstream continued, so neither count covers the whole answer
         self.content_started = False  # content of the answer was encoded
@@ -69,7 +76,7 @@ class ChatStreamEncoder:
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames of `chunk`; may be empty."""
         if chunk.usage is not UNSET and chunk.usage is not None:
-            self.usage = chunk.usage if is_possible(chunk.usage) else None
+            return self._feed_counted(chunk)
         choices = chunk.choices
         if not choices:
             return self._moderation(chunk)
@@ -79,13 +86,35 @@ class ChatStreamEncoder:
         frames: list[bytes] = []
         for part in choices:
             for encoded in self._choice(part.index, chunk, frames).feed(part):
-                self._count(encoded.delta)
+                self._add(encoded.delta)
                 frames.append(self._encode(chunk, encoded))
         return b"".join(frames)
 
+    def _feed_counted(self, chunk: ChatChunk) -> bytes:
+        """The frames of a chunk with a usage, which counts the answer up to and with this chunk."""
+        usage, chunk.usage = chunk.usage, UNSET
+        frames = self.feed(chunk)
+        if self.continued:
+            return frames
+        if is_possible(usage):
+            self.usage, self._counted = usage, copy(self.delivered)  # type: ignore[assignment]  # it was checked
+        else:
+            self._counted = None
+        return frames
+
     def continue_elsewhere(self) -> None:
         """Another upstream continues the answer, so the usage of the first one does not cover it."""
-        self.usage, self.continued = None, True
+        self.usage, self._counted, self.continued = None, None, True
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has its finish reason."""
+        return bool(self._choices) and all(choice.finish_reason is not None for choice in self._choices)
+
+    @property
+    def counted(self) -> bool:
+        """Whether `usage` is the upstream's count of the whole answer."""
+        return self._counted == self.delivered and self.finished
 
     @property
     def used_tier(self) -> str | UnsetType | None:
@@ -94,14 +123,14 @@ class ChatStreamEncoder:
 
     def close(self) -> bytes:
         """The last frames of a complete stream; UpstreamTruncated if a choice is unfinished."""
-        if not self._choices or any(choice.finish_reason is None for choice in self._choices):
+        if not self.finished:
             raise UpstreamTruncated()
         if not self.form.include_usage:
             return DONE
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
-        usage = self.usage or (
-            self._estimate(self.delivered.text_quarter_tokens) if self._estimate else CompletionUsage()
-        )
+        usage = self.usage or CompletionUsage()
+        if self._count is not None:
+            usage = self._count(self.usage, self.delivered, self.counted)
         last.usage = usage.public()
         return encode_data(_encoder.encode(last)) + DONE
 
@@ -179,20 +208,12 @@ class ChatStreamEncoder:
                 frames.extend(self._encode(chunk, part) for part in self._choices[-1].open(tools=False))
         return self._choices[index]
 
-    def _count(self, delta: Delta) -> None:
-        quarters = 0
-        if delta.content:
-            quarters += text_units(delta.content)
-        if delta.reasoning_content:
-            quarters += text_units(delta.reasoning_content)
-        if delta.tool_calls:
-            quarters += sum(len(call.function.arguments or "") for call in delta.tool_calls if call.function)
-        if delta.function_call:
-            quarters += len(delta.function_call.arguments or "")
-        if delta.refusal:
-            quarters += text_units(delta.refusal)
-        if quarters:
-            self.delivered.text_quarter_tokens += quarters
+    def _add(self, delta: Delta) -> None:
+        """Count the content of a delta."""
+        delivered = self.delivered
+        before = delivered.text_quarter_tokens, delivered.audio_ms, delivered.images
+        count_message(delta, delivered)
+        if before != (delivered.text_quarter_tokens, delivered.audio_ms, delivered.images):
             self.content_started = True
 
     def _encode(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:

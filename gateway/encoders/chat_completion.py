@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from gateway.billing.usage import text_units
+from gateway.billing.delivered import Delivered
 from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason, service_tier
+from gateway.encoders.chat_media import count_message
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, ToolCall
 
@@ -62,13 +63,9 @@ def _normalize_call(call: ToolCall) -> None:
         call.function.arguments = call.function.arguments or "{}"
 
 
-def quarter_tokens_of(answer: ChatCompletion) -> int:
-    """Quarter tokens of text, reasoning and arguments in a whole answer."""
-    quarters = 0
+def delivered_of(answer: ChatCompletion, *, audio_rate: int) -> Delivered:
+    """Our own count of a whole answer; `audio_rate` is in bytes a second."""
+    delivered = Delivered()
     for choice in answer.choices:
-        message = choice.message
-        texts = [message.content, message.refusal, message.reasoning_content]
-        if message.tool_calls:
-            texts += [call.function.arguments for call in message.tool_calls if call.function]
-        quarters += sum(text_units(text) for text in texts if text)
-    return quarters
+        count_message(choice.message, delivered, audio_rate=audio_rate)
+    return delivered

@@ -78,6 +78,7 @@ class ImageStreamEncoder:
         self._request = request
         self.images: list[ImageEvent] = []  # finished ones
         self.previews = 0
+        self.under_way = False  # a preview was encoded of an image that is not finished
         self.delivered = Delivered()
         self.usage: ImageUsage | None = None  # of the whole stream so far
 
@@ -90,6 +91,7 @@ class ImageStreamEncoder:
             raise UpstreamInvalidResponse(detail=f"{type(item).__name__} without an image")
         if item.partial_index is not None:
             self.previews += 1
+            self.under_way = True
             if self.previews > MAX_PREVIEWS or not isinstance(item.partial_index, int):
                 raise UpstreamInvalidResponse(detail="too many previews, or an invalid one")
             return self._frame("image_generation.partial_image", item, {"partial_image_index": item.partial_index})
@@ -98,6 +100,7 @@ class ImageStreamEncoder:
         self.usage = possible_usage(item.usage, ImageUsage) or self.usage
         frame = self._frame("image_generation.completed", item, {"usage": self.usage or ImageUsage()})
         self.delivered.images += 1
+        self.under_way = False
         self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))
         return frame
 

@@ -66,6 +66,7 @@ class Call(Struct, eq=False):
     sink: EventSink | None = None  # of a streamed answer
     encoder: Any = None  # of a streamed answer
     used: Usage | None = None  # of an answer that is whole
+    fault: str = ""  # what was wrong with the upstream's counts
     first_token: float | None = None  # seconds after the start
     chunks: int = 0
     upstream_waited: float = 0.0  # seconds spent on upstreams

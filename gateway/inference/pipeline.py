@@ -284,14 +284,14 @@ class Pipeline:
         """Charge what was used, once; called as soon as the amount is known and again at the end."""
         if call.settled:
             return
-        if call.client_gone:
-            call.outcome, call.status = "client_closed", 499
         try:
             usage = None if call.client_gone and call.model.disconnect == "void" else call.usage()
         except Exception as error:
             # A bug in counting must not lose the charge: the estimate of the prompt is charged instead.
             gateway_log.error("%s: usage failed", call.request_id, exc_info=error)
             usage = call.quote.prompt
+        if call.client_gone:
+            call.outcome, call.status = "client_closed", 499
         services = self._services
         services.active_calls.discard(call.request_id)
         services.metrics.ended(call.endpoint.name)

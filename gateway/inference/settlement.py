@@ -42,11 +42,8 @@ class Settlement:
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:
         if usage is None:
             return None, 0
-        most_in, most_out = call.quote.ceiling
-        if usage.tokens_in > most_in or usage.tokens_out > most_out:
-            # More than the request can have used: the upstream's count is impossible, so the hold is charged.
-            gateway_log.warning("%s: impossible usage from %s, clamped to the hold", call.request_id, call.provider)
-            return call.quote.worst_case, call.hold.amount
+        if call.fault:
+            gateway_log.warning("%s: usage of %s corrected: %s", call.request_id, call.provider, call.fault)
         return usage, call.cost(usage)
 
     async def drain(self) -> None:

@@ -1,8 +1,8 @@
 """The events of a Messages stream as chunks.
 
 `EventReader.read(event)` returns the chunk that an event amounts to, or None; an error event is raised. The stream is
-whole once `complete` is true, which only `message_stop` makes it. Usage comes with the finish, never before: the counts
-at the start of a stream know nothing of the answer, and would be taken for a bill if the caller left.
+whole once `complete` is true, which only `message_stop` makes it. The counts of `message_start` come with the first
+content, for a caller who leaves. A chunk of their own would begin the answer, and an error behind it would be final.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class EventReader:
         self._calls = 0
         self._usage: dict[str, Any] = {}
         self._finished = False
+        self._counted = False  # the first counts were passed on
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing to a caller."""
@@ -174,4 +175,8 @@ class EventReader:
 
     def _stamped(self, chunk: ChatChunk) -> ChatChunk:
         chunk.service_tier = used_tier(self._usage)
+        if not self._counted:
+            self._counted = True
+            if chunk.usage is UNSET:
+                chunk.usage = read_usage(self._usage) or UNSET
         return chunk

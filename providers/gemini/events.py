@@ -1,8 +1,8 @@
 """A stream of Gemini's as chat chunks: each frame is a whole answer document that holds what is new.
 
 `FrameReader.read(event)` gives the chunks of one frame. There is no end marker: the stream is complete once every
-candidate has shown a finish reason. Sharp edge: usage is a total so far and rides on each frame, so a caller who leaves
-is billed what the newest frame counted; a frame that counts the prompt alone says nothing.
+candidate has shown a finish reason. Sharp edge: usage is a total so far and comes with each frame, so the prompt of a
+caller who leaves is charged as the newest frame counted it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FrameReader:
 
     def _add_usage(self, answer: WireAnswer, chunks: list[ChatChunk]) -> None:
         metadata = answer.usage_metadata
-        if metadata is None or not (self.finished or counts_output(metadata)):
+        if metadata is None or not (chunks or self.finished or counts_output(metadata)):
             return
         usage = read_usage(metadata, searches=self._searches.count)
         if usage is None:

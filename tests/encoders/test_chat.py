@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from gateway.encoders.chat import ChatStreamEncoder
-from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
+from gateway.encoders.chat_completion import delivered_of, encode_completion
 from gateway.encoders.chat_form import AnswerForm, service_tier
+from gateway.encoders.chat_media import PCM_RATE
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import (
     ChatChunk,
@@ -252,7 +253,8 @@ def test_empty_tool_lists_are_removed_and_empty_arguments_become_an_object() -> 
 
 def test_units_of_a_whole_answer_match_those_of_the_stream() -> None:
     message = ChatMessage(content="abcd", reasoning_content="ef")
-    assert quarter_tokens_of(ChatCompletion(choices=[Choice(message=message)])) == 6
+    answer = ChatCompletion(choices=[Choice(message=message)])
+    assert delivered_of(answer, audio_rate=PCM_RATE).text_quarter_tokens == 6
 
 
 class WithoutShortcut(ChatStreamEncoder):

@@ -48,7 +48,6 @@ async def charged(ledger: Ledger, response: Any) -> Any:
     return (await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))).meta
 
 
-@pytest.mark.xfail(strict=True, reason="9.99 charged for max_tokens 16 and a count of 999,000")
 @pytest.mark.parametrize("choices", [1, 3])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_output_above_the_limit_is_clipped_to_the_limit(
@@ -76,7 +75,6 @@ async def test_output_a_little_above_the_limit_is_believed(
     assert (meta["usage"]["out_text"], meta.get("estimated", False)) == (1164, False)
 
 
-@pytest.mark.xfail(strict=True, reason="200,000 tokens charged for a prompt of 100 bytes")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_input_above_what_was_forwarded_is_clipped(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -88,7 +86,6 @@ async def test_input_above_what_was_forwarded_is_clipped(
     assert meta["estimated"]
 
 
-@pytest.mark.xfail(strict=True, reason="10 tokens charged for 1,000 words")
 async def test_count_far_below_what_was_delivered_is_replaced_by_our_count(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -97,7 +94,6 @@ async def test_count_far_below_what_was_delivered_is_replaced_by_our_count(
     assert (meta["usage"]["out_text"], meta["estimated"]) == (1250, True)
 
 
-@pytest.mark.xfail(strict=True, reason="1e9 tokens of input: the hold charged in place of the bound")
 async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_the_margin(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -112,7 +108,6 @@ async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_
     assert meta["estimated"]
 
 
-@pytest.mark.xfail(strict=True, reason="900,000 tokens charged for an image")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_images_are_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -133,7 +128,6 @@ async def test_images_are_charged_at_most_the_output_that_was_held(
     assert meta["estimated"]
 
 
-@pytest.mark.xfail(strict=True, reason="900,000 tokens charged for a second of speech")
 async def test_speech_is_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -150,7 +144,6 @@ async def test_speech_is_charged_at_most_the_output_that_was_held(
     assert f'"output_tokens":{meta["usage"]["out_audio"]}' in text
 
 
-@pytest.mark.xfail(strict=True, reason="90,000 tokens charged for two seconds of sound")
 async def test_transcripts_are_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:

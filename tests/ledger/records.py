@@ -26,7 +26,7 @@ def quote_of(
 ) -> Quote:
     """A quote of that hold in nano-units; of the price it has only the version."""
     usage = Usage()
-    return Quote(model, groups, Price(version=version), usage, usage, ceiling=(0, 0), hold=hold, tokens=tokens)
+    return Quote(model, groups, Price(version=version), usage, usage, hold=hold, tokens=tokens)
 
 
 def record_of(

@@ -220,10 +220,9 @@ async def test_stop_reasons_are_translated(theirs: str, ours: str) -> None:
     assert (await folded(streamed(*told))).choices[0].finish_reason == ours
 
 
-async def test_usage_of_the_finish_replaces_that_of_the_start() -> None:
-    """Counts of the start know one token of output, and would be billed if the caller left."""
+async def test_counts_of_the_start_come_with_the_first_content_and_those_of_the_end_with_the_finish() -> None:
     chunks = await chunks_of(streamed(*frames("text")))
-    assert [chunk.usage is not UNSET for chunk in chunks] == [False, False, False, True]
+    assert [chunk.usage is not UNSET for chunk in chunks] == [True, False, False, True]
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 

@@ -115,13 +115,14 @@ async def test_cache_reads_and_writes_are_billed_at_their_own_prices(
     stream: bool,
 ) -> None:
     before = await accounts.show(api_key.account)
+    long: Any = [{"role": "user", "content": "hi " * 7000}]
     upstream.enqueue(streamed(*frames("cache")) if stream else Reply.json(document("cache")))
     async with caller(base_url, api_key) as client:
         if stream:
-            async for _ in await client.chat.completions.create(model="claude", messages=HI, stream=True):
+            async for _ in await client.chat.completions.create(model="claude", messages=long, stream=True):
                 pass
         else:
-            await client.chat.completions.create(model="claude", messages=HI)
+            await client.chat.completions.create(model="claude", messages=long)
     cost = (21 * 3 + 18890 * 0.3 + 456 * 3.75 + 100 * 6 + 3 * 15) * NANO / 1_000_000
 
     async def is_charged() -> bool:

@@ -237,10 +237,12 @@ async def test_usage_that_comes_after_the_finish_is_not_lost() -> None:
     assert found is not None and found.total_tokens == 4
 
 
-async def test_usage_frame_with_only_the_prompt_is_not_billed() -> None:
+async def test_count_of_the_prompt_alone_comes_with_the_content_of_its_frame() -> None:
     frames = [document(candidate(part(text="Hi")), usage=usage(3)), *STREAM[-1:]]
     chunks = await chunks_of(*frames)
-    assert chunks[0].usage is UNSET and last_usage(chunks) is not None
+    first = chunks[0].usage
+    assert first and (first.prompt_tokens, first.completion_tokens) == (3, 0)
+    assert last_usage(chunks) is not None
 
 
 async def test_blocked_prompt_streams_a_refusal() -> None:

@@ -10,14 +10,17 @@ from typing import Any, cast
 
 from msgspec import UNSET, Raw, structs
 
+from gateway.api.endpoints.chat_usage import ChatCounting, public
+from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
-from gateway.billing.usage import Usage, is_possible, tokens_of
+from gateway.billing.usage import Usage, is_possible
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.chat import ChatStreamEncoder
-from gateway.encoders.chat_completion import encode_completion, quarter_tokens_of
+from gateway.encoders.chat_completion import delivered_of, encode_completion
 from gateway.encoders.chat_form import AnswerForm
+from gateway.encoders.chat_media import PCM_RATE, RATES, USUAL_RATE
 from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
@@ -33,14 +36,8 @@ from gateway.routing.dispatcher import Opened
 from gateway.routing.hidden_reasoning import may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
+from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 
-#: Tokens that one media part, or a provider's own text around the prompt, can add to the upstream's count.
-MEDIA_CEILING = 200_000
-#: Tokens of output that reasoning may add beyond the caller's limit.
-REASONING_CEILING = 1_000_000
-#: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
-MIN_AUDIO_BYTE_RATE = 100
 #: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use: of a
 #: caller's own limit, and of a limit that the caller does not know.
 MIN_OUTPUT = 16
@@ -80,11 +77,11 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def quote(self, request: ChatRequest, model: Model, body_size: int) -> Quote:
         prompt = chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
-        return _quote(request, prompt, model, body_size)
+        return _quote(request, prompt, model)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
-        quote = _quote(request, PromptEstimate(text=size.tokens), model, body_size=0)
+        quote = _quote(request, PromptEstimate(text=size.tokens), model)
         hidden = (
             model.reasoning if model.reasoning is not None else any(may_reason(t.target.model) for t in model.targets)
         )
@@ -134,22 +131,19 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return cast("Chat", candidate.provider).stream_chat(adapted.request, candidate.target)
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
-        if answer.usage is None or not is_possible(answer.usage):
+        counting = ChatCounting.of(call)
+        told = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
+        used, call.fault = counting.count(told, _delivered(call, answer), True)
+        if told is None or call.fault:
             call.reply.headers["x-gateway-estimated"] = "true"
-            used = _estimated(call, quarter_tokens_of(answer))
-            answer.usage = _public(used)
-        else:
-            used = _counted(call, answer.usage)
+            answer.usage = public(used)
         call.service_tier = _billed_tier(call, answer.service_tier)
         body = encode_completion(answer, _form(call, services))
         call.used = used
         return body, JSON
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
-        prompt, factor = call.quote.prompt, call.model.token_factor
-        # Not a method of the call: the call refers to the encoder, so that would be a cycle.
-        estimate = partial(_estimated_public, prompt, factor)
-        encoder = ChatStreamEncoder(_form(call, services), estimate=estimate)
+        encoder = ChatStreamEncoder(_form(call, services), count=ChatCounting.of(call).public)
         if call.model.continue_cut:
             opened.rest = Continuation(
                 opened,
@@ -176,14 +170,16 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         encoder: ChatStreamEncoder | None = call.encoder
         if encoder is None:
             return None
-        if encoder.usage is not None and not encoder.continued:
-            return _counted(call, encoder.usage)
-        if (encoder.content_started and call.committed) or call.outcome == "ok":
-            return _estimated(call, encoder.delivered.text_quarter_tokens)
-        return None
+        complete = encoder.finished and call.outcome == "ok"
+        # A caller who left before any content pays for the prompt, as far as the upstream has counted it.
+        left = call.client_gone and call.outcome == "ok" and encoder.usage is not None
+        if not (complete or left or (encoder.content_started and call.committed)):
+            return None
+        used, call.fault = ChatCounting.of(call).count(encoder.usage, encoder.delivered, encoder.counted)
+        return used
 
 
-def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size: int) -> Quote:
+def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model) -> Quote:
     wanted, choices, tokens = request.max_output, request.n or 1, prompt.tokens
     if wanted is not None:
         _check_output_limit(request, model, wanted)
@@ -200,11 +196,6 @@ def _quote(request: ChatRequest, prompt: PromptEstimate, model: Model, body_size
             estimated=True,
         ),
         worst_case=_worst(request, prompt, reserve * choices, model=model),
-        # A text token is at least one byte long, so a prompt has no more tokens than its body has bytes.
-        ceiling=(
-            body_size + MEDIA_CEILING * (1 + prompt.media),
-            max(wanted or 0, model.max_output_tokens or 0) * choices + REASONING_CEILING,
-        ),
         service_tier=request.service_tier,
         # The rate limit counts the expected tokens: with the longest answer it would admit too few calls.
         tokens=with_safety(tokens) + reserve * choices,
@@ -338,18 +329,6 @@ def _form(call: Call, services: Services) -> AnswerForm:
     )
 
 
-def _counted(call: Call, reported: CompletionUsage) -> Usage:
-    """The upstream's count; audio seconds that it does not report, or that are impossible, are estimated."""
-    used, prompt = Usage.of_chat(reported), call.quote.prompt
-    seconds = prompt.audio_seconds_in
-    impossible = used.audio_seconds_in * MIN_AUDIO_BYTE_RATE > call.body_size
-    if impossible:
-        gateway_log.warning("%s: impossible seconds from %s, estimated", call.request_id, call.provider)
-    if impossible or (seconds and not used.audio_seconds_in):
-        return structs.replace(used, audio_seconds_in=seconds, estimated=True)
-    return used
-
-
 def _billed_tier(call: Call, used: Any) -> str | None:
     """The service tier that is charged: the one that the upstream reports, or else the one that it was sent."""
     return call.quote.price.billed_tier(_sent_tier(call), used if isinstance(used, str) else None)
@@ -364,19 +343,7 @@ def _sent_tier(call: Call) -> str | None:
     return next((one.request.service_tier for one in call.adapted if one.candidate is served), asked) or "default"
 
 
-def _estimated(call: Call, quarter_tokens: int) -> Usage:
-    """The usage without an upstream count: the estimate of the prompt and what was delivered."""
-    tokens = tokens_of(quarter_tokens, factor=call.model.token_factor)
-    return structs.replace(call.quote.prompt, out_text=tokens)
-
-
-def _estimated_public(prompt: Usage, factor: float, quarter_tokens: int) -> CompletionUsage:
-    return _public(structs.replace(prompt, out_text=tokens_of(quarter_tokens, factor=factor)))
-
-
-def _public(usage: Usage) -> CompletionUsage:
-    return CompletionUsage(
-        prompt_tokens=usage.tokens_in,
-        completion_tokens=usage.tokens_out,
-        total_tokens=usage.tokens_in + usage.tokens_out,
-    )
+def _delivered(call: Call, answer: ChatCompletion) -> Delivered:
+    """Our own count of a whole answer."""
+    audio = call.request.audio
+    return delivered_of(answer, audio_rate=PCM_RATE if audio is None else RATES.get(audio.format, USUAL_RATE))

@@ -7,6 +7,7 @@ from typing import cast
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
+from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.embeddings import validate, write_list
@@ -19,9 +20,6 @@ from gateway.plugins.provider import Embeddings
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
-
-#: Tokens that a model may add to each input; two is usual.
-FRAME_CEILING = 16
 
 
 class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
@@ -39,12 +37,10 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     def quote(self, request: EmbeddingRequest, model: Model, body_size: int) -> Quote:
         sizes = embedding_tokens(request, factor=model.token_factor)
         _check_window(request, model, max(sizes))
-        # A text token is at least one byte long, so a body has no more tokens than bytes.
-        ceiling = body_size + FRAME_CEILING * len(sizes)
-        return _quote(model, sum(sizes), counted=request.is_tokens, ceiling=ceiling)
+        return _quote(model, sum(sizes), counted=request.is_tokens)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
-        return _quote(model, size.tokens, counted=False, ceiling=0)
+        return _quote(model, size.tokens, counted=False)
 
     def check_candidate(self, request: EmbeddingRequest, candidate: Candidate) -> None:
         if request.is_tokens and not _provider(candidate).takes_tokens:
@@ -57,8 +53,9 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     async def encode(self, call: Call, answer: EmbeddingAnswer, services: Services) -> tuple[bytes, str]:
         usage, used = answer.usage, call.quote.prompt
         if usage is not None and is_possible(usage) and usage.prompt_tokens:
-            used = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
-        elif used.estimated:
+            told = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
+            used, call.fault = bound_usage(told, Bounds(call.body_size), NOTHING)
+        if used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"
         base64 = call.request.encoding_format == "base64"
         body = await write_list(answer.vectors, base64=base64, model=call.public_model, tokens=used.in_text)
@@ -66,12 +63,11 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
         return body, JSON
 
 
-def _quote(model: Model, tokens: int, *, counted: bool, ceiling: int) -> Quote:
+def _quote(model: Model, tokens: int, *, counted: bool) -> Quote:
     return Quote.of(
         model,
         prompt=Usage(in_text=tokens, estimated=not counted),
         worst_case=Usage(in_text=tokens if counted else with_safety(tokens), estimated=True),
-        ceiling=(ceiling, 0),
     )
 
 

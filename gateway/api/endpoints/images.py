@@ -11,6 +11,7 @@ from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PREVIEW, made_image_tokens, with_safety
 from gateway.billing.usage import ImageCount, Usage, possible_usage, text_units, tokens_of
+from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.images import ImageStreamEncoder, count_images, error_event, validate, write_answer
@@ -25,9 +26,8 @@ from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageUsage, TokenKinds, decode_image_request
 
-#: Tokens above which a count is impossible: text around the prompt, and one image.
-PROMPT_CEILING = 10_000
-IMAGE_CEILING = 1_000_000
+#: The fewest tokens of an image, from published numbers; a quarter of it is believed.
+LEAST_PER_IMAGE = 272
 
 
 class ImagesEndpoint(Endpoint[ImageRequest]):
@@ -48,11 +48,11 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
         return bool(request.stream)
 
     def quote(self, request: ImageRequest, model: Model, body_size: int) -> Quote:
-        return _quote(request, tokens_of(text_units(request.prompt), factor=model.token_factor), model, body_size)
+        return _quote(request, tokens_of(text_units(request.prompt), factor=model.token_factor), model)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ImageRequest(model=model.name, prompt="", n=size.images)
-        return _quote(request, size.tokens, model, body_size=0)
+        return _quote(request, size.tokens, model)
 
     def check_candidate(self, request: ImageRequest, candidate: Candidate) -> None:
         if request.wants_urls and not _provider(candidate).gives_urls:
@@ -72,7 +72,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
         images = count_images(answer.data, request, answer.size, answer.quality)
         usage = possible_usage(answer.usage, ImageUsage)
         used = _used(call, usage, images, previews=0)
-        if usage is None and used.estimated:
+        if call.fault or (usage is None and used.estimated):
             call.reply.headers["x-gateway-estimated"] = "true"
             usage = _public(used)
         body = write_answer(answer, request, usage)
@@ -91,13 +91,16 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
         last = encoder.images[-1] if encoder.images else None
         size, quality = (last.size, last.quality) if last else (None, None)
         images = count_images(encoder.images, call.request, size, quality)
+        if encoder.under_way and call.client_gone and call.outcome == "ok":
+            # The upstream makes and charges an image whose preview it has sent, whether the caller waits for it or not.
+            images = structs.replace(images, count=images.count + 1)
         return _used(call, encoder.usage, images, previews=encoder.previews)
 
     def error_frame(self, error: GatewayError) -> bytes:
         return error_event(error)
 
 
-def _quote(request: ImageRequest, prompt: int, model: Model, body_size: int) -> Quote:
+def _quote(request: ImageRequest, prompt: int, model: Model) -> Quote:
     price = model.price
     size, quality = price.most_expensive_image(request.exact_size, request.exact_quality)
     previews = (request.partial_images or 0) * request.count
@@ -110,7 +113,6 @@ def _quote(request: ImageRequest, prompt: int, model: Model, body_size: int) -> 
             images=ImageCount(request.count, size, quality),
             estimated=True,
         ),
-        ceiling=(body_size + PROMPT_CEILING, request.count * IMAGE_CEILING),
     )
 
 
@@ -121,13 +123,24 @@ def _provider(candidate: Candidate) -> Images:
 
 def _used(call: Call, usage: ImageUsage | None, images: ImageCount, *, previews: int) -> Usage:
     """The delivered images, with the upstream's tokens or an estimate of them."""
-    if usage is not None:
-        return Usage.of_images(usage, images)
     price = call.quote.price
+    if usage is not None:
+        used, call.fault = bound_usage(Usage.of_images(usage, images), _bounds(call), _least(price, images.count))
+        return used
     if not (price.input or price.image_output):
         return Usage(images=images)  # the price has no tokens
     tokens = _tokens_made(call.request, call.model, price, images=images.count, previews=previews)
     return structs.replace(call.quote.prompt, out_image=tokens, images=images)
+
+
+def _bounds(call: Call) -> Bounds:
+    """The bounds of the upstream's counts: its output has no other limit than what was held."""
+    return Bounds(call.body_size, limit=call.quote.worst_case.out_image or None)
+
+
+def _least(price: Price, images: int) -> Usage:
+    """The fewest tokens that so many images can have; none where tokens cost nothing."""
+    return Usage(out_image=images * LEAST_PER_IMAGE) if price.image_output else NOTHING
 
 
 def _tokens_made(request: ImageRequest, model: Model, price: Price, *, images: int, previews: int) -> int:

@@ -12,6 +12,7 @@ from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import speech_seconds, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
+from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event
@@ -35,9 +36,6 @@ TOKENS_PER_SECOND = 21
 MOST_TOKENS_PER_SECOND = 32
 #: How much longer than usual a spoken text may be: a factor, and seconds.
 SLOW = 2, 5
-#: Tokens above which a count is impossible: text around the input, and the audio.
-PROMPT_CEILING = 10_000
-SOUND_CEILING = 1_000_000
 #: Characters per token, where `gateway explain` gets only tokens.
 CHARACTERS_PER_TOKEN = 4
 #: Upstream models without events; other servers use OpenAI's names for them.
@@ -122,8 +120,7 @@ def _quote(model: Model, characters: int, text_tokens: int, seconds: float) -> Q
         worst = structs.replace(worst, in_text=with_safety(text_tokens), out_audio=sound)
     if price.per_second_out:
         worst = structs.replace(worst, audio_seconds_out=longest)
-    ceiling = (characters * 4 + PROMPT_CEILING, SOUND_CEILING)
-    return Quote.of(model, prompt=prompt, worst_case=worst, ceiling=ceiling)
+    return Quote.of(model, prompt=prompt, worst_case=worst)
 
 
 def _provider(candidate: Candidate) -> Speech:
@@ -136,10 +133,11 @@ def _counts_tokens(price: Price) -> bool:
 
 
 def _public(call: Call) -> SpeechUsage:
-    """The usage in the last event: the upstream's count, else an estimate."""
+    """The usage in the last event: the upstream's count within its bounds, else an estimate."""
     encoder: SpeechStreamEncoder = call.encoder
     if encoder.usage is not None:
-        return encoder.usage
+        used = _used(call, encoder)
+        return SpeechUsage(used.in_text, used.out_audio) if call.fault else encoder.usage
     text = call.quote.prompt.in_text or tokens_of(text_units(call.request.input))
     return SpeechUsage(text, int(encoder.meter.seconds * TOKENS_PER_SECOND) + 1)
 
@@ -147,17 +145,20 @@ def _public(call: Call) -> SpeechUsage:
 def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
     """All characters of the input, the upstream's tokens, and the delivered seconds."""
     seconds, timed = encoder.meter.seconds, bool(call.quote.price.per_second_out)
+    unreported = _unreported(call, seconds)
     if encoder.usage is None:
-        unreported = _unreported(call, seconds)
         guessed = unreported.estimated or (timed and not encoder.meter.exact)
         return structs.replace(unreported, estimated=guessed)
-    return Usage(
+    told = Usage(
         characters=call.quote.prompt.characters,
         in_text=encoder.usage.input_tokens,
         out_audio=encoder.usage.output_tokens,
         audio_seconds_out=seconds,
         estimated=timed and not encoder.meter.exact,
     )
+    bounds = Bounds(call.body_size, limit=call.quote.worst_case.out_audio or None)
+    used, call.fault = bound_usage(told, bounds, unreported if encoder.meter.exact else NOTHING)
+    return used
 
 
 def _unreported(call: Call, seconds: float) -> Usage:

@@ -15,6 +15,7 @@ from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
+from gateway.billing.usage_bounds import Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.transcript_formats import done_frame, is_possible, typed_transcript, write_transcript
@@ -48,8 +49,6 @@ SLOWEST_RATE = 100
 AUDIO_PER_SECOND = 10
 MOST_TEXT_PER_SECOND = 8
 MOST_AUDIO_PER_SECOND = 20
-#: Tokens above those of the duration from which on a count is impossible.
-TOKEN_CEILING = 100_000
 #: Formats in which Whisper models do not tell the seconds.
 UNTIMED = frozenset({"json", "text"})
 #: Formats that cannot be streamed.
@@ -84,11 +83,10 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
         likely = claimed or size / UNKNOWN_RATE
         longest = claimed * 1.25 + 1 if claimed else size / LEAST_RATE + 1
         text = tokens_of(text_units(request.prompt or "") + sum(map(text_units, request.keywords)))
-        ceiling = int(_most_seconds(request) * MOST_AUDIO_PER_SECOND) + TOKEN_CEILING
-        return _quote(model, text, likely, longest=longest, ceiling=ceiling)
+        return _quote(model, text, likely, longest=longest)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
-        return _quote(model, 0, size.seconds, longest=size.seconds * 1.25 + 1, ceiling=TOKEN_CEILING)
+        return _quote(model, 0, size.seconds, longest=size.seconds * 1.25 + 1)
 
     def check_candidate(self, request: TranscriptionRequest, candidate: Candidate) -> None:
         if request.response_format not in _provider(candidate).transcript_formats:
@@ -144,7 +142,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
         return _heard(call, encoder.delivered.text_quarter_tokens)
 
 
-def _quote(model: Model, text: int, likely: float, *, longest: float, ceiling: int) -> Quote:
+def _quote(model: Model, text: int, likely: float, *, longest: float) -> Quote:
     prompt = Usage(audio_seconds_in=round(likely, 6), estimated=True)
     worst = Usage(audio_seconds_in=round(longest, 6), estimated=True)
     if _counts_tokens(model.price):
@@ -155,7 +153,7 @@ def _quote(model: Model, text: int, likely: float, *, longest: float, ceiling: i
             in_audio=int(longest * MOST_AUDIO_PER_SECOND) + 1,
             out_text=int(longest * MOST_TEXT_PER_SECOND) + 1,
         )
-    return Quote.of(model, prompt=prompt, worst_case=worst, ceiling=(ceiling, ceiling))
+    return Quote.of(model, prompt=prompt, worst_case=worst)
 
 
 def _hides_seconds(request: TranscriptionRequest, candidate: Candidate) -> bool:
@@ -197,7 +195,13 @@ def _count(call: Call, transcript: Transcript) -> Usage:
         used = structs.replace(used, in_text=text, in_audio=audio, out_text=reported.output_tokens)
     by_seconds, by_tokens = bool(call.quote.price.per_second_in), _counts_tokens(call.quote.price)
     guessed = (seconds is None and (by_seconds or not tokens)) or (by_tokens and not tokens)
-    return structs.replace(used, estimated=guessed)
+    used = structs.replace(used, estimated=guessed)
+    if not tokens:
+        return used
+    worst = call.quote.worst_case
+    bounds = Bounds(call.body_size, media=call.quote.prompt.in_audio, limit=worst.out_text or None)
+    used, call.fault = bound_usage(used, bounds, _heard(call, text_units(transcript.text)))
+    return used
 
 
 def _add_usage(transcript: Transcript, used: Usage) -> None:

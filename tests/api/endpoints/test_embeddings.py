@@ -183,13 +183,14 @@ async def test_token_numbers_need_no_estimate(client: Client, upstream: FakeUpst
     assert not line.meta.get("estimated")
 
 
-async def test_count_above_what_the_body_can_hold_is_clamped_to_the_hold(
+async def test_count_above_what_the_body_can_hold_is_clipped_to_its_bytes_and_a_margin(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(answer([1.0], usage={"prompt_tokens": 900_000, "total_tokens": 900_000}))
     response, _ = await embed(client, "x" * 40)
     line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
-    assert line.amount == -13 * TOKEN  # ten and a quarter, rounded up
+    body = msgspec.json.encode({"model": "e1", "input": "x" * 40})
+    assert line.amount == -(len(body) + 4096) * TOKEN
 
 
 @pytest.mark.parametrize(("given", "hold"), [("x" * 40, 13), ([[1, 2, 3], [4]], 4)])

@@ -1,0 +1,104 @@
+"""What a chat answer used: the upstream's count within its bounds, or our own count of what was delivered.
+
+`ChatCounting` has the values of one call that a count depends on, and no reference to the call: the call refers to the
+encoder of its stream, and the encoder refers to this object.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, structs
+
+from gateway.billing.delivered import Delivered
+from gateway.billing.usage import Usage, tokens_of
+from gateway.billing.usage_bounds import Bounds, Counted, bound_usage, with_output_of
+from gateway.inference.call import Call
+from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+
+#: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
+MIN_AUDIO_BYTE_RATE = 100
+#: Tokens per second of spoken output, and of an image of a megapixel, from published numbers.
+AUDIO_PER_SECOND = 21
+PER_IMAGE = 1290
+#: Tokens of output of a model without a known limit.
+USUAL_LIMIT = 32_768
+
+
+class ChatCounting(Struct, frozen=True):
+    """Counts the answer of one call."""
+
+    prompt: Usage  # the estimate
+    factor: float  # tokens of the model per estimated token
+    forwarded: int  # bytes of the request
+    limit: int | None  # of output tokens that was sent, for all choices
+    usual_limit: int  # where none was sent
+
+    @classmethod
+    def of(cls, call: Call) -> ChatCounting:
+        """The counting of the call's answer."""
+        quote, model = call.quote, call.model
+        limit = quote.output_limit if quote.output_limit is not None else call.request.max_output
+        return cls(
+            quote.prompt,
+            model.token_factor,
+            call.body_size,
+            None if limit is None else limit * quote.choices,
+            (model.max_output_tokens or USUAL_LIMIT) * quote.choices,
+        )
+
+    def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
+        """The usage to charge. `told` is the upstream's count, of the `whole` answer or told before its end."""
+        ours = self.delivered(delivered)
+        if told is None:
+            return Counted(ours)
+        if not (told.prompt_tokens or told.completion_tokens):
+            return Counted(ours, "no tokens")
+        usage = self._with_seconds(Usage.of_chat(told))
+        if not whole:
+            usage = with_output_of(usage, ours)
+        limit = self.limit if whole else None
+        if whole and limit is None:
+            # The limit of an upstream that got none is unknown, but not that it delivered more than the usual one.
+            limit = max(self.usual_limit, ours.tokens_out)
+        prompt = self.prompt
+        return bound_usage(usage, Bounds(self.forwarded, prompt.in_image + prompt.in_audio, limit), ours)
+
+    def delivered(self, delivered: Delivered) -> Usage:
+        """The usage without an upstream's count: the estimate of the prompt, and what was delivered."""
+        text = tokens_of(delivered.text_quarter_tokens, factor=self.factor)
+        if not (delivered.audio_ms or delivered.images):
+            return structs.replace(self.prompt, out_text=text)
+        return structs.replace(
+            self.prompt,
+            out_text=text,
+            out_audio=delivered.audio_ms * AUDIO_PER_SECOND // 1000,
+            out_image=delivered.images * PER_IMAGE,
+        )
+
+    def public(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> CompletionUsage:
+        """`count` as the client sees it: the upstream's own object where it is charged as it is."""
+        usage, fault = self.count(told, delivered, whole)
+        return public(usage) if told is None or fault or not whole else told
+
+    def _with_seconds(self, usage: Usage) -> Usage:
+        """The usage with an estimate of audio seconds that the upstream does not report, or that are impossible."""
+        seconds = self.prompt.audio_seconds_in
+        impossible = usage.audio_seconds_in * MIN_AUDIO_BYTE_RATE > self.forwarded
+        if (seconds and not usage.audio_seconds_in) or impossible:
+            return structs.replace(usage, audio_seconds_in=seconds, estimated=True)
+        return usage
+
+
+def public(usage: Usage) -> CompletionUsage:
+    """A usage in the terms of chat clients."""
+    written = usage.in_cache_write_short + usage.in_cache_write_long
+    return CompletionUsage(
+        usage.tokens_in,
+        usage.tokens_out,
+        usage.tokens_in + usage.tokens_out,
+        PromptTokensDetails(
+            usage.in_cached + usage.in_audio_cached,
+            usage.in_audio + usage.in_audio_cached,
+            cache_write_tokens=written or UNSET,
+        ),
+        CompletionTokensDetails(usage.out_reasoning, usage.out_audio),
+    )
