@@ -33,6 +33,7 @@ from gateway.http_client.proxied_errors import (
 )
 from gateway.http_client.request import DEFAULT_HEADERS, OURS, RequestHead
 from gateway.http_client.response import Response
+from gateway.http_client.send_state import set_sent
 from gateway.http_client.upload import Upload
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # aiohttp pauses at twice this
@@ -127,6 +128,7 @@ class ProxiedExchange:
     def connected(self, connection: Connection) -> None:
         """Called with the connection of the request."""
         self._connection, self._transport = connection, connection.transport
+        set_sent(True)
 
     def drop(self, why: str) -> None:
         """Close at once, and tell the reader of a running answer."""

@@ -31,6 +31,7 @@ from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
 from gateway.http_client.request import RequestHead, RequestHeads, address_of, new_head
 from gateway.http_client.response import Lane, Response
+from gateway.http_client.send_state import set_sent
 from gateway.http_client.timeouts import Timeouts
 from gateway.sse import Event, EventParser
 
@@ -89,6 +90,7 @@ class Upstream:
         started = pool.loop.time()
         if self._proxies is not None and (proxy := _proxy_for(head, self._proxies)) is not None:
             incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
+            set_sent(False)
             self._proxy_client().start(
                 incoming, method, head, headers={**headers, **trace}, body=body, connect=timeouts.connect, proxy=proxy
             )
@@ -98,6 +100,7 @@ class Upstream:
             origin = pool.origin(head.address)
             connection = origin.take()
             if connection is None:
+                set_sent(False)
                 connection = await origin.connect(min(timeouts.connect, timeouts.first_byte, timeouts.total))
             incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
             if body is None or isinstance(body, bytes):
@@ -105,6 +108,7 @@ class Upstream:
             else:
                 connection.start(incoming, _streamed_head(head), method=method)
                 connection.upload(incoming, body, length=head.length)
+            set_sent(True)
         if not incoming.status:
             await incoming.wait()
             incoming.check_head()

@@ -18,6 +18,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
 from gateway.errors import GatewayError
+from gateway.http_client.send_state import SendState
 from gateway.http_server.reply import Reply
 from gateway.inference.idempotency import Claim
 from gateway.inference.sinks import EventSink
@@ -26,6 +27,8 @@ from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 
+#: The state of a call that has made no attempt.
+UNSENT = SendState()
 #: Seconds for which an upstream is read after its client disconnected, under the disconnect policy "drain".
 DRAIN_WITHIN = 60.0
 
@@ -62,6 +65,7 @@ class Call(Struct, eq=False):
     running: bool = False  # admitted and not settled yet
     # Set while the answer comes.
     attempts: list[Candidate] = []
+    sending: SendState = UNSENT
     public_model: str = ""  # the name that the answer bears
     sink: EventSink | None = None  # of a streamed answer
     encoder: Any = None  # of a streamed answer
@@ -101,8 +105,8 @@ class Call(Struct, eq=False):
     def usage(self) -> Usage | None:
         """What the call used so far; None when nothing is charged."""
         usage = self.used if self.used is not None else self.endpoint.usage(self)
-        if usage is None and self.client_gone and self.attempts:
-            return self.quote.prompt  # the upstream has already read the prompt
+        if usage is None and self.client_gone and self.sending.sent and self.outcome == "ok":
+            return self.quote.prompt  # the upstream has read the prompt
         return usage
 
     def cost_so_far(self) -> int:

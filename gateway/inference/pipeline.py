@@ -16,6 +16,7 @@ from gateway import errors
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
+from gateway.http_client.send_state import track
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
@@ -47,7 +48,7 @@ class Pipeline:
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
         await self._hold(call, endpoint)
-        call.running = True
+        call.running, call.sending = True, track()
         try:
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))

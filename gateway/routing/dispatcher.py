@@ -25,6 +25,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTruncated,
 )
+from gateway.http_client.send_state import SendState, current, track
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
@@ -163,6 +164,8 @@ class Dispatcher:
         circuit = candidate.circuit
         started = time.monotonic()
         circuit.enter(started)
+        state = current()
+        state.begin(started)
         try:
             try:
                 answer = await run(option)
@@ -170,16 +173,20 @@ class Dispatcher:
                 other = None if option.if_refused is None else option.if_refused(error)
                 if other is None:
                     raise
+                state.begin(time.monotonic())
                 answer = await run(cast("F", other))
             if kind is not None and not isinstance(answer, kind):
                 raise TypeError(f"a whole answer is a {kind.__name__}, not a {type(answer).__name__}")
         except GatewayError as error:
             circuit.leave()
+            state.fail()
             self.failed(candidate, error)
             raise
         except BaseException as error:
             # A third-party provider may raise anything; the dispatcher must go on.
             circuit.abandoned()
+            if is_plugin_error(error):
+                state.fail()
             raise self.contain(candidate, error) from error
         now = time.monotonic()
         circuit.succeeded(now, now - started)
@@ -191,22 +198,32 @@ class Dispatcher:
         self, option: F, run: Callable[[F], Awaitable[T]], policy: RetryPolicy[F], *, kind: type | None
     ) -> T:
         """Start a second attempt when the first one is silent for too long; the first answer is used."""
-        first = asyncio.create_task(self._attempt(option, run, kind=kind))
+        whole, states = current(), list[SendState]()
+        whole.begin(time.monotonic())
+        first = asyncio.create_task(self._apart(option, run, states, kind=kind))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         won = False
         try:
             await asyncio.wait(runners, timeout=option.candidate.model.hedge_after)
             second = None if first.done() else policy.hedge(self.metrics)
             if second is not None:
-                runners[asyncio.create_task(self._attempt(second, run, kind=kind))] = second.candidate
+                runners[asyncio.create_task(self._apart(second, run, states, kind=kind))] = second.candidate
             answer = await self._winner(runners, policy)
             won = True
             return answer
         finally:
+            whole.sent = won or any(state.sent for state in states)
             self._drop(runners, raced=won)
             # The failure that leaves here is its task's, and its traceback holds this frame and the one below.
             runners.clear()
             del first
+
+    async def _apart(
+        self, option: F, run: Callable[[F], Awaitable[T]], states: list[SendState], *, kind: type | None
+    ) -> T:
+        """One of two attempts at once, with a state of its own, which is added to `states`."""
+        states.append(track())
+        return await self._attempt(option, run, kind=kind)
 
     async def _winner(self, runners: dict[asyncio.Task[T], Candidate], policy: RetryPolicy[F]) -> T:
         """The answer of the first attempt that succeeds; raises the last failure when none does."""
