@@ -74,7 +74,7 @@ class InferenceHandler(KeyedHandler):
         """The client disconnected: stop a running call, or set `client_gone` for one that is not running yet."""
         call = self.call
         if call is not None and call.running:
-            call.disconnect()
+            self.services.disconnects.disconnect(call)
             return
         self.client_gone = True
         if call is not None:

@@ -265,7 +265,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
     continue_cut: bool = False
     reasoning: Literal["auto"] | bool = "auto"
-    disconnect: Literal["delivered", "drain", "void"] = "delivered"
+    disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     images_like: ImageFamily | Literal[""] = ""
 

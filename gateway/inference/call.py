@@ -29,8 +29,6 @@ from gateway.routing.router import Candidate
 
 #: The state of a call that has made no attempt.
 UNSENT = SendState()
-#: Seconds for which an upstream is read after its client disconnected, under the disconnect policy "drain".
-DRAIN_WITHIN = 60.0
 
 
 class UsageCounter(Protocol):
@@ -76,6 +74,7 @@ class Call(Struct, eq=False):
     upstream_waited: float = 0.0  # seconds spent on upstreams
     # Set at the end.
     client_gone: bool = False
+    output_rate: float = 0.0  # tokens a second that an answer without usage is charged by; 0: by what was delivered
     cut_by: GatewayError | None = None  # why the gateway itself ended it
     status: int = 200
     outcome: str = "ok"
@@ -128,17 +127,4 @@ class Call(Struct, eq=False):
         """End a running call: the upstream is closed, the client gets `error`, and what was delivered is charged."""
         if self.running and self.task is not None and self.cut_by is None:
             self.cut_by = error
-            self.task.cancel()
-
-    def disconnect(self) -> None:
-        """The client disconnected: stop the call, unless an Idempotency-Key or the policy "drain" needs the answer."""
-        if self.claim is not None and self.claim.keeps:
-            return  # the answer is completed, stored and charged in full, for a retry
-        self.client_gone = True
-        if self.task is None:
-            return
-        if self.model.disconnect == "drain":
-            # The operator wants the usage that the upstream reports at the end of its stream.
-            asyncio.get_running_loop().call_later(DRAIN_WITHIN, self.task.cancel)
-        else:
             self.task.cancel()

@@ -297,6 +297,7 @@ class Pipeline:
         services.active_calls.discard(call.request_id)
         services.metrics.ended(call.endpoint.name)
         services.settlement.settle(call, usage)
+        services.disconnects.ended(call)
 
 
 def _close_claim(call: Call) -> None:

@@ -10,6 +10,7 @@ from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
+from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
@@ -42,6 +43,7 @@ class Services(Protocol):
     dispatcher: Dispatcher
     settlement: Settlement
     active_calls: ActiveCalls
+    disconnects: Disconnects
     idempotency: Idempotency
     keep_alive: KeepAlive
     metrics: Metrics

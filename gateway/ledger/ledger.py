@@ -186,6 +186,13 @@ class Ledger:
             return {}
         return {hold.request_id: _LEASE_STATES[code] for hold, code in zip(holds, codes, strict=True)}
 
+    def end_lease(self, hold: Hold) -> None:
+        """The call does not count as concurrent any more. Not repeated: the settlement ends the lease too."""
+        name = slot(hold.key.account)
+        link = self._links.link(name)
+        for leases in (f"{name}:cc:{hold.key.id}", f"{name}:cc"):
+            link.call("ZREM", leases, hold.request_id).add_done_callback(_forget)
+
     # Around the calls ------------------------------------------------------------------------------------------------
 
     async def reclaim(self, account: str | None = None) -> int:
@@ -344,3 +351,9 @@ class Ledger:
         if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
             raise errors.InternalError(detail="lines of that time are in an archive; search it before charging by hand")
         return total
+
+
+def _forget(future: asyncio.Future[object]) -> None:
+    """Drop the error of a command that is not repeated."""
+    if not future.cancelled():
+        future.exception()

@@ -19,6 +19,7 @@ from gateway.config.settings import Settings
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
+from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
@@ -79,6 +80,7 @@ class Gateway:
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.active_calls = ActiveCalls(self.ledger, store)
+        self.disconnects = Disconnects(self.ledger)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)

@@ -120,6 +120,7 @@ class Worker:
     async def _drain(self, gateway: Gateway, server: HTTPServer) -> None:
         """Let running requests finish within `drain_timeout`; cut the rest, and settle everything."""
         server.close_listener()
+        gateway.disconnects.stop()
         self._tell("leaving")
         finished = asyncio.create_task(server.drain(gateway.settings.server.drain_timeout + CUT_WITHIN))
         hurry = asyncio.create_task(self.hurry.wait())

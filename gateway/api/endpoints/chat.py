@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import UNSET, Raw, structs
 
-from gateway.api.endpoints.chat_usage import ChatCounting, public
+from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, public
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
@@ -168,6 +168,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def usage(self, call: Call) -> Usage | None:
         encoder: ChatStreamEncoder | None = call.encoder
+        if call.output_rate and call.outcome == "ok" and not (encoder is not None and encoder.counted):
+            return counted_by_time(call) if call.sending.sent else None
         if encoder is None:
             return None
         complete = encoder.finished and call.outcome == "ok"

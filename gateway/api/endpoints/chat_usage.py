@@ -6,6 +6,9 @@ encoder of its stream, and the encoder refers to this object.
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_right
+
 from msgspec import UNSET, Struct, structs
 
 from gateway.billing.delivered import Delivered
@@ -86,6 +89,28 @@ class ChatCounting(Struct, frozen=True):
         if (seconds and not usage.audio_seconds_in) or impossible:
             return structs.replace(usage, audio_seconds_in=seconds, estimated=True)
         return usage
+
+
+def counted_by_time(call: Call) -> Usage:
+    """The usage of an answer that was read on without its caller, and whose usage did not come.
+
+    The prompt, and what was delivered or what its target usually makes in the time that it had; at most what the hold
+    pays for.
+    """
+    counting, encoder = ChatCounting.of(call), call.encoder
+    told, delivered = (None, Delivered()) if encoder is None else (encoder.usage, encoder.delivered)
+    used = counting.count(told, delivered, False).usage
+    seconds = time.monotonic() - call.sending.started
+    made = int(seconds * call.output_rate) - used.tokens_out
+    if made <= 0:
+        return used
+
+    def with_more(tokens: int) -> Usage:
+        return structs.replace(used, out_text=used.out_text + tokens, estimated=True)
+
+    # As plain text, and not at the worst price: this is a charge, and no hold.
+    paid = bisect_right(range(1, made + 1), call.hold.amount, key=lambda tokens: call.cost(with_more(tokens)))
+    return with_more(min(paid, made))
 
 
 def public(usage: Usage) -> CompletionUsage:

@@ -1,5 +1,6 @@
 -- Renews the leases of running calls of one account and stores the usage of each call.
 -- KEYS: {a:<account>}   ARGV: lease_µs, then per call: rid used
+-- The concurrency lease of a call whose caller has left stays ended.
 -- Returns per call OK, REVOKED (the key or the account may no longer spend, so the caller ends the stream) or GONE (the
 -- hold was reclaimed or settled).
 
@@ -34,8 +35,8 @@ for i = 1, count do
       records[#records + 1] = used .. string.sub(holds[i], #hold.used + 1)
     end
     expiries[#expiries + 1], expiries[#expiries + 2] = expires, rid
-    if has(hold, 'k') then redis.call('ZADD', A .. ':cc:' .. hold.kid, expires, rid) end
-    if has(hold, 'a') then redis.call('ZADD', A .. ':cc', expires, rid) end
+    if has(hold, 'k') then redis.call('ZADD', A .. ':cc:' .. hold.kid, 'XX', expires, rid) end
+    if has(hold, 'a') then redis.call('ZADD', A .. ':cc', 'XX', expires, rid) end
     answer[i] = may_spend(hold.kid) and OK or REVOKED
   end
 end
