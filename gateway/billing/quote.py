@@ -40,6 +40,7 @@ class Quote(Struct, frozen=True):
     choices: int = 1  # requested answers; each may have the whole output
     output_limit: int | None = None  # limit of output tokens that is sent in place of the caller's limit
     bounded: bool = False  # an output limit is sent, so the hold covers the whole answer
+    hidden: bool = False  # a candidate may reason without showing it
     least: int = 0  # a hold that does not fit is lowered to this amount at the least
     share: int = 0  # it is lowered to 1/share of the free money; 0: it is never lowered
 

@@ -26,7 +26,9 @@ def count_message(message: Delta | ChatMessage, delivered: Delivered, *, audio_r
     if message.content:
         quarters += text_units(message.content)
     if message.reasoning_content:
-        quarters += text_units(message.reasoning_content)
+        reasoning = text_units(message.reasoning_content)
+        delivered.reasoning_quarter_tokens += reasoning
+        quarters += reasoning
     if message.refusal:
         quarters += text_units(message.refusal)
     if message.tool_calls:

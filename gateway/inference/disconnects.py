@@ -12,7 +12,6 @@ import asyncio
 
 from msgspec import Struct
 
-from gateway.catalog import Model
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 
@@ -48,7 +47,7 @@ class Disconnects:
         call.client_gone = True
         if call.task is None:
             return
-        if call.attempts and reads_on(call.model):
+        if call.attempts and reads_on(call):
             call.output_rate = self._rates.get(_target(call), USUAL_RATE)
         within, drains = self._read_within(call)
         if not within:
@@ -63,7 +62,7 @@ class Disconnects:
 
     def ended(self, call: Call) -> None:
         """The call is settled. Called for every call; learns how fast the target of a model that drains answers."""
-        if call.outcome == "ok" and reads_on(call.model):
+        if call.outcome == "ok" and reads_on(call):
             self._learn(call)
         rest = self._rests.pop(call.request_id, None)
         if rest is None:
@@ -88,7 +87,7 @@ class Disconnects:
             return 0.0, False
         if getattr(call.encoder, "finished", False):  # the encoder of a chat
             return (0.0 if call.encoder.counted else USAGE_WITHIN), False
-        if reads_on(call.model) and self._drains.get(call.key.account, 0) < MAX_DRAINS:
+        if reads_on(call) and self._drains.get(call.key.account, 0) < MAX_DRAINS:
             return DRAIN_WITHIN, True
         return 0.0, False
 
@@ -101,9 +100,10 @@ class Disconnects:
         self._rates[target] = before + WEIGHT * (rate - before)
 
 
-def reads_on(model: Model) -> bool:
-    """Whether an answer of `model` is read to its end after its caller has left."""
-    return model.disconnect == "drain"
+def reads_on(call: Call) -> bool:
+    """Whether an answer is read to its end after its caller has left: by the model's policy, or for hidden reasoning."""
+    policy = call.model.disconnect
+    return call.quote.hidden if policy == "auto" else policy == "drain"
 
 
 def _target(call: Call) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, publ
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
-from gateway.billing.usage import Usage, is_possible
+from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
 from gateway.config.settings import Settings
 from gateway.encoders.chat import ChatStreamEncoder
@@ -29,14 +29,13 @@ from gateway.inference.hold_extension import HoldExtension
 from gateway.inference.services import Services
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
-from gateway.log import gateway_log
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
 from gateway.routing.hidden_reasoning import may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.chat_response import ChatChunk, ChatCompletion
+from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 
 #: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use: of a
 #: caller's own limit, and of a limit that the caller does not know.
@@ -48,6 +47,9 @@ NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
 
+#: How much reasoning may be charged where some was shown, before it counts as hidden: a factor of the estimate, and tokens.
+REASONING_SHOWN = 2
+REASONING_UNCERTAIN = 64
 #: Values of `service_tier` that every price covers.
 USUAL_TIERS = frozenset({None, "auto", "default"})
 
@@ -90,10 +92,11 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return _with_limit(quote, model, own=None)
 
     def bound(self, quote: Quote, request: ChatRequest, model: Model, adapted: Sequence[Adapted[ChatRequest]]) -> Quote:
-        if request.max_output is not None:
-            return quote
         effort = request.reasoning_effort
-        if request.stream and not any(one.candidate.reasoning.expected(effort) for one in adapted):
+        hidden = any([one.candidate.reasoning.expected(effort) for one in adapted])
+        if hidden:
+            quote = structs.replace(quote, hidden=True)
+        if request.max_output is not None or (request.stream and not hidden):
             return quote
         return _with_limit(quote, model, own=_own_limit(adapted))
 
@@ -133,7 +136,10 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
         counting = ChatCounting.of(call)
         told = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
-        used, call.fault = counting.count(told, _delivered(call, answer), True)
+        delivered = _delivered(call, answer)
+        used, call.fault = counting.count(told, delivered, True)
+        if told is not None:
+            _learn(call, told, delivered)
         if told is None or call.fault:
             call.reply.headers["x-gateway-estimated"] = "true"
             answer.usage = public(used)
@@ -178,6 +184,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         if not (complete or left or (encoder.content_started and call.committed)):
             return None
         used, call.fault = ChatCounting.of(call).count(encoder.usage, encoder.delivered, encoder.counted)
+        if encoder.usage is not None and complete:
+            _learn(call, encoder.usage, encoder.delivered)
         return used
 
 
@@ -343,6 +351,16 @@ def _sent_tier(call: Call) -> str | None:
         return asked
     served = call.attempts[-1]
     return next((one.request.service_tier for one in call.adapted if one.candidate is served), asked) or "default"
+
+
+def _learn(call: Call, told: CompletionUsage, delivered: Delivered) -> None:
+    """Mark a target that charges much more reasoning than it has shown."""
+    tokens = told.completion_tokens_details.reasoning_tokens
+    if tokens and call.attempts:
+        seen = tokens_of(delivered.reasoning_quarter_tokens, factor=call.model.token_factor)
+        if tokens > REASONING_SHOWN * seen + REASONING_UNCERTAIN:
+            candidate = call.attempts[-1]
+            candidate.reasoning.learn(candidate.target)
 
 
 def _delivered(call: Call, answer: ChatCompletion) -> Delivered:

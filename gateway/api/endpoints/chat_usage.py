@@ -55,7 +55,7 @@ class ChatCounting(Struct, frozen=True):
             return Counted(ours)
         if not (told.prompt_tokens or told.completion_tokens):
             return Counted(ours, "no tokens")
-        usage = self._with_seconds(Usage.of_chat(told))
+        usage, fault = self._with_seconds(Usage.of_chat(told))
         if not whole:
             usage = with_output_of(usage, ours)
         limit = self.limit if whole else None
@@ -63,7 +63,9 @@ class ChatCounting(Struct, frozen=True):
             # The limit of an upstream that got none is unknown, but not that it delivered more than the usual one.
             limit = max(self.usual_limit, ours.tokens_out)
         prompt = self.prompt
-        return bound_usage(usage, Bounds(self.forwarded, prompt.in_image + prompt.in_audio, limit), ours)
+        bounds = Bounds(self.forwarded, prompt.in_image + prompt.in_audio, limit)
+        bounded = bound_usage(usage, bounds, ours)
+        return Counted(bounded.usage, ", ".join(filter(None, (fault, bounded.fault)))) if fault else bounded
 
     def delivered(self, delivered: Delivered) -> Usage:
         """The usage without an upstream's count: the estimate of the prompt, and what was delivered."""
@@ -82,13 +84,14 @@ class ChatCounting(Struct, frozen=True):
         usage, fault = self.count(told, delivered, whole)
         return public(usage) if told is None or fault or not whole else told
 
-    def _with_seconds(self, usage: Usage) -> Usage:
+    def _with_seconds(self, usage: Usage) -> Counted:
         """The usage with an estimate of audio seconds that the upstream does not report, or that are impossible."""
         seconds = self.prompt.audio_seconds_in
         impossible = usage.audio_seconds_in * MIN_AUDIO_BYTE_RATE > self.forwarded
-        if (seconds and not usage.audio_seconds_in) or impossible:
-            return structs.replace(usage, audio_seconds_in=seconds, estimated=True)
-        return usage
+        if not impossible and (usage.audio_seconds_in or not seconds):
+            return Counted(usage)
+        fault = "impossible seconds" if impossible else ""
+        return Counted(structs.replace(usage, audio_seconds_in=seconds, estimated=True), fault)
 
 
 def counted_by_time(call: Call) -> Usage:
