@@ -101,7 +101,7 @@ class Disconnects:
 
 
 def reads_on(call: Call) -> bool:
-    """Whether an answer is read to its end after its caller has left: by the model's policy, or for hidden reasoning."""
+    """Whether an answer is read to its end after its caller has left, by policy or for hidden reasoning."""
     policy = call.model.disconnect
     return call.quote.hidden if policy == "auto" else policy == "drain"
 

@@ -59,7 +59,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
             "clamp-unknown": {"provider": "up", "price": PRICE, "hold": "clamp", "default_reserve_output": 50},
             "clamp-renamed": {**model, "hold": "clamp", "max_tokens_field": "max_completion_tokens"},
             "strict-unknown": {"provider": "up", "price": PRICE, "default_reserve_output": 50},
-            "free": {"provider": "up", "price": {"input": 1}},
+            "free": {"provider": "up", "price": {"input": 1, "output": 0}},
             "reasons": {"provider": "up", "model": "gpt-5-mini", "price": PRICE, "default_reserve_output": 50},
             "reasons-always": {
                 "provider": "up",

@@ -47,7 +47,7 @@ NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
 
-#: How much reasoning may be charged where some was shown, before it counts as hidden: a factor of the estimate, and tokens.
+#: Reasoning counts as hidden if it exceeds the shown part times a factor, and tokens: the part is an estimate.
 REASONING_SHOWN = 2
 REASONING_UNCERTAIN = 64
 #: Values of `service_tier` that every price covers.
@@ -93,7 +93,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def bound(self, quote: Quote, request: ChatRequest, model: Model, adapted: Sequence[Adapted[ChatRequest]]) -> Quote:
         effort = request.reasoning_effort
-        hidden = any([one.candidate.reasoning.expected(effort) for one in adapted])
+        hidden = any(one.candidate.reasoning.expected(effort) for one in adapted)
         if hidden:
             quote = structs.replace(quote, hidden=True)
         if request.max_output is not None or (request.stream and not hidden):
