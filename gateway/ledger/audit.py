@@ -8,7 +8,7 @@ Rules, beside those of `audit_lines`:
 - `held`, `expiries`: the holds add up to the amount held, and each has an expiry.
 - `spent KEY`, `key_held KEY`: the same sums per key.
 - `key KEY`: each key exists and is in the account's set.
-- `lease ID`: no lease ends later than `LONGEST` from now.
+- `lease ID`, `leases`: no lease ends later than `LONGEST` from now, and leases can be read.
 - `hold ID`, `unreadable`: what is stored can be read.
 
 An audit may run while the gateway serves, and on a replica: the account's own values and its last line are of one
@@ -172,6 +172,8 @@ class _OneAccount:
             self._check_lease(head, key.lease, key.lease_ends)
 
     def _check_lease(self, head: Head, request_id: bytes, ends: bytes | float) -> None:
+        if float(ends) < 0:
+            self.expect("leases", "a sorted set", "unreadable")
         if float(ends) > int(head.now) + LONGEST:
             name, seconds = request_id.decode(errors="replace"), (float(ends) - int(head.now)) / 1e6
             self.expect(f"lease {name}", "ends within an hour", f"ends in {seconds:.0f} s")

@@ -33,7 +33,7 @@ class Head(Struct, frozen=True):
     carried_lines: bytes
     now: bytes  # µs
     lease: bytes  # request id of the lease that ends last, empty for none
-    lease_ends: bytes  # µs
+    lease_ends: bytes  # µs; negative when the leases are unreadable
 
     def same(self, other: Head) -> bool:
         """Whether pages that were read between the two belong together."""

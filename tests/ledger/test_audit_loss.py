@@ -53,6 +53,7 @@ async def findings(ledger: Ledger, **arguments: Any) -> list[tuple[str, str]]:
         ([("ZADD", f"{A}:rx", 2**53, "HOLD")], ["lease HOLD"]),
         ([("ZADD", f"{A}:cc:KEY", 2**53, "other")], ["lease other"]),
         ([("ZADD", f"{A}:cc", 2**53, "other")], ["lease other"]),
+        ([("SET", f"{A}:cc", "a text")], ["leases"]),
         ([("HSET", f"{A}:rv", "HOLD", "no hold")], ["hold HOLD"]),
         ([("HSET", A, "bal", "a lot")], ["unreadable"]),
         ([("DEL", f"{A}:rv"), ("SET", f"{A}:rv", "a text")], ["unreadable"]),

@@ -208,6 +208,8 @@ async def test_failure_to_end_leases_does_not_prevent_other_writes(world, failed
             await settle(w.ledger, hold, 9)
         assert [(await w.ledger.charge_of("acme", hold.request_id))[1] for hold in holds] == [7] * 4
         assert (await w.accounts.show("acme")).balance == 10_000 - 28
+        assert [found.rule for found in (await w.ledger.audit()).mismatches] == ["leases"]
+        await w.store.client.delete(f"{ACCOUNT}:cc")
         await w.proved()
 
 

@@ -1,7 +1,8 @@
 -- What the audit compares of the keys of an account.
 
-local function longest_lease(name)  -- rid and expiry (µs) of the lease that ends last; '' and 0 for none
-  local last = redis.call('ZRANGE', name, -1, -1, 'WITHSCORES')
+local function longest_lease(name)  -- rid and expiry (µs) of the lease that ends last; '' and 0 for none, -1: unreadable
+  local last = redis.pcall('ZRANGE', name, -1, -1, 'WITHSCORES')
+  if last.err then return '', '-1' end
   return last[1] or '', last[2] or '0'
 end
 
