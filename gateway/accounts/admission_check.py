@@ -64,7 +64,7 @@ async def explain(
     key = ApiKey(found.decode(), key_id)
     dry_run = await ledger.explain("-", key, quote)
     granted = int(dry_run.facts.get("granted", quote.hold))
-    if clamp is not None and granted < quote.hold:
+    if clamp is not None and granted < quote.hold and not dry_run.refusals:
         quote = clamp(quote, granted) or quote
     return _explanation(key, quote, dry_run)
 

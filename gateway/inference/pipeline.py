@@ -120,7 +120,6 @@ class Pipeline:
         limit = quote.output_limit
         if limit is not None:
             call.adapted = [endpoint.limit_output(one, limit) for one in call.adapted]
-            call.reply.headers["x-gateway-max-tokens"] = str(limit)
 
     # Idempotency -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +161,8 @@ class Pipeline:
             _close_claim(call)  # a refused call may be retried with the same key
             raise
         call.hold = hold
+        if call.quote.output_limit is not None:
+            call.reply.headers["x-gateway-max-tokens"] = str(call.quote.output_limit)
         services.metrics.store_round_trip(time.monotonic() - asked)
         services.metrics.begun(endpoint.name)
         if hold.rates is not None:
