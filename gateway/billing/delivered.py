@@ -4,11 +4,40 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+#: Tokens of sound and of an image of a megapixel in a chat answer, from published numbers.
+AUDIO_PER_SECOND = 21
+PER_IMAGE = 1290
+QUARTERS_PER_TOKEN = 4
+
 
 class Delivered(Struct):
     """Counters of one answer; an encoder increases them with each frame."""
 
-    text_quarter_tokens: int = 0  # text, reasoning and tool arguments, in quarters of an estimated token
+    #: Text, reasoning and tool arguments, in quarters of an estimated token. Holds and checkpoints are in this unit, so
+    #: the sound and the images of a chat answer are added here too.
+    text_quarter_tokens: int = 0
     reasoning_quarter_tokens: int = 0  # the part of `text_quarter_tokens` that is reasoning
     audio_ms: int = 0  # milliseconds of sound
     images: int = 0  # finished images
+
+    def add_media(self, *, audio_ms: int = 0, images: int = 0) -> None:
+        """Add sound or images of a chat answer."""
+        before = self.media_quarter_tokens
+        self.audio_ms += audio_ms
+        self.images += images
+        self.text_quarter_tokens += self.media_quarter_tokens - before
+
+    @property
+    def audio_tokens(self) -> int:
+        """The estimated tokens of the sound of a chat answer."""
+        return self.audio_ms * AUDIO_PER_SECOND // 1000
+
+    @property
+    def image_tokens(self) -> int:
+        """The estimated tokens of the images of a chat answer."""
+        return self.images * PER_IMAGE
+
+    @property
+    def media_quarter_tokens(self) -> int:
+        """The part of `text_quarter_tokens` that is sound and images."""
+        return QUARTERS_PER_TOKEN * (self.audio_tokens + self.image_tokens)

@@ -210,10 +210,9 @@ class ChatStreamEncoder:
 
     def _add(self, delta: Delta) -> None:
         """Count the content of a delta."""
-        delivered = self.delivered
-        before = delivered.text_quarter_tokens, delivered.audio_ms, delivered.images
-        count_message(delta, delivered)
-        if before != (delivered.text_quarter_tokens, delivered.audio_ms, delivered.images):
+        before = self.delivered.text_quarter_tokens
+        count_message(delta, self.delivered)
+        if self.delivered.text_quarter_tokens != before:
             self.content_started = True
 
     def _encode(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:

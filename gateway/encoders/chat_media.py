@@ -39,7 +39,7 @@ def count_message(message: Delta | ChatMessage, delivered: Delivered, *, audio_r
         quarters += _count_audio(message.audio, delivered, audio_rate)
     if message.images:
         images = _decoded(message.images)
-        delivered.images += len(images) if isinstance(images, list) else 0
+        delivered.add_media(images=len(images) if isinstance(images, list) else 0)
     delivered.text_quarter_tokens += quarters
 
 
@@ -57,7 +57,7 @@ def _count_audio(audio: Any, delivered: Delivered, rate: int) -> int:
         return 0
     data, transcript = document.get("data"), document.get("transcript")
     if isinstance(data, str):
-        delivered.audio_ms += len(data) * 3 // 4 * 1000 // rate
+        delivered.add_media(audio_ms=len(data) * 3 // 4 * 1000 // rate)
     return text_units(transcript) if isinstance(transcript, str) else 0
 
 

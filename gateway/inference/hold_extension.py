@@ -14,13 +14,12 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from gateway.billing.delivered import Delivered
+from gateway.billing.delivered import QUARTERS_PER_TOKEN, Delivered
 from gateway.billing.usage import Usage
 from gateway.errors import BalanceExhausted, BudgetExceeded, StoreUnavailable
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 
-QUARTERS_PER_TOKEN = 4
 PER_MILLION = 1_000_000
 MORE_SOUND = 30_000  # milliseconds
 

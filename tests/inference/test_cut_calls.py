@@ -269,3 +269,14 @@ async def test_cached_tokens_of_a_message_start_are_charged_as_cached_when_the_c
     line = await bill.line(request_id)
     assert counts(line) == {"in_text": 4, "in_cached": 100_000, "out_text": 2}
     assert await bill.paid() == 30_000_000 + 4 * 3000 + 2 * 15_000
+
+
+async def test_stream_of_sound_extends_its_hold(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    """60 seconds are 1,260 tokens; a stream without a limit holds 1,024."""
+    upstream.enqueue(ChatScript(text="", audio_seconds=60).stream())
+    response, _, failure = await client.stream()
+    assert failure is None
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
+    assert line.meta["hold"] > 1024 * TOKEN * 5 // 4

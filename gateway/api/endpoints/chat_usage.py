@@ -19,9 +19,6 @@ from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsa
 
 #: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
 MIN_AUDIO_BYTE_RATE = 100
-#: Tokens per second of spoken output, and of an image of a megapixel, from published numbers.
-AUDIO_PER_SECOND = 21
-PER_IMAGE = 1290
 #: Tokens of output of a model without a known limit.
 USUAL_LIMIT = 32_768
 
@@ -69,14 +66,14 @@ class ChatCounting(Struct, frozen=True):
 
     def delivered(self, delivered: Delivered) -> Usage:
         """The usage without an upstream's count: the estimate of the prompt, and what was delivered."""
-        text = tokens_of(delivered.text_quarter_tokens, factor=self.factor)
+        text = delivered.text_quarter_tokens
         if not (delivered.audio_ms or delivered.images):
-            return structs.replace(self.prompt, out_text=text)
+            return structs.replace(self.prompt, out_text=tokens_of(text, factor=self.factor))
         return structs.replace(
             self.prompt,
-            out_text=text,
-            out_audio=delivered.audio_ms * AUDIO_PER_SECOND // 1000,
-            out_image=delivered.images * PER_IMAGE,
+            out_text=tokens_of(text - delivered.media_quarter_tokens, factor=self.factor),
+            out_audio=delivered.audio_tokens,
+            out_image=delivered.image_tokens,
         )
 
     def public(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> CompletionUsage:
