@@ -82,7 +82,9 @@ class Chat(abc.ABC):
 
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
-        """Yield the answer's chunks: text or tool fragments, a finish per choice, usage last if it is known.
+        """Yield the answer's chunks: text or tool fragments, a finish per choice, usage if it is known.
+
+        A later usage replaces an earlier one. If the prompt is counted early, its usage comes with a chunk of content.
 
         A stream that ends without a finish counts as cut, and the caller gets an error.
         """

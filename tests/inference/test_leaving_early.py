@@ -205,3 +205,37 @@ async def test_call_that_nobody_left_keeps_its_lease_when_leases_are_renewed(
     response, _ = await client.chat(model="auto")
     assert response.status == 429
     asking.cancel()
+
+
+async def test_whole_answer_that_is_drained_without_a_result_is_charged_by_its_time(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{MODULE}.DRAIN_WITHIN", 0.5)
+    gateway.disconnects._rates["up", "drain"] = 100.0
+    upstream.enqueue(Reply.silence())
+    asking = asyncio.create_task(client.chat(model="drain", max_tokens=900))
+    await upstream.wait_started()
+    asking.cancel()
+    await until(lambda: gateway.disconnects._rests)
+    await until(lambda: not gateway.disconnects._rests)
+    [line] = await until(lambda: uses(ledger))
+    assert 50 <= line.meta["usage"]["out_text"] < 900
+    assert line.meta["estimated"]
+
+
+async def test_drained_answer_whose_upstream_fails_before_any_content_costs_nothing(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    upstream.enqueue(structs.replace(Reply.error(500, "no"), delay=0.2))
+    asking = asyncio.create_task(client.chat(model="drain", max_tokens=900))
+    await upstream.wait_started()
+    asking.cancel()
+    await until(lambda: gateway.disconnects._rests)
+    await until(lambda: not gateway.disconnects._rests)
+    await gateway.settlement.drain()
+    assert (await accounts.show("acme")).balance == 10 * NANO
+
+
+async def uses(ledger: Ledger) -> list[Any]:
+    """The charges of the account."""
+    return [line async for line in ledger.lines("acme") if line.kind == "use"]

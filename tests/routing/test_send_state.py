@@ -1,0 +1,84 @@
+"""Whether the upstream of a call has its request, for every way in which attempts begin, fail and race."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gateway.errors import UpstreamRateLimited
+from gateway.http_client.send_state import SendState, set_sent, track
+from tests.delays import forever
+from tests.polling import until
+from tests.routing.test_dispatcher import Stage
+
+
+async def leave(stage: Stage, play: Any, ready: Any) -> SendState:
+    """The state of a call that is left once `ready` is true."""
+    states: list[SendState] = []
+
+    async def called() -> None:
+        states.append(track())
+        await stage.call(play)
+
+    task = asyncio.create_task(called())
+    await until(ready)
+    task.cancel()
+    await asyncio.wait([task])
+    return states[0]
+
+
+async def test_request_of_a_provider_without_the_http_client_counts_as_sent() -> None:
+    stage = Stage()
+    assert (await leave(stage, lambda _: forever(), lambda: stage.tried)).sent
+
+
+async def test_request_is_not_sent_while_it_connects() -> None:
+    stage = Stage()
+
+    async def connecting() -> None:
+        set_sent(False)
+        await forever()
+
+    assert not (await leave(stage, lambda _: connecting(), lambda: stage.tried)).sent
+
+
+async def test_request_that_was_refused_is_not_sent_while_the_next_attempt_is_awaited() -> None:
+    stage = Stage()
+    refused: list[str] = []
+
+    def play(place: str) -> Any:
+        refused.append(place)
+        return UpstreamRateLimited(retry_after=4.0)
+
+    assert not (await leave(stage, play, lambda: len(refused) >= 2)).sent
+
+
+async def test_hedged_request_is_sent_if_either_upstream_has_it() -> None:
+    stage = Stage(hedge_after=0.01)
+
+    async def connecting() -> None:
+        set_sent(False)
+        await forever()
+
+    play = {"a0": forever, "a1": forever}
+    state = await leave(stage, lambda place: play.get(place, connecting)(), lambda: len(stage.tried) == 2)
+    assert state.sent
+
+
+async def test_hedged_request_is_not_sent_while_both_connect() -> None:
+    stage = Stage(hedge_after=0.01)
+
+    async def connecting() -> None:
+        set_sent(False)
+        await forever()
+
+    assert not (await leave(stage, lambda _: connecting(), lambda: len(stage.tried) == 2)).sent
+
+
+async def test_calls_do_not_share_their_state() -> None:
+    one, other = Stage(), Stage()
+    states = await asyncio.gather(
+        leave(one, lambda _: forever(), lambda: one.tried),
+        leave(other, lambda _: UpstreamRateLimited(retry_after=4.0), lambda: len(other.tried) >= 2),
+    )
+    assert [state.sent for state in states] == [True, False]
