@@ -11,9 +11,16 @@ from bisect import bisect_right
 
 from msgspec import UNSET, Struct, structs
 
-from gateway.billing.delivered import Delivered
+from gateway.billing.delivered import QUARTERS_PER_TOKEN, Delivered
 from gateway.billing.usage import Usage, tokens_of
-from gateway.billing.usage_bounds import Bounds, Counted, bound_usage, with_output_of
+from gateway.billing.usage_bounds import (
+    BELOW_DELIVERED,
+    TOKENS_ABOVE_REQUEST,
+    Bounds,
+    Counted,
+    bound_usage,
+    with_output_of,
+)
 from gateway.inference.call import Call
 from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
 
@@ -47,6 +54,8 @@ class ChatCounting(Struct, frozen=True):
 
     def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
         """The usage to charge. `told` is the upstream's count, of the `whole` answer or told before its end."""
+        if whole and told is not None and self._is_plain(told, delivered):
+            return Counted(self._with_seconds(Usage.of_chat(told)))
         ours = self.delivered(delivered)
         if told is None:
             return Counted(ours)
@@ -80,6 +89,15 @@ class ChatCounting(Struct, frozen=True):
         """`count` as the client sees it: the upstream's own object where it is charged as it is."""
         usage, fault = self.count(told, delivered, whole)
         return public(usage) if told is None or fault or not whole else told
+
+    def _is_plain(self, told: CompletionUsage, delivered: Delivered) -> bool:
+        """Whether the count is within every bound without a look at its parts; most are."""
+        limit, tokens = self.limit, told.completion_tokens
+        return (
+            0 < told.prompt_tokens <= self.forwarded + TOKENS_ABOVE_REQUEST
+            and tokens <= (self.usual_limit if limit is None else limit)
+            and delivered.text_quarter_tokens * self.factor <= tokens * BELOW_DELIVERED * QUARTERS_PER_TOKEN
+        )
 
     def _with_seconds(self, usage: Usage) -> Counted:
         """The usage with an estimate of audio seconds that the upstream does not report, or that are impossible."""
