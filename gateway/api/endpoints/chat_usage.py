@@ -43,19 +43,18 @@ class ChatCounting(Struct, frozen=True):
     def of(cls, call: Call) -> ChatCounting:
         """The counting of the call's answer."""
         quote, model = call.quote, call.model
-        limit = quote.output_limit if quote.output_limit is not None else call.request.max_output
         return cls(
             quote.prompt,
             model.token_factor,
             call.body_size,
-            None if limit is None else limit * quote.choices,
+            quote.worst_case.tokens_out if quote.bounded else None,
             (model.max_output_tokens or USUAL_LIMIT) * quote.choices,
         )
 
     def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
         """The usage to charge. `told` is the upstream's count, of the `whole` answer or told before its end."""
         if whole and told is not None and self._is_plain(told, delivered):
-            return Counted(self._with_seconds(Usage.of_chat(told)))
+            return self._with_seconds(Usage.of_chat(told))
         ours = self.delivered(delivered)
         if told is None:
             return Counted(ours)
