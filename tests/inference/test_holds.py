@@ -419,6 +419,36 @@ async def test_answers_that_hide_their_reasoning_cost_no_more_than_the_balance(
     assert (await ledger.audit("payer")).mismatches == []
 
 
+async def test_model_that_charged_hidden_reasoning_is_held_and_limited_as_one_afterwards(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    usage = {"prompt_tokens": 8, "completion_tokens": 400, "total_tokens": 408}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 300}  # type: ignore[assignment]
+    shown = [_chunk({"reasoning_content": "word " * 300}), _chunk({"content": "word " * 100}), _chunk({}, "stop")]
+    last = {**_chunk({}), "choices": [], "usage": usage}
+    for chunks in (shown, shown[1:], shown):
+        upstream.enqueue(Reply.stream([*chunks, last]))
+        await client.stream(model="strict-unknown", max_tokens=None)
+    assert [seen.json.get("max_tokens") for seen in upstream.seen] == [None, None, 32_768]
+
+
+@pytest.mark.parametrize(("model", "read_on"), [("reasons", True), ("strict-unknown", False)])
+async def test_stream_of_a_model_that_may_reason_unseen_is_read_to_its_usage_after_its_caller_left(
+    client: Client, upstream: FakeUpstream, payer: Payer, model: str, read_on: bool
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    usage = {"prompt_tokens": 8, "completion_tokens": 400, "total_tokens": 408}
+    chunks = [_chunk({"content": "word " * 10}) for _ in range(30)]
+    last = [_chunk({}, "stop"), {**_chunk({}), "choices": [], "usage": usage}]
+    upstream.enqueue(Reply.stream([*chunks, *last], interval=0.02))
+    body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with client.request("POST", "/v1/chat/completions", headers=client.headers, json=body) as response:
+        await response.content.readany()
+    spent = 100_000 * TOKEN - await payer.left()
+    assert (spent == 400 * TOKEN + 8000) if read_on else (spent < 390 * TOKEN)
+
+
 # Below zero ----------------------------------------------------------------------------------------------------------
 
 

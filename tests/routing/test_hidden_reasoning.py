@@ -1,0 +1,74 @@
+"""Which targets may reason without showing it: by setting, by name, by effort, and by what they have charged."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gateway.plugins.provider import Target
+from gateway.routing.hidden_reasoning import HiddenReasoning, may_reason
+
+NAMES = {
+    "gpt-5": True,
+    "gpt-5-mini-2026-08-07": True,
+    "openai/gpt-5.2": True,
+    "gpt-5-chat-latest": False,
+    "gpt-4o": False,
+    "o1": True,
+    "o3-mini": True,
+    "o4-mini-deep-research": True,
+    "omni-moderation": False,
+    "gemini-2.5-flash": True,
+    "models/gemini-3-pro-preview": True,
+    "gemini-2.0-flash": False,
+    "deepseek-reasoner": True,
+    "deepseek-ai/DeepSeek-R1": True,
+    "deepseek-chat": False,
+    "grok-4-1-fast-reasoning": True,
+    "grok-4-1-fast-non-reasoning": False,
+    "Qwen/QwQ-32B": True,
+    "qwen3-235b-thinking-2507": True,
+    "claude-sonnet-4-5": False,
+    "llama-3.3-70b": False,
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMES.items())
+def test_name_of_the_upstream_model_decides_without_a_setting(name, expected):
+    assert may_reason(name) is expected
+    assert HiddenReasoning(None, name).expected(None) is expected
+    assert HiddenReasoning(None, name).expected("none") is False
+
+
+@pytest.mark.parametrize("setting", [True, False])
+@pytest.mark.parametrize("effort", [None, "none", "high"])
+def test_setting_decides_whatever_the_name_and_the_effort(setting, effort):
+    for name in NAMES:
+        assert HiddenReasoning(setting, name).expected(effort) is setting
+
+
+def test_effort_makes_a_model_reason_that_does_so_if_asked():
+    assert HiddenReasoning(None, "claude-sonnet-4-5").expected("low") is True
+    assert HiddenReasoning(None, "gpt-4o").expected("low") is False
+
+
+def test_target_that_charged_hidden_reasoning_is_expected_to_do_so_again_and_logged_once(caplog):
+    caplog.set_level(logging.WARNING)
+    target = Target(provider="up", model="new-model", public_model="m")
+    reasoning = HiddenReasoning(None, "new-model")
+    assert reasoning.expected(None) is False
+    for _ in range(3):
+        reasoning.learn(target)
+    assert reasoning.expected(None) is True
+    assert reasoning.expected("none") is False
+    (line,) = caplog.messages
+    assert "model new-model of provider up reasons without showing it" in line
+    assert 'reasoning = true for "m"' in line.replace("`", "")
+
+
+def test_setting_is_not_changed_by_what_a_target_charged(caplog):
+    reasoning = HiddenReasoning(False, "new-model")
+    reasoning.learn(Target(provider="up", model="new-model"))
+    assert reasoning.expected("high") is False
+    assert caplog.messages == []
