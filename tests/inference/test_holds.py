@@ -308,7 +308,11 @@ async def test_added_limit_leaves_room_for_the_prompt_in_the_context_window(
     [
         ("max_tokens is too large: 32768. This model supports at most 4096 completion tokens.", 400, 4096),
         ("max_tokens must be lower", 400, 16_384),
-        ("This model's maximum context length is 8192 tokens, however you requested 32776 tokens", 400, 4096),
+        (
+            "The maximum context length is 8192, but you requested 32776 (32768 in the completion)",
+            400,
+            4096,
+        ),
         ("Invalid value for 'max_tokens': use less", 422, 16_384),
     ],
 )

@@ -42,7 +42,10 @@ from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionU
 MIN_OUTPUT = 16
 LEAST_OUTPUT = 4096
 #: An output limit, in an upstream's error.
-LIMIT_WORDS = re.compile(r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens", re.IGNORECASE)
+LIMIT_WORDS = re.compile(
+    r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens|in the (completion|output)",
+    re.IGNORECASE,
+)
 NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
@@ -256,12 +259,9 @@ def _lower_limit(
 ) -> Adapted[ChatRequest] | None:
     """The request with half of the limit, or less where the error names it; None if the error is about other things."""
     text = f"{error.param} {error.message}"
-    if isinstance(error, ContextLengthExceeded):
-        share = 2  # the window that it names has room for a prompt too
-    elif LIMIT_WORDS.search(text):
-        share = 1
-    else:
+    if not LIMIT_WORDS.search(text):
         return None
+    share = 2 if isinstance(error, ContextLengthExceeded) else 1  # a window has room for the prompt too
     if "max_completion_tokens" in text and list(names) == ["max_tokens"]:
         names = ("max_completion_tokens",)
     named = [int(number) for number in NUMBERS.findall(text)]
