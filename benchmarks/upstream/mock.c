@@ -221,8 +221,8 @@ static size_t put_content(Connection *c, char *out, int64_t now) {
 static size_t put_ending(Connection *c, char *out, size_t length) {
     char usage[160];
     length = put_frame(c, out, length, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}", "null");
-    snprintf(usage, sizeof usage, "{\"prompt_tokens\":24,\"completion_tokens\":%d,\"total_tokens\":%d}", c->chunks,
-             c->chunks + 24);
+    snprintf(usage, sizeof usage, "{\"prompt_tokens\":24,\"completion_tokens\":%d,\"total_tokens\":%d}", c->chunks * 6,
+             c->chunks * 6 + 24);
     length = put_frame(c, out, length, "", usage);
     return length + (size_t)sprintf(out + length, "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
 }

@@ -55,6 +55,7 @@ async def explain(
     *,
     key_id: str,
     quote: Quote,
+    lowerable: Callable[[Quote], Quote] | None = None,
     clamp: Callable[[Quote, int], Quote | None] | None = None,
 ) -> Explanation:
     """Check a call with `quote`; `clamp` makes the one of a smaller hold. Refused: no such key."""
@@ -62,7 +63,7 @@ async def explain(
     if found is None:
         raise Refused(f"no key {key_id!r}")
     key = ApiKey(found.decode(), key_id)
-    dry_run = await ledger.explain("-", key, quote)
+    dry_run = await ledger.explain("-", key, quote if lowerable is None else lowerable(quote))
     granted = int(dry_run.facts.get("granted", quote.hold))
     if clamp is not None and granted < quote.hold and not dry_run.refusals:
         quote = clamp(quote, granted) or quote

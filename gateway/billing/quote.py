@@ -41,8 +41,9 @@ class Quote(Struct, frozen=True):
     output_limit: int | None = None  # limit of output tokens that is sent in place of the caller's limit
     bounded: bool = False  # an output limit is sent, so the hold covers the whole answer
     hidden: bool = False  # a candidate may reason without showing it
-    least: int = 0  # a hold that does not fit is lowered to this amount at the least
-    share: int = 0  # it is lowered to 1/share of the free money; 0: it is never lowered
+    share: int = 0  # a hold that does not fit may be lowered to 1/share of the free money; 0: it is never lowered
+    least_output: int = 0  # but not below the cost of so many tokens of output for each choice
+    least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
 
     @classmethod
     def of(
@@ -56,6 +57,9 @@ class Quote(Struct, frozen=True):
         choices: int = 1,
         output_limit: int | None = None,
         bounded: bool = False,
+        hidden: bool = False,
+        share: int = 0,
+        least_output: int = 0,
     ) -> Quote:
         """A quote at the model's current price; `tokens` defaults to those of the worst case."""
         price = model.price
@@ -71,6 +75,9 @@ class Quote(Struct, frozen=True):
             choices,
             output_limit,
             bounded,
+            hidden,
+            share,
+            least_output,
         )
 
     def clamped(self, worst_case: Usage, output_limit: int) -> Quote:
@@ -82,7 +89,7 @@ class Quote(Struct, frozen=True):
             tokens=min(self.tokens, worst_case.tokens_in + worst_case.tokens_out),
             output_limit=output_limit,
             bounded=True,
-            share=0,
+            least=0,
         )
 
     def affordable(self, amount: int, *, output: Callable[[int], Usage], most: int) -> int:

@@ -64,6 +64,7 @@ def command(
             Ledger(session.store, catalog.groups),
             key_id=key_id,
             quote=quote,
+            lowerable=asked.lowerable,
             clamp=asked.clamp,
         )
 

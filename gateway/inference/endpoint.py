@@ -107,7 +107,7 @@ class Endpoint(Generic[R]):
         """The request without what the model's price does not cover."""
         return request
 
-    def quote(self, request: R, model: Model, body_size: int) -> Quote:
+    def quote(self, request: R, model: Model, body_size: int, adapted: Sequence[Adapted[R]] = ()) -> Quote:
         """The worst cost and the tokens; raises BadRequest where the model lacks support. `body_size` is in bytes."""
         raise InternalError()
 
@@ -119,8 +119,8 @@ class Endpoint(Generic[R]):
         """A smaller quote of at most `amount` nano units, for the hold policy "clamp"; None when there is none."""
         return None
 
-    def bound(self, quote: Quote, request: R, model: Model, adapted: Sequence[Adapted[R]]) -> Quote:
-        """The quote with the output limit that the candidates need."""
+    def lowerable(self, quote: Quote) -> Quote:
+        """The quote with the least amount to which its hold may be lowered."""
         return quote
 
     def limit_output(self, adapted: Adapted[R], tokens: int) -> Adapted[R]:

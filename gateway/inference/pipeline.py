@@ -82,9 +82,8 @@ class Pipeline:
         model = call.model = self._find_model(request.model)
         request = call.request = endpoint.for_model(request, model)
         size = call.body_size = body.size
-        quote = endpoint.quote(request, model, size)
-        call.adapted = self._adapt(endpoint, request, model)
-        quote = endpoint.bound(quote, request, model, call.adapted)
+        adapted = call.adapted = self._adapt(endpoint, request, model)
+        quote = endpoint.quote(request, model, size, adapted)
         call.stream = endpoint.wants_stream(request)
         self._accept(call, endpoint, quote)
         return digest
@@ -154,9 +153,14 @@ class Pipeline:
         """Hold the worst cost: key, permission, limits and balance are checked in one atomic step."""
         services, asked = self._services, time.monotonic()
         try:
-            hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            if hold.amount < call.quote.hold:
-                self._lower(call, endpoint, hold)
+            try:
+                hold = await services.ledger.admit(call.request_id, call.key, call.quote)
+            except (errors.BalanceExhausted, errors.BudgetExceeded):
+                if not call.quote.share:
+                    raise
+                hold = await services.ledger.admit(call.request_id, call.key, endpoint.lowerable(call.quote))
+                if hold.amount < call.quote.hold:
+                    self._lower(call, endpoint, hold)
         except BaseException:
             _close_claim(call)  # a refused call may be retried with the same key
             raise

@@ -101,7 +101,7 @@ class Admission:
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(model)]}{model}"
                 f"{ENABLED if group in quote.groups else NOT_ENABLED}"
                 f"{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
-                f"{_lowering_text(quote.least, quote.share) if quote.share else NEVER_LOWERED}"
+                f"{_lowering_text(quote.least, quote.share) if quote.least else NEVER_LOWERED}"
             )
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
@@ -176,7 +176,17 @@ def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tu
     """The arguments of rules.lua for one call."""
     enabled = 1 if group in quote.groups else 0
     note = reclaim_meta(key, quote)
-    return request_id, key.id, quote.model, enabled, quote.hold, quote.tokens, note, quote.least, quote.share
+    return (
+        request_id,
+        key.id,
+        quote.model,
+        enabled,
+        quote.hold,
+        quote.tokens,
+        note,
+        quote.least,
+        quote.share if quote.least else 0,
+    )
 
 
 def _lowering_text(least: int, share: int) -> str:

@@ -564,7 +564,9 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     sent = json.dumps(body | ({"stream": True} if stream else {}))
     tokens = chat_prompt(decode_chat_request(sent.encode())).tokens
     quote = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
-    told = await explain(gateway.store, gateway.ledger, key_id=key.id, quote=quote, clamp=chat.clamp)
+    told = await explain(
+        gateway.store, gateway.ledger, key_id=key.id, quote=quote, lowerable=chat.lowerable, clamp=chat.clamp
+    )
     monkeypatch.setattr(Ledger, "admit", noted)
     if stream:
         response, _, _ = await client.stream(**body)

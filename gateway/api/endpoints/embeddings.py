@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from gateway.billing.quote import Quote
@@ -34,7 +35,9 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     def decode(self, body: bytes, settings: Settings) -> EmbeddingRequest:
         return decode_embedding_request(body)
 
-    def quote(self, request: EmbeddingRequest, model: Model, body_size: int) -> Quote:
+    def quote(
+        self, request: EmbeddingRequest, model: Model, body_size: int, adapted: Sequence[Adapted[EmbeddingRequest]] = ()
+    ) -> Quote:
         sizes = embedding_tokens(request, factor=model.token_factor)
         _check_window(request, model, max(sizes))
         return _quote(model, sum(sizes), counted=request.is_tokens)

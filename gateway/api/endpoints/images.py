@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
 from msgspec import structs
@@ -47,7 +47,9 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
     def wants_stream(self, request: ImageRequest) -> bool:
         return bool(request.stream)
 
-    def quote(self, request: ImageRequest, model: Model, body_size: int) -> Quote:
+    def quote(
+        self, request: ImageRequest, model: Model, body_size: int, adapted: Sequence[Adapted[ImageRequest]] = ()
+    ) -> Quote:
         return _quote(request, tokens_of(text_units(request.prompt), factor=model.token_factor), model)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:

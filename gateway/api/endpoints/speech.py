@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import cast
 
@@ -60,7 +60,9 @@ class SpeechEndpoint(Endpoint[SpeechRequest]):
     def is_relayed(self, call: Call) -> bool:
         return True
 
-    def quote(self, request: SpeechRequest, model: Model, body_size: int) -> Quote:
+    def quote(
+        self, request: SpeechRequest, model: Model, body_size: int, adapted: Sequence[Adapted[SpeechRequest]] = ()
+    ) -> Quote:
         text = request.input
         tokens = tokens_of(text_units(text) + text_units(request.instructions or ""))
         return _quote(model, len(text), tokens, speech_seconds(text, speed=request.speed or 1.0))

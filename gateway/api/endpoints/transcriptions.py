@@ -6,7 +6,7 @@ the whisper family ignore `stream`, so their answer is always a document.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
 from msgspec import structs
@@ -71,7 +71,13 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
     def wants_stream(self, request: TranscriptionRequest) -> bool:
         return request.stream
 
-    def quote(self, request: TranscriptionRequest, model: Model, body_size: int) -> Quote:
+    def quote(
+        self,
+        request: TranscriptionRequest,
+        model: Model,
+        body_size: int,
+        adapted: Sequence[Adapted[TranscriptionRequest]] = (),
+    ) -> Quote:
         if request.stream and not _can_stream(model):
             request.stream = False
         if request.stream and request.response_format in TIMED:
