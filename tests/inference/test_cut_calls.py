@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from msgspec import structs
 
@@ -72,6 +73,13 @@ def settings(tmp_path: Path, upstream: FakeUpstream, deaf: str) -> Settings:
                     "provider": "up",
                     "endpoints": ["images"],
                     "price": {"per_image": {"*": {"*": 1}}},
+                },
+                "sketcher": {
+                    "provider": "up",
+                    "endpoints": ["images"],
+                    "price": {"input": 0, "output": 0, "image_output": 1000},
+                    "max_output_tokens": 1000,
+                    "retries": 0,
                 },
             },
         },
@@ -240,6 +248,20 @@ def counts(line: Any) -> dict[str, int]:
 
 
 # Counts told early ---------------------------------------------------------------------------------------------------
+
+
+async def test_previews_of_an_image_stream_that_fails_are_charged_100_tokens_each(
+    client: Client, upstream: FakeUpstream, bill: Bill
+) -> None:
+    previews = [image_event("partial_image", partial_image_index=index) for index in range(2)]
+    upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=previews, end="cut"))
+    document = {"model": "sketcher", "prompt": "a heron", "stream": True, "partial_images": 3}
+    async with client.request("POST", "/v1/images/generations", json=document) as response:
+        with suppress(aiohttp.ClientError):
+            await response.read()
+    line = await bill.line(response.headers["x-request-id"])
+    assert line["usage"]["out_image"] == 200
+    assert await bill.paid() == 200 * TOKEN
 
 
 @pytest.mark.parametrize("continuous", [True, False])

@@ -42,6 +42,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "auto": model,
                 "drain": {**model, "disconnect": "drain"},
                 "void": {**model, "disconnect": "void"},
+                "delivered": {**model, "model": "gpt-5-mini", "disconnect": "delivered"},
             },
         },
         demo=True,
@@ -73,7 +74,7 @@ def silent(script: ChatScript) -> Reply:
 # Closed at once ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["auto", "void"])
+@pytest.mark.parametrize("model", ["auto", "void", "delivered"])
 async def test_upstream_of_a_caller_who_left_is_closed_at_once(
     client: Client, upstream: FakeUpstream, model: str
 ) -> None:
