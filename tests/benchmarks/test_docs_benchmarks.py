@@ -82,6 +82,15 @@ def test_the_targets_table_is_generated_from_the_targets() -> None:
     assert re.findall(r"^\| (.*?) \|", table, re.MULTILINE)[1:] == told(code)
 
 
+def test_figures_of_the_readme_are_the_medians_of_the_targets_table() -> None:
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    table = PAGE.split("<!-- targets:", 1)[1].split("<!-- end of targets -->", 1)[0]
+    litellm, portkey, stock = (int(median) for median in re.findall(r"\| (\d+)(?:\.\d+)?× \(", table)[:3])
+    assert f"serves {litellm} times the requests of LiteLLM's proxy, {portkey} times those of Portkey" in readme
+    assert "twice those of a plain pass-through of Tornado and aiohttp" in readme
+    assert stock == 2
+
+
 def test_the_table_of_costs_equals_costs_json() -> None:
     code = (
         "import msgspec\nfrom benchmarks.costs import FILE, Costs, table_of\n"
