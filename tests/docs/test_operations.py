@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gateway.ledger import AuditReport
+
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "gateway").rglob("*.py"))
@@ -23,3 +25,25 @@ def test_every_explained_log_line_is_written_by_the_code() -> None:
         parts = re.split(r"\b[NP]\b|…|\d+(?:\.\d+)?|FILE|KEY|refused\.jsonl|http://", line)
         for part in filter(None, (part.strip(" :;,") for part in parts)):
             assert part in SOURCE, f"{line!r}: nothing writes {part!r}"
+
+
+def test_every_rule_of_the_audit_has_a_row_and_no_other() -> None:
+    found = re.compile(r'(?:expect|_mismatch)\(\s*f?"(\w+)|Mismatch\(\w+, "(\w+)"|\(f?"(archive)')
+    code = {
+        next(filter(None, names))
+        for path in (ROOT / "gateway" / "ledger").glob("*.py")
+        if path.name.startswith(("audit", "archive", "store_audit"))
+        for names in found.findall(path.read_text(encoding="utf-8"))
+    }
+    [table] = re.findall(r"^\| rule \|.*\n\|[-|]+\n((?:\|.*\n)+)", DOC, re.MULTILINE)
+    documented = {
+        name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", row)
+    }
+    assert len(code) > 15
+    assert documented == code
+
+
+def test_every_list_of_the_audit_report_is_explained() -> None:
+    listed = re.findall(r"^- `(\w+)`:", DOC.partition("These are listed and are no mismatches:")[2], re.MULTILINE)
+    lists = {name for name, value in AuditReport().json_form().items() if isinstance(value, list)}
+    assert set(listed) == lists - {"mismatches", "unreachable"}
