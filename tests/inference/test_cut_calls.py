@@ -77,7 +77,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream, deaf: str) -> Settings:
                 "sketcher": {
                     "provider": "up",
                     "endpoints": ["images"],
-                    "price": {"input": 0, "output": 0, "image_output": 1000},
+                    "price": {"input": 0, "output": 0, "image_output": PRICE["output"]},
                     "max_output_tokens": 1000,
                     "retries": 0,
                 },
