@@ -26,9 +26,11 @@ from gateway.config.settings import Settings
 from gateway.inference.endpoint import RequestSize
 from gateway.ledger import Hold, Ledger
 from gateway.ledger.api_key import ApiKey
+from gateway.routing.hidden_reasoning import may_reason
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply
+from gateway.testing.chat_script import ChatScript
 from gateway.testing.fake_upstream import Seen
 from tests.api.conftest import Client
 from tests.ledger_lines import last_line
@@ -59,6 +61,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
             "clamp-unknown": {"provider": "up", "price": PRICE, "hold": "clamp", "default_reserve_output": 50},
             "clamp-renamed": {**model, "hold": "clamp", "max_tokens_field": "max_completion_tokens"},
             "strict-unknown": {"provider": "up", "price": PRICE, "default_reserve_output": 50},
+            "media": {"provider": "up", "price": {**PRICE, "audio_output": 12_000, "image_output": 12_000}},
             "free": {"provider": "up", "price": {"input": 1, "output": 0}},
             "reasons": {"provider": "up", "model": "gpt-5-mini", "price": PRICE, "default_reserve_output": 50},
             "reasons-always": {
@@ -342,6 +345,21 @@ async def test_unsupported_spelling_of_an_added_limit_is_replaced_by_the_one_tha
     assert upstream.seen[1].json["max_completion_tokens"] == 16_384
 
 
+@pytest.mark.xfail(strict=True, reason="the limit that was refused is sent again with every call")
+async def test_limit_that_a_target_has_refused_is_not_sent_to_it_again(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    def limited(seen: Seen) -> Reply:
+        too_large = "max_tokens is too large: {}. This model supports at most 4096 completion tokens."
+        return greedy(seen) if seen.json["max_tokens"] <= 4096 else Reply.error(400, too_large)
+
+    await payer.open(1_000_000 * TOKEN)
+    upstream.answer = limited
+    for _ in range(5):
+        assert (await client.chat(model="strict-unknown"))[0].status == 200
+    assert len(upstream.seen) == 6
+
+
 async def test_limit_of_the_caller_that_the_upstream_refuses_is_not_changed(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -372,6 +390,74 @@ async def test_model_without_an_output_price_gets_no_limit(
     assert response.status == 200
     assert "max_tokens" not in upstream.seen[0].json
     assert "x-gateway-max-tokens" not in response.headers
+
+
+@pytest.mark.xfail(strict=True, reason="the limit is 16 where four fifths of the window are the estimate of the prompt")
+async def test_added_limit_is_long_enough_for_an_answer_if_the_estimate_of_the_prompt_fills_the_window(
+    client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
+) -> None:
+    model = gateway.catalog.models["strict-unknown"]
+    gateway.catalog.models["strict-unknown"] = structs.replace(model, context_window=8192)  # type: ignore[index]
+    await payer.open(100_000 * TOKEN)
+    text = " " * 26_300  # some 400 tokens; the estimate is 6,600 of 8,192
+    response, _ = await client.chat(model="strict-unknown", messages=[{"role": "user", "content": text}])
+    assert response.status == 200
+    assert upstream.seen[0].json["max_tokens"] >= 1000
+
+
+def _of_window(seen: Seen, *, window: int, prompt: int, text: str, code: int = 400) -> Reply:
+    """The answer of a server that refuses a limit that does not fit beside the prompt."""
+    limit = seen.json.get("max_completion_tokens") or seen.json.get("max_tokens") or 0
+    if prompt + limit > window:
+        return Reply.error(code, text.format(limit=limit, prompt=prompt, window=window, total=prompt + limit))
+    return greedy(seen)
+
+
+@pytest.mark.xfail(strict=True, reason="half of the limit, or the named window, does not fit beside the prompt either")
+@pytest.mark.parametrize(
+    ("prompt", "code", "text"),
+    [
+        (
+            50,
+            422,
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= {window}. Given: {prompt} `inputs` "
+            "tokens and {limit} `max_new_tokens`",
+        ),
+        (
+            3000,
+            400,
+            "This model's maximum context length is {window} tokens. However, you requested {total} tokens ({prompt} "
+            "in the messages, {limit} in the completion). Please reduce the length of the messages or completion.",
+        ),
+        (
+            3000,
+            400,
+            "'max_tokens' or 'max_completion_tokens' is too large: {limit}. This model's maximum context length is "
+            "{window} tokens and your request has {prompt} input tokens ({limit} > {window} - {prompt}).",
+        ),
+    ],
+    ids=["tgi", "vllm", "vllm-newer"],
+)
+async def test_call_without_a_limit_is_answered_by_a_server_with_a_small_unknown_window(
+    client: Client, upstream: FakeUpstream, payer: Payer, prompt: int, code: int, text: str
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.answer = lambda seen: _of_window(seen, window=4096, prompt=prompt, text=text, code=code)
+    response, answer = await client.chat(model="strict-unknown")
+    assert response.status == 200, answer
+
+
+@pytest.mark.xfail(strict=True, reason="the other spelling is tried in one direction only")
+async def test_added_limit_is_sent_as_max_tokens_to_a_deployment_that_does_not_know_the_newer_spelling(
+    client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
+) -> None:
+    for provider in gateway.providers["up"].values():
+        provider.limit_field = "max_completion_tokens"  # type: ignore[attr-defined]  # as Azure has it
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(400, "Unrecognized request argument supplied: max_completion_tokens"))
+    response, _ = await client.chat(model="strict-unknown")
+    assert response.status == 200
+    assert "max_completion_tokens" not in upstream.seen[1].json
 
 
 # Hidden reasoning ----------------------------------------------------------------------------------------------------
@@ -406,6 +492,23 @@ async def test_stream_of_a_model_that_may_reason_unseen_holds_and_sends_the_whol
     await task
     assert upstream.seen[0].json.get("max_tokens") == limit
     assert held == (50 if limit is None else limit)
+
+
+@pytest.mark.xfail(strict=True, reason='an effort of "none" escapes what the answers have shown')
+async def test_reasoning_in_spite_of_the_effort_none_is_expected_from_the_next_call_on(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.answer = ChatScript(text="word", hidden_reasoning=5000).answer
+    for _ in range(3):
+        await client.stream(model="reasons", max_tokens=None, reasoning_effort="none")
+    assert upstream.seen[-1].json.get("max_tokens") == 32_768
+
+
+@pytest.mark.xfail(strict=True, reason="these names have no number, and think unless they are told not to")
+@pytest.mark.parametrize("name", ["gemini-flash-latest", "gemini-pro-latest", "models/gemini-flash-lite-latest"])
+def test_newest_gemini_models_may_reason_unseen(name: str) -> None:
+    assert may_reason(name)
 
 
 async def test_answers_that_hide_their_reasoning_cost_no_more_than_the_balance(
@@ -497,6 +600,24 @@ async def test_a_first_chunk_beyond_the_balance_is_refused_with_its_http_status_
     assert response.status == 429
     assert "insufficient_quota" in text
     assert await payer.left() == 101 * TOKEN
+
+
+@pytest.mark.xfail(strict=True, reason="the hold is extended as if sound and images cost as much as text")
+@pytest.mark.parametrize("media", ["audio_seconds", "images"])
+async def test_stream_of_media_is_cut_when_the_balance_is_used_up(
+    client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger, media: str
+) -> None:
+    await payer.open(1500 * 12 * TOKEN)  # an image, or a minute of sound
+    fields: dict[str, Any] = {"max_tokens": None}
+    if media == "audio_seconds":
+        fields |= {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
+    most = 8 if media == "images" else 300
+    upstream.enqueue(ChatScript(text="a", usage=None, **{media: most}).stream())  # type: ignore[arg-type]
+    response, text, _ = await client.stream(model="media", **fields)
+    line = await until(lambda: last_line(ledger, "payer", response.headers["x-request-id"]))
+    print(f"{media}: {-line.amount / NANO:.1f} are charged, {line.uncollected / NANO:.1f} are uncollected")
+    assert "insufficient_quota" in text
+    assert line.uncollected < -line.amount
 
 
 @pytest.mark.parametrize("each", [10, 400])
