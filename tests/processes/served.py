@@ -55,6 +55,7 @@ endless = true
 
 [models.quick]
 provider = "fake"
+max_output_tokens = 64
 price = {{ input = 1000, output = 2000 }}
 
 [models.slow]
