@@ -1,0 +1,139 @@
+"""Promises broken on purpose: each fault changes one line of a script or one function, and names what must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.chat_usage import ChatCounting
+from gateway.billing.usage_bounds import Counted
+from gateway.encoders.chat import ChatStreamEncoder
+from gateway.inference.call import Call
+from gateway.ledger import scripts
+from gateway.ledger.hold import Hold
+from gateway.ledger.settlement_writer import SettlementWriter
+from gateway.store.command import Script
+from tests.money import promises
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def lua(name: str, before: str, after: str) -> Plant:
+    """Replace `before` in the script of this name."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        load = scripts.load_script
+
+        def loaded(wanted: str) -> Script:
+            script = load(wanted)
+            if wanted != name:
+                return script
+            assert script.source.count(before) == 1, f"{name}.lua has another text"
+            return Script(script.source.replace(before, after))
+
+        monkeypatch.setattr(scripts, "load_script", loaded)
+
+    return plant
+
+
+def books_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is settled again, as a call of its own."""
+    book = SettlementWriter.book
+
+    def twice(self: SettlementWriter, hold: Hold, record: Any, *, free: bool = False) -> None:
+        book(self, hold, record, free=free)
+        if record is not None and record.cost:
+            book(self, structs.replace(hold, request_id=f"{hold.request_id}-again"), record)
+
+    monkeypatch.setattr(SettlementWriter, "book", twice)
+
+
+def believes_every_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of counts are not applied."""
+    monkeypatch.setattr("gateway.api.endpoints.chat_usage.bound_usage", lambda usage, *_: Counted(usage))
+
+
+def never_believes_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own count is charged in place of the upstream's."""
+    monkeypatch.setattr(ChatCounting, "count", lambda self, _, delivered, __: Counted(self.delivered(delivered)))
+
+
+def sends_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit that was held is not sent."""
+    monkeypatch.setattr(ChatEndpoint, "limit_output", lambda self, adapted, tokens: adapted)
+
+
+def charges_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompt of a call that failed before any content is charged."""
+    usage = Call.usage
+    monkeypatch.setattr(Call, "usage", lambda self: usage(self) or self.quote.prompt)
+
+
+def forgets_callers_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was delivered to a caller who left is not charged."""
+    usage = Call.usage
+    monkeypatch.setattr(Call, "usage", lambda self: None if self.client_gone else usage(self))
+
+
+def does_not_count_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost lacks a part of the usage that the line has."""
+    cost = Call.cost
+    monkeypatch.setattr(Call, "cost", lambda self, usage: cost(self, structs.replace(usage, in_cached=0)))
+
+
+def counts_nothing_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream without counts costs its prompt alone."""
+    feed = ChatStreamEncoder.feed
+
+    def fed(self: ChatStreamEncoder, chunk: Any) -> bytes:
+        frames = feed(self, chunk)
+        self.delivered.text_quarter_tokens = 0
+        return frames
+
+    monkeypatch.setattr(ChatStreamEncoder, "feed", fed)
+
+
+#: By name: the fault, and the promises of which one must be reported as broken.
+FAULTS: dict[str, tuple[Plant, set[str]]] = {
+    "charges above hold and room": (
+        lua("settle", "return math.max(0, left)", "return 1e15"),
+        {promises.WITHIN, promises.SOLVENT},
+    ),
+    "takes money that other calls hold": (
+        lua("settle", "local left = tonumber(bal) - floor - held\n", "local left = tonumber(bal) - floor\n"),
+        {promises.SOLVENT, promises.WITHIN},
+    ),
+    "ignores the budget of a key": (
+        lua("settle", "if key[1] then", "if false then"),
+        {promises.BUDGETS, promises.WITHIN},
+    ),
+    "admits without money": (
+        lua("admit", "if both >= hold then return hold end", "if true then return hold end"),
+        {promises.SOLVENT},
+    ),
+    "charges no more than the hold": (
+        lua("settle", "local most = hold + room_beyond(", "local most = hold + 0 * room_beyond("),
+        {promises.OWED},
+    ),
+    "does not write what is uncollected": (
+        lua("settle", "charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid)\n",
+            "charged = string.format('%.0f', 0 - paid)\n"),
+        {promises.RECOMPUTED},
+    ),
+    "keeps holds of settled calls": (
+        lua("settle", "held = held - hold\n", "if hold ~= '1000000' then hold = '0' end held = held - hold\n"),
+        {promises.FREED},
+    ),
+    "settles a call twice": (books_twice, {promises.ONE}),
+    "believes every count": (believes_every_count, {promises.BOUNDS}),
+    "never believes a count": (never_believes_a_count, {promises.RIGHT}),
+    "sends no limit": (sends_no_limit, {promises.HELD}),
+    "charges failed calls": (charges_failures, {promises.FREE}),
+    "forgets callers who left": (forgets_callers_who_left, {promises.DELIVERED}),
+    "does not charge cached tokens": (does_not_count_the_prompt, {promises.RECOMPUTED}),
+    "counts nothing delivered": (counts_nothing_delivered, {promises.BOUNDS}),
+}  # fmt: skip

@@ -1,0 +1,114 @@
+"""Calls through the pipeline in this process: no sockets to callers or upstreams, the real providers and store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from gateway.accounts.keys import NewKey
+from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.errors import GatewayError
+from gateway.http_server.exchange import Exchange
+from gateway.http_server.reply import Reply
+from gateway.inference.call import Call
+from gateway.inference.pipeline import Pipeline
+from gateway.ledger.api_key import ApiKey
+from gateway.runtime.gateway import Gateway
+from gateway.sse import DONE
+from tests.money.cases import Case
+from tests.money.observed import Seen
+from tests.money.rounds import NO_TRUTH
+
+
+class MemoryBody:
+    """A request's body."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self.size = content, len(content)
+
+    def take(self) -> bytes:
+        """The body."""
+        return self._content
+
+    def digest(self, path: str) -> str:
+        """Nothing: no case has an Idempotency-Key."""
+        return ""
+
+
+class MemoryExchange:
+    """A caller's connection: keeps what is written until the caller leaves."""
+
+    def __init__(self) -> None:
+        self.body, self.left, self.finished = b"", False, False
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done.set_result(None)
+
+    def answer(self, code: int, headers: Any, body: bytes) -> None:
+        self.write(body)
+        self.finish()
+
+    def write_head(self, code: int, headers: Any, chunk: bytes = b"") -> asyncio.Future[None]:
+        return self.write(chunk)
+
+    def write(self, chunk: bytes) -> asyncio.Future[None]:
+        if not self.left:
+            self.body += chunk
+        return self._done
+
+    def chunk_writer(self) -> Any:
+        return self._write_chunk
+
+    def _write_chunk(self, chunk: bytes) -> None:
+        self.write(chunk)
+
+    def finish(self) -> None:
+        self.finished = not self.left
+
+    def abort(self) -> None:
+        """The connection is cut."""
+
+
+class InProcess:
+    """A `Driver`; `leave` is for the upstream."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._pipeline = Pipeline(gateway)
+        self._endpoint = ChatEndpoint()
+        self._running: dict[str, tuple[Call, MemoryExchange]] = {}
+
+    def leave(self, case: Case) -> bool:
+        """The caller of a running call leaves; False if it has left, or its call has ended."""
+        call, exchange = self._running[case.name]
+        if exchange.left or exchange.finished:
+            return False
+        exchange.left = True
+        if call.running:
+            self._gateway.disconnects.disconnect(call)
+        else:
+            call.client_gone = True
+        return True
+
+    async def call(self, case: Case, key: NewKey) -> Seen:
+        """Run the pipeline in a task of its own, because leaving cancels it."""
+        exchange, body = MemoryExchange(), MemoryBody(msgspec.json.encode(case.document()))
+        reply = Reply(cast("Exchange", exchange), self._gateway.ids.request_id())
+        call = Call(reply.headers["x-request-id"], self._endpoint, ApiKey(key.account, key.id), reply)
+        self._running[case.name] = call, exchange
+        call.task = asyncio.create_task(self._run(call, body))
+        await asyncio.wait([call.task])
+        del self._running[case.name]
+        if not call.task.cancelled() and (error := call.task.exception()) is not None:
+            raise error
+        seen = Seen(case, NO_TRUTH, call.request_id, body.size, left=exchange.left, status=reply.status)
+        seen.words = exchange.body.count(b"word ")
+        seen.whole = exchange.finished and (exchange.body.endswith(DONE) if case.stream else reply.status == 200)
+        return seen
+
+    async def _run(self, call: Call, body: MemoryBody) -> None:
+        try:
+            await self._pipeline.run(call, self._endpoint, body, path="/v1/chat/completions", idempotency_key=None)
+        except GatewayError as error:
+            call.reply.send_error(error)
