@@ -97,6 +97,16 @@ def counts_nothing_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChatStreamEncoder, "feed", fed)
 
 
+def forgets_early_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of an answer that is not whole are dropped."""
+    count = ChatCounting.count
+
+    def counted(self: ChatCounting, told: Any, delivered: Any, whole: bool) -> Counted:
+        return count(self, told if whole else None, delivered, whole)
+
+    monkeypatch.setattr(ChatCounting, "count", counted)
+
+
 #: By name: the fault, and the promises of which one must be reported as broken.
 FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "charges above hold and room": (
@@ -128,6 +138,10 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         lua("settle", "held = held - hold\n", "if hold ~= '1000000' then hold = '0' end held = held - hold\n"),
         {promises.FREED},
     ),
+    "writes a wrong balance on a line": (
+        lua("settle", "'bal', after, 'meta'", "'bal', bal, 'meta'"),
+        {promises.AUDIT},
+    ),
     "settles a call twice": (books_twice, {promises.ONE}),
     "believes every count": (believes_every_count, {promises.BOUNDS}),
     "never believes a count": (never_believes_a_count, {promises.RIGHT}),
@@ -135,5 +149,6 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "charges failed calls": (charges_failures, {promises.FREE}),
     "forgets callers who left": (forgets_callers_who_left, {promises.DELIVERED}),
     "does not charge cached tokens": (does_not_count_the_prompt, {promises.RECOMPUTED}),
+    "forgets counts told early": (forgets_early_counts, {promises.EARLY}),
     "counts nothing delivered": (counts_nothing_delivered, {promises.BOUNDS}),
 }  # fmt: skip

@@ -168,7 +168,10 @@ class Runner:
         for budget, key in keys.items():
             spent, held = await link.call("HMGET", f"{name}:k:{key.id}", "spent", "held")
             states[key.id] = KeyState(BUDGET[budget], int(spent or 0), int(held or 0))
-        audit = [f"{m.rule}: {m.expected}, {m.found}" for m in (await ledger.audit(account)).mismatches]
+        report = await ledger.audit(account)
+        audit = [f"{m.rule}: {m.expected}, {m.found}" for m in report.mismatches]
+        if report.not_recomputed or report.unreachable or report.moving:
+            audit.append(f"not recomputed {report.not_recomputed}, moving {report.moving}")
         holds, end = await link.call("HLEN", f"{name}:rv"), await self._balance(account)
         return Outcome(one, seen, samples, end, lines, states, holds, markers, audit)
 

@@ -12,6 +12,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from tests.conftest import PEPPER
 from tests.money.faults import FAULTS
+from tests.money.promises import PROMISES
 from tests.money.rounds import SEED, Runner
 
 CASES = 2000  # at the most: a run stops at the first round that breaks a promise
@@ -39,3 +40,7 @@ async def test_planted_fault_is_found_and_named(runner: Runner, fault: set[str])
     assert report.failure is not None, report.text()
     print(f"\nfound after {report.calls} calls:\n{report.failure.text(SEED)}")
     assert report.failure.promises & fault
+
+
+def test_every_promise_has_a_fault_that_breaks_it() -> None:
+    assert {promise for _, expected in FAULTS.values() for promise in expected} == set(PROMISES)
