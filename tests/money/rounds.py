@@ -55,22 +55,24 @@ class Report(Struct):
     """What a run covered, and its first failure."""
 
     calls: int = 0
-    admitted: int = 0
-    left: int = 0
+    left: Counter[str] = msgspec.field(default_factory=Counter)  # callers, by moment
     uncollected: int = 0
     covered: Counter[Cell] = msgspec.field(default_factory=Counter)
+    served: Counter[Cell] = msgspec.field(default_factory=Counter)  # the admitted calls of them
     failure: Failure | None = None
 
     def text(self) -> str:
         """The covered cells, by dimension and in all."""
-        out = [f"{self.calls} calls, {self.admitted} admitted, {self.left} left early, {self.uncollected} uncollected"]
+        out = [f"{self.calls} calls, {self.served.total()} admitted, {self.uncollected} with uncollected cost"]
+        out.append("left early: " + ", ".join(f"{moment} {count}" for moment, count in sorted(self.left.items())))
         for at, dimension in enumerate(Cell._fields):
             counts: Counter[str] = Counter()
             for cell, count in self.covered.items():
                 counts[cell[at]] += count
             out.append(f"{dimension}: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
         least = min(self.covered.values()) if len(self.covered) == CELLS else 0
-        return "\n".join([*out, f"{len(self.covered)} of {CELLS} cells covered, each at least {least} times"])
+        cells = f"{len(self.covered)} of {CELLS} cells covered, each at least {least} times"
+        return "\n".join([*out, f"{cells}; {len(self.served)} with an admitted call"])
 
 
 class Runner:
@@ -179,10 +181,11 @@ class Runner:
 def _add(report: Report, outcome: Outcome) -> None:
     for call in outcome.calls:
         report.calls += 1
-        report.admitted += call.hold is not None
-        report.left += call.left
+        report.left[call.case.cell.moment] += call.left
         report.uncollected += any(line.uncollected for line in call.lines)
         report.covered[call.case.cell] += 1
+        if call.hold is not None:
+            report.served[call.case.cell] += 1
 
 
 NO_TRUTH = Truth()
