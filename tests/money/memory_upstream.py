@@ -44,7 +44,6 @@ class MemoryUpstream(Upstream):
         left = case.cell.moment == "sent" and type(self).leave(case)
         if left:
             await turns(2)
-        truth.refused = script.status != 200
         content = MemoryResponse(case, truth, script, left=left)
         if script.end == "silence" and not script.pieces:
             await content.silence()
@@ -87,7 +86,8 @@ class MemoryResponse:
             piece = self._script.pieces[self._at]
             self._at += 1
             self._truth.words += piece.words
-            self._truth.complete = self._at == len(self._script.pieces) and self._script.end == "whole"
+            # Until the gateway has read it, a refusal is not known: see tests/inference/test_open_defects.py.
+            self._truth.refused = self.status != 200
             if lane is None or not lane(piece.data):
                 return piece.data
 

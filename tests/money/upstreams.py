@@ -40,7 +40,6 @@ class Truth(Struct):
     limit: int | None = None  # of output, as it was asked for
     made: int = 0  # tokens of the answer
     words: int = 0  # that were written
-    complete: bool = False  # the answer was written to its end
 
 
 class Upstreams:
