@@ -64,10 +64,10 @@ class Broken(NamedTuple):
 
 def broken(outcome: Outcome) -> Iterator[Broken]:
     """Every promise that the round breaks."""
+    yield from _one_charge(outcome)
     yield from _solvent(outcome)
     yield from _budgets(outcome)
     yield from _freed(outcome)
-    yield from _one_charge(outcome)
     for call in outcome.calls:
         if call.hold is not None and len(call.lines) == 1:
             yield from _charge(call, outcome)
