@@ -112,6 +112,8 @@ class Upstream:
         if not incoming.status:
             await incoming.wait()
             incoming.check_head()
+        if incoming.status >= 400:
+            set_sent(False)  # refused, whenever its body comes
         return Answer(incoming)
 
     async def close(self) -> None:

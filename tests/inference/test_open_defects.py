@@ -53,7 +53,6 @@ async def charged(ledger: Ledger, account: str, response: Any) -> Any:
     return await until(lambda: last_line(ledger, account, response.headers["x-request-id"]))
 
 
-@pytest.mark.xfail(strict=True, reason="a limit that a dialect sends by itself with a stream does not bound the count")
 async def test_limit_of_a_dialect_itself_bounds_the_count(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -75,7 +74,6 @@ async def test_limit_of_a_dialect_itself_bounds_the_count(
     assert usage["out_text"] <= OWN_LIMIT * 1.1 + 64  # 32,768 are charged
 
 
-@pytest.mark.xfail(strict=True, reason="an attempt counts as refused only when the body of the refusal was read")
 async def test_refused_call_whose_caller_leaves_before_the_body_of_the_refusal_costs_nothing(
     client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
 ) -> None:

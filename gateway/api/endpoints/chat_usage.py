@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from typing import cast
 
 from msgspec import UNSET, Struct, structs
 
@@ -22,6 +23,7 @@ from gateway.billing.usage_bounds import (
     with_output_of,
 )
 from gateway.inference.call import Call
+from gateway.plugins.provider import Chat
 from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
 
 #: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
@@ -47,7 +49,7 @@ class ChatCounting(Struct, frozen=True):
             quote.prompt,
             model.token_factor,
             call.body_size,
-            quote.worst_case.tokens_out if quote.bounded else None,
+            quote.worst_case.tokens_out if quote.bounded else _own_limit(call),
             (model.max_output_tokens or USUAL_LIMIT) * quote.choices,
         )
 
@@ -128,6 +130,15 @@ def counted_by_time(call: Call) -> Usage:
     # As plain text, and not at the worst price: this is a charge, and no hold.
     paid = bisect_right(range(1, made + 1), call.hold.amount, key=lambda tokens: call.cost(with_more(tokens)))
     return with_more(min(paid, made))
+
+
+def _own_limit(call: Call) -> int | None:
+    """The output limit that the provider which served sends by itself, for all choices."""
+    if not call.attempts:
+        return None
+    served = call.attempts[-1]
+    limit = cast("Chat", served.provider).output_limit(call.request, served.target)
+    return None if limit is None else limit * call.quote.choices
 
 
 def public(usage: Usage) -> CompletionUsage:
