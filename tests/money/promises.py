@@ -208,13 +208,8 @@ def _counts(call: Seen) -> Iterator[Broken]:
 
 
 def _limit(call: Seen) -> int | None:
-    """The limit that the upstream got, as far as the gateway knows it.
-
-    A dialect may send one of its own with a stream: see `test_limit_of_a_dialect_itself_bounds_the_count`.
-    """
-    case, sent = call.case, call.truth.limit
-    own = sent is not None and case.stream and case.limit is None and case.variant != HIDDEN
-    return MAX_OUTPUT if own else sent
+    """The limit that the upstream got."""
+    return call.truth.limit
 
 
 def _price(usage: dict[str, float]) -> int:
