@@ -18,39 +18,42 @@ MAX_PACKED = 1 << 20  # bytes of one object stream before it is inflated
 STEP = 64 << 10  # bytes that are inflated at once
 STEP_PACKED = 4 << 10  # bytes that are read at once
 PER_PACKED = 8  # inflated bytes that a packed one counts at least; object streams have four to ten
-MAX_FOUND = 100_000  # page objects of one part that are counted
-MAX_COUNTS = 10_000  # `/Count` entries of one part that are looked at
+MAX_FOUND = 100_000  # page objects of a request that are counted
+MAX_COUNTS = 10_000  # `/Count` entries of a request that are looked at
 AROUND = 400  # bytes before and after `/Count` in which its dictionary begins and ends
 
-_PAGE = re.compile(rb"/Type\s{0,16}/Page(?![A-Za-z])")
-_COUNT = re.compile(rb"/Count\s{1,16}(\d{1,9})(?!\d)")
+# Possessive quantifiers (`}+`) never go back, so bytes that almost match cost no more than others.
+_PAGE = re.compile(rb"/Type\s{0,16}+/Page(?![A-Za-z])")
+_COUNT = re.compile(rb"/Count\s{1,16}+(\d{1,9}+)(?!\d)")
 _STREAM = re.compile(rb"stream\r?\n")
 _OUTLINE = (b"/Title", b"/First", b"/Outlines")  # keys of dictionaries whose `/Count` counts bookmarks
 
 
 class InflateBudget:
-    """What may still be inflated for one request."""
+    """What may still be inflated, counted and looked at for one request."""
 
     def __init__(self) -> None:
         self.bytes = MAX_INFLATED
         self.streams = MAX_STREAMS
+        self.pages = MAX_FOUND
+        self.counts = MAX_COUNTS
 
 
 def pdf_pages(document: bytes, budget: InflateBudget) -> int:
     """The pages that are found; 0 if none are."""
-    pages, most = _found(document)
+    pages, most = _found(document, budget)
     for part in _object_streams(document, budget):
-        more, claimed = _found(part)
+        more, most = _found(part, budget, most)
         pages += more
-        most = max(most, claimed)
     return max(pages, most)
 
 
-def _found(part: bytes) -> tuple[int, int]:
-    """The number of page objects, and the largest `/Count` of a page-tree node."""
-    pages = sum(1 for _ in islice(_PAGE.finditer(part), MAX_FOUND))
-    most = 0
-    for match in islice(_COUNT.finditer(part), MAX_COUNTS):
+def _found(part: bytes, budget: InflateBudget, most: int = 0) -> tuple[int, int]:
+    """The number of page objects, and the largest `/Count` of a page-tree node if it is above `most`."""
+    pages = sum(1 for _ in islice(_PAGE.finditer(part), budget.pages))
+    budget.pages -= pages
+    for match in islice(_COUNT.finditer(part), budget.counts):
+        budget.counts -= 1
         if int(match[1]) > most and not _is_outline(part, match.start()):
             most = int(match[1])
     return pages, most
