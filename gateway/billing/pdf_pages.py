@@ -2,7 +2,7 @@
 
 `pdf_pages(document, budget)` finds page objects and the `/Count` of page-tree nodes, in plain objects and in object
 streams, and takes the larger number. Sharp edge: the numbers come from the caller's bytes. Time is bounded for any
-bytes: each byte is searched a fixed number of times, and object streams are inflated up to `InflateBudget`.
+bytes: each byte is searched a fixed number of times, and `InflateBudget` bounds the rest.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 
+MAX_ENCODED = 12 << 20  # base64 characters of all documents of a request that are decoded
+LEAST_ENCODED = 64 << 10  # that are decoded of each document, even if that is more
 MAX_INFLATED = 8 << 20  # bytes of all object streams of a request
-MAX_STREAMS = 2_000  # object streams of a request
+MAX_STREAMS = 1_000  # object streams of a request
 MAX_PACKED = 1 << 20  # bytes of one object stream before it is inflated
 STEP = 64 << 10  # bytes that are inflated at once
 STEP_PACKED = 4 << 10  # bytes that are read at once
-PER_PACKED = 8  # inflated bytes that a packed one counts at least; object streams have four to ten
+PER_PACKED = 10  # inflated bytes that a packed one counts at least; object streams have four to ten
 MAX_FOUND = 100_000  # page objects of a request that are counted
 MAX_COUNTS = 10_000  # `/Count` entries of a request that are looked at
 AROUND = 400  # bytes before and after `/Count` in which its dictionary begins and ends
@@ -30,22 +32,32 @@ _OUTLINE = (b"/Title", b"/First", b"/Outlines")  # keys of dictionaries whose `/
 
 
 class InflateBudget:
-    """What may still be inflated, counted and looked at for one request."""
+    """What may still be decoded, inflated and counted for one request."""
 
     def __init__(self) -> None:
+        self.encoded = MAX_ENCODED
         self.bytes = MAX_INFLATED
         self.streams = MAX_STREAMS
         self.pages = MAX_FOUND
         self.counts = MAX_COUNTS
 
+    def take_encoded(self, size: int) -> int:
+        """The base64 characters to decode of a document of `size`: all, or half of those that are left."""
+        taken = min(size, max(self.encoded // 2, LEAST_ENCODED))
+        self.encoded = max(0, self.encoded - taken)
+        return taken
 
-def pdf_pages(document: bytes, budget: InflateBudget) -> int:
-    """The pages that are found; 0 if none are."""
+
+def pdf_pages(document: bytes, budget: InflateBudget, *, whole: bool = True) -> int:
+    """The pages that are found; 0 if none are.
+
+    A part of a document (not `whole`) needs a `/Count`, because most of the page objects may be in another part.
+    """
     pages, most = _found(document, budget)
     for part in _object_streams(document, budget):
         more, most = _found(part, budget, most)
         pages += more
-    return max(pages, most)
+    return max(pages, most) if whole or most else 0
 
 
 def _found(part: bytes, budget: InflateBudget, most: int = 0) -> tuple[int, int]:

@@ -100,7 +100,8 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0, rules: MediaRules 
     if parts is None or not parts.media:
         return PromptEstimate(tokens + tokens_of(units, factor=factor))
     # Some clients write "/" in base64 as "\/".
-    units = max(0, units - parts.size - request.body.count(b"\\/"))
+    escapes = request.body.count(b"\\/") if b"\\" in request.body else 0  # most bodies with media have none
+    units = max(0, units - parts.size - escapes)
     return PromptEstimate(
         tokens + tokens_of(units, factor=factor) + parts.document, parts.image, parts.audio, parts.media
     )
@@ -183,8 +184,19 @@ class _Parts:
         start = data.find(",", 0, 128) + 1
         if not (data[:start].lower().startswith(PDF) or data.startswith(PDF_BASE64, start)):
             return len(data) // FILE_BASE64_PER_TOKEN + 1
-        pages = pdf_pages(decoded(data, start), self._budget) if self.media < LOOKED_AT else 0
+        pages = self._pages(data, start) if self.media < LOOKED_AT else 0
         return PER_PAGE * (pages or -(-len(data) * 3 // 4 // UNKNOWN_PAGE))
+
+    def _pages(self, data: str, start: int) -> int:
+        """Pages of a PDF; only the beginning and the end of a large one are decoded, and page trees are there."""
+        size = len(data) - start
+        taken = self._budget.take_encoded(size)
+        if taken == size:
+            return pdf_pages(decoded(data, start), self._budget)
+        half = taken // 8 * 4
+        last = start + (size - half) // 4 * 4
+        ends = decoded(data, start, half) + b"\n" + decoded(data, last)
+        return pdf_pages(ends, self._budget, whole=False)
 
     def _audio(self, data: str) -> int:
         seconds = audio_seconds(data) if self.media < LOOKED_AT else None

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gateway.billing.pdf_pages as module
-from gateway.billing.pdf_pages import MAX_COUNTS, MAX_INFLATED, MAX_STREAMS, InflateBudget, pdf_pages
+from gateway.billing.pdf_pages import MAX_COUNTS, MAX_ENCODED, MAX_INFLATED, MAX_STREAMS, InflateBudget, pdf_pages
 from gateway.billing.token_estimate import PER_PAGE, PromptEstimate, chat_prompt
 from gateway.schemas.chat_request import decode_chat_request
 
@@ -111,6 +111,20 @@ def test_documents_beyond_those_looked_at_count_by_their_size() -> None:
     assert found.text == pytest.approx((64 + 6 * 10) * PER_PAGE, abs=4 * PER_PAGE)
 
 
+@pytest.mark.parametrize("object_streams", [False, True])
+def test_pages_of_large_documents_are_found_at_their_ends(*, object_streams: bool) -> None:
+    found = estimate(*[scanned(20, size=MAX_ENCODED, object_streams=object_streams)] * 3)
+    assert found.text == pytest.approx(3 * 20 * PER_PAGE, abs=100)
+    at_the_beginning = b"%PDF-1.7\n" + page_tree(30, object_streams=object_streams) + bytes(MAX_ENCODED)
+    assert estimate(at_the_beginning).text == pytest.approx(30 * PER_PAGE, abs=100)
+
+
+def test_large_document_whose_page_tree_is_not_at_its_ends_counts_by_its_size() -> None:
+    half = bytes(MAX_ENCODED // 2)
+    found = estimate(b"%PDF-1.7\n<</Type/Page>>" + half + page_tree(3) + half)
+    assert found.text == pytest.approx(MAX_ENCODED / 4096 * PER_PAGE, rel=0.01)
+
+
 @given(st.lists(st.sampled_from([b"/Type/Page", b"/Count ", b"9", b"<<", b">>", b"/ObjStm", b"stream\n", b"endstream",
                                  zlib.compress(b"/Type/Page"), b"\xff", b" "]), max_size=40))  # fmt: skip
 def test_any_bytes_are_searched(parts: list[bytes]) -> None:
@@ -159,6 +173,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "countless spaces": lambda: (b"/Count" + b" " * 17) * (SIZE // 23),
     "rising counts in streams": lambda: object_stream([_rising(9_999)]) * 64,
     "bombs of page objects": lambda: object_stream([b"/Type/Page" * 4_096]) * MAX_STREAMS,
+    "bombs and types": lambda: (
+        (object_stream([b"/Type " * 1_000]) * 1_000).ljust(SIZE - 4_000_000) + b"/Type " * 700_000
+    ),
     "broken bombs": lambda: _broken_bomb() * MAX_STREAMS,
     "empty blocks": lambda: (b"/ObjStm stream\n" + _empty_blocks() + b"endstream ") * 23,
     "small bombs": lambda: object_stream([bytes(1 << 12)]) * MAX_STREAMS,
@@ -167,7 +184,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_documents_are_searched_within_five_times_the_decoding_of_their_base64(name: str) -> None:
+def test_hostile_documents_are_searched_within_three_times_the_decoding_of_their_base64(name: str) -> None:
     document = b"%PDF-1.7\n" + HOSTILE[name]()
     data = base64.b64encode(document[:SIZE].ljust(SIZE)).decode()
     part = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + data}}
@@ -176,7 +193,7 @@ def test_hostile_documents_are_searched_within_five_times_the_decoding_of_their_
     estimating = min(_seconds(lambda: chat_prompt(request)) for _ in range(3))
     decoding = min(_seconds(lambda: base64.b64decode(data)) for _ in range(3))
     print(f"{name}: {estimating:.3f} s, base64 {decoding:.3f} s")
-    assert estimating < 5 * decoding  # it was 3.4 times at most: 0.13 s
+    assert estimating < 3 * decoding  # it was 1.5 times at most: 0.05 s
 
 
 def _seconds(work: Callable[[], object]) -> float:
