@@ -393,7 +393,6 @@ async def test_model_without_an_output_price_gets_no_limit(
     assert "x-gateway-max-tokens" not in response.headers
 
 
-@pytest.mark.xfail(strict=True, reason="the limit is 16 where four fifths of the window are the estimate of the prompt")
 async def test_added_limit_is_long_enough_for_an_answer_if_the_estimate_of_the_prompt_fills_the_window(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
 ) -> None:

@@ -239,7 +239,9 @@ def _added_limit(model: Model, prompt: int, own: int | None) -> tuple[int, int |
     """The output limit of a request without one, and the limit to send: none if the candidates send a lower one."""
     limit = model.max_output_tokens or DEFAULT_LIMIT
     if model.context_window is not None:
-        limit = min(limit, max(MIN_OUTPUT, model.context_window - with_safety(prompt)))
+        window = model.context_window
+        # The estimate may be far too high. An upstream that lacks the room refuses the limit, and it is lowered then.
+        limit = min(limit, max(min(LEAST_OUTPUT, window // 2), window - with_safety(prompt)))
     return (limit, limit) if own is None or own > limit else (own, None)
 
 
