@@ -29,12 +29,13 @@ _REASONS_IF_ASKED = re.compile(r"claude|command-a-reasoning|qwen3|nova-", re.IGN
 class HiddenReasoning:
     """The answer for one target; `learn` changes it."""
 
-    __slots__ = ("_setting", "_usually", "expected_if_asked")
+    __slots__ = ("_in_spite", "_setting", "_usually", "expected_if_asked")
 
     def __init__(self, setting: bool | None, upstream: str) -> None:
         self._setting = setting
         self._usually = may_reason(upstream) if setting is None else setting
         self.expected_if_asked = self._usually or (setting is None and _REASONS_IF_ASKED.search(upstream) is not None)
+        self._in_spite = False  # in spite of the effort "none"
 
     def expected(self, effort: str | None) -> bool:
         """Whether a request of this `reasoning_effort` may be charged for reasoning that is not delivered."""
@@ -42,19 +43,28 @@ class HiddenReasoning:
             return self._setting
         if effort is None:
             return self._usually
-        return effort != "none" and self.expected_if_asked
+        return self._in_spite if effort == "none" else self.expected_if_asked
 
-    def learn(self, target: Target) -> None:
-        """Expect it from now on: the upstream has charged more reasoning than it delivered."""
-        if self._setting is None and not self._usually:
-            gateway_log.warning(
-                "model %s of provider %s reasons without showing it; from now on the whole output limit is held. "
-                'Set `reasoning = true` for "%s"',
-                target.model,
-                target.provider,
-                target.public_model,
-            )
-            self._usually = self.expected_if_asked = True
+    def learn(self, target: Target, effort: str | None = None) -> None:
+        """Expect it of such requests from now on: the upstream has charged more reasoning than it delivered.
+
+        What a call of some effort has shown says nothing about the calls that ask for none.
+        """
+        if self._setting is not None or self.expected(effort):
+            return
+        gateway_log.warning(
+            "model %s of provider %s reasons without showing it; from now on the whole output limit is held. "
+            'Set `reasoning = true` for "%s"',
+            target.model,
+            target.provider,
+            target.public_model,
+        )
+        if effort == "none":
+            self._in_spite = True
+            return
+        self.expected_if_asked = True
+        if effort is None:
+            self._usually = True
 
 
 def may_reason(upstream: str) -> bool:

@@ -494,7 +494,6 @@ async def test_stream_of_a_model_that_may_reason_unseen_holds_and_sends_the_whol
     assert held == (50 if limit is None else limit)
 
 
-@pytest.mark.xfail(strict=True, reason='an effort of "none" escapes what the answers have shown')
 async def test_reasoning_in_spite_of_the_effort_none_is_expected_from_the_next_call_on(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -505,7 +504,6 @@ async def test_reasoning_in_spite_of_the_effort_none_is_expected_from_the_next_c
     assert upstream.seen[-1].json.get("max_tokens") == 32_768
 
 
-@pytest.mark.xfail(strict=True, reason="what a call that asks for reasoning shows is learnt for calls that do not")
 async def test_reasoning_that_one_caller_asks_for_does_not_enlarge_the_holds_of_others(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:

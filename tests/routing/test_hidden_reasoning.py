@@ -67,6 +67,23 @@ def test_target_that_charged_hidden_reasoning_is_expected_to_do_so_again_and_log
     assert 'reasoning = true for "m"' in line.replace("`", "")
 
 
+def test_target_that_reasoned_in_spite_of_the_effort_none_is_expected_to_do_so_again(caplog):
+    caplog.set_level(logging.WARNING)
+    reasoning = HiddenReasoning(None, "gpt-5")
+    for _ in range(3):
+        reasoning.learn(Target(provider="up", model="gpt-5"), "none")
+    assert reasoning.expected("none") is True
+    assert len(caplog.messages) == 1
+
+
+def test_reasoning_that_was_asked_for_is_expected_of_calls_that_ask_for_it_only():
+    reasoning = HiddenReasoning(None, "new-model")
+    reasoning.learn(Target(provider="up", model="new-model"), "high")
+    assert reasoning.expected("low") is True
+    assert reasoning.expected(None) is False
+    assert reasoning.expected("none") is False
+
+
 def test_setting_is_not_changed_by_what_a_target_charged(caplog):
     reasoning = HiddenReasoning(False, "new-model")
     reasoning.learn(Target(provider="up", model="new-model"))

@@ -372,7 +372,7 @@ def _learn(call: Call, told: CompletionUsage, delivered: Delivered) -> None:
         seen = tokens_of(delivered.reasoning_quarter_tokens, factor=call.model.token_factor)
         if tokens > REASONING_SHOWN * seen + REASONING_UNCERTAIN:
             candidate = call.attempts[-1]
-            candidate.reasoning.learn(candidate.target)
+            candidate.reasoning.learn(candidate.target, call.request.reasoning_effort)
 
 
 def _delivered(call: Call, answer: ChatCompletion) -> Delivered:
