@@ -7,10 +7,14 @@ The money for it must be held before the call, because a stream that delivers no
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import msgspec
 
 from gateway.catalog import Model
 from gateway.log import gateway_log
 from gateway.plugins.provider import Target
+from gateway.schemas.chat_request import ChatRequest
 
 #: Upstream names of models that reason unless they are told not to. A prefix such as "models/" may precede them.
 _REASONS = re.compile(
@@ -25,6 +29,11 @@ _REASONS_NOT = re.compile(r"non-reasoning|gpt-5[\d.]*-chat", re.IGNORECASE)
 #: Models that reason if a request asks for it.
 _REASONS_IF_ASKED = re.compile(r"claude|command-a-reasoning|qwen3|nova-", re.IGNORECASE)
 
+#: Fields of dialects that ask for reasoning, and the values with which they, or their members, decline it.
+_ASKING = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs")
+_DECLINING = (None, False, "none", "disabled", "off")
+_DECLINING_MEMBERS = ("effort", "enabled", "type", "enable_thinking", "thinking")
+
 
 class HiddenReasoning:
     """The answer for one target; `learn` changes it."""
@@ -38,7 +47,7 @@ class HiddenReasoning:
         self._in_spite = False  # in spite of the effort "none"
 
     def expected(self, effort: str | None) -> bool:
-        """Whether a request of this `reasoning_effort` may be charged for reasoning that is not delivered."""
+        """Whether a request of this effort (`effort_of`) may be charged for reasoning that is not delivered."""
         if self._setting is not None:
             return self._setting
         if effort is None:
@@ -65,6 +74,32 @@ class HiddenReasoning:
         self.expected_if_asked = True
         if effort is None:
             self._usually = True
+
+
+def effort_of(request: ChatRequest) -> str | None:
+    """The `reasoning_effort` of a request as one target receives it; "asked" if a field of a dialect asks for some."""
+    effort: str | None = request.reasoning_effort
+    if request.extra and effort in {None, "none"} and any(_asks(request, name) for name in _ASKING):
+        return "asked"
+    return effort
+
+
+def _asks(request: ChatRequest, name: str) -> bool:
+    """Whether the field is forwarded and does not decline reasoning."""
+    raw = request.fields.get(name)
+    if raw is None:
+        return False
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:  # a number beyond all types
+        return True
+    if isinstance(value, dict):
+        return not any(member in value and _declines(value[member]) for member in _DECLINING_MEMBERS)
+    return not _declines(value)
+
+
+def _declines(value: object) -> bool:
+    return any(value is one or (isinstance(one, str) and value == one) for one in _DECLINING)
 
 
 def may_reason(upstream: str) -> bool:

@@ -516,7 +516,6 @@ async def test_reasoning_that_one_caller_asks_for_does_not_enlarge_the_holds_of_
     assert upstream.seen[1].json.get("max_tokens") is None
 
 
-@pytest.mark.xfail(strict=True, reason="only `reasoning_effort` counts, but the other spellings are forwarded")
 @pytest.mark.parametrize(
     "fields",
     [{"reasoning": {"effort": "high", "exclude": True}}, {"thinking": {"type": "enabled", "budget_tokens": 30_000}}],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 
 from gateway.plugins.provider import Target
-from gateway.routing.hidden_reasoning import HiddenReasoning, may_reason
+from gateway.routing.hidden_reasoning import HiddenReasoning, effort_of, may_reason
+from gateway.schemas.chat_request import decode_chat_request
 
 NAMES = {
     "gpt-5": True,
@@ -89,3 +91,36 @@ def test_setting_is_not_changed_by_what_a_target_charged(caplog):
     reasoning.learn(Target(provider="up", model="new-model"))
     assert reasoning.expected("high") is False
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "effort"),
+    [
+        ({}, None),
+        ({"reasoning_effort": "low"}, "low"),
+        ({"top_k": 4}, None),
+        ({"reasoning": {"effort": "high"}}, "asked"),
+        ({"reasoning": {"effort": "none"}}, None),
+        ({"reasoning": {"enabled": False}}, None),
+        ({"reasoning": None}, None),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "asked"),
+        ({"thinking": {"type": "disabled"}}, None),
+        ({"enable_thinking": True}, "asked"),
+        ({"enable_thinking": False}, None),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "asked"),
+        ({"chat_template_kwargs": {"thinking": False}}, None),
+        ({"reasoning_effort": "none", "thinking": {"type": "enabled"}}, "asked"),
+        ({"reasoning_effort": "none", "thinking": {"type": "disabled"}}, "none"),
+        ({"enable_thinking": False, "reasoning": {"max_tokens": 2000}}, "asked"),
+    ],
+)
+def test_fields_of_dialects_ask_for_reasoning_unless_they_decline_it(fields, effort):
+    document = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
+    request = decode_chat_request(json.dumps(document).encode())
+    assert effort_of(request) == effort
+
+
+def test_field_of_a_dialect_that_is_not_forwarded_asks_for_nothing():
+    document = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "enable_thinking": True}
+    request = decode_chat_request(json.dumps(document).encode())
+    assert effort_of(request.without(["enable_thinking"])) is None

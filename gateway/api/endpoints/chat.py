@@ -33,7 +33,7 @@ from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
-from gateway.routing.hidden_reasoning import may_reason
+from gateway.routing.hidden_reasoning import effort_of, may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
@@ -89,7 +89,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         if request.max_output is None and not request.stream:
             own = _own_limit(adapted)
         for one in adapted:
-            if one.candidate.reasoning.expected(request.reasoning_effort):
+            effort = effort_of(one.request) if request.extra else request.reasoning_effort
+            if one.candidate.reasoning.expected(effort):
                 hidden, own = True, _own_limit(adapted)
                 break
         return _quote(request, prompt, model, hidden=hidden, own=own)
@@ -372,7 +373,8 @@ def _learn(call: Call, told: CompletionUsage, delivered: Delivered) -> None:
         seen = tokens_of(delivered.reasoning_quarter_tokens, factor=call.model.token_factor)
         if tokens > REASONING_SHOWN * seen + REASONING_UNCERTAIN:
             candidate = call.attempts[-1]
-            candidate.reasoning.learn(candidate.target, call.request.reasoning_effort)
+            sent = next((one.request for one in call.adapted if one.candidate is candidate), call.request)
+            candidate.reasoning.learn(candidate.target, effort_of(sent))
 
 
 def _delivered(call: Call, answer: ChatCompletion) -> Delivered:
