@@ -20,7 +20,7 @@ from gateway.schemas.chat_request import ChatRequest
 _REASONS = re.compile(
     r"(^|[/.:@])("
     r"gpt-5|gpt-6|gpt-oss|o[1-9]($|-)|codex-mini"
-    r"|gemini-2\.5|gemini-[3-9]"
+    r"|gemini-2\.5|gemini-[3-9]|gemini-[a-z-]+-latest"
     r"|deepseek-(reasoner|r\d)|grok-4|grok-3-mini|grok-code|magistral|qwq|kimi-k2-thinking|glm-(4\.[5-9]|[5-9])|minimax-m"
     r")|[-_](thinking|reasoning|reasoner)([-_:@]|$)",
     re.IGNORECASE,

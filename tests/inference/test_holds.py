@@ -530,7 +530,6 @@ async def test_reasoning_that_is_asked_for_in_a_dialects_own_words_is_held(
     assert upstream.seen[0].json.get("max_tokens") == 32_768
 
 
-@pytest.mark.xfail(strict=True, reason="these names have no number, and think unless they are told not to")
 @pytest.mark.parametrize("name", ["gemini-flash-latest", "gemini-pro-latest", "models/gemini-flash-lite-latest"])
 def test_newest_gemini_models_may_reason_unseen(name: str) -> None:
     assert may_reason(name)

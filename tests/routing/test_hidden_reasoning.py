@@ -23,6 +23,8 @@ NAMES = {
     "omni-moderation": False,
     "gemini-2.5-flash": True,
     "models/gemini-3-pro-preview": True,
+    "gemini-flash-latest": True,
+    "gemini-1.5-flash-latest": False,
     "gemini-2.0-flash": False,
     "deepseek-reasoner": True,
     "deepseek-ai/DeepSeek-R1": True,
