@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from copy import copy
-from functools import partial
 from typing import Any, cast
 
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, structs
 
+from gateway.api.endpoints.chat_output_limit import MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, public
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
@@ -22,7 +20,7 @@ from gateway.encoders.chat import ChatStreamEncoder
 from gateway.encoders.chat_completion import delivered_of, encode_completion
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.chat_media import PCM_RATE, RATES, USUAL_RATE
-from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
+from gateway.errors import ContextLengthExceeded, OutOfRange
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
@@ -38,16 +36,8 @@ from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 
-#: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use: of a
-#: caller's own limit, and of a limit that the caller does not know.
-MIN_OUTPUT = 16
+#: Tokens of output below which a call is refused and not clamped, if the caller does not know the limit.
 LEAST_OUTPUT = 4096
-#: An output limit, in an upstream's error.
-LIMIT_WORDS = re.compile(
-    r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens|in the (completion|output)",
-    re.IGNORECASE,
-)
-NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
 
@@ -120,18 +110,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return quote.clamped(output(tokens), tokens)
 
     def limit_output(self, adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequest]:
-        request, candidate = adapted.request, adapted.candidate
-        provider = cast("Chat", candidate.provider)
-        names = _limit_fields(request) or (provider.limit_field,)
-        own = provider.output_limit(request, candidate.target)  # a dialect's default, or the caller's limit
-        tokens = tokens if own is None else min(own, tokens)
-        added = request.max_output is None or adapted.if_refused is not None
-        return Adapted(
-            candidate,
-            _limited(request, names, tokens),
-            adapted.dropped,
-            partial(_lower_limit, adapted, names, tokens) if added else None,
-        )
+        return limit_output(adapted, tokens)
 
     # The call --------------------------------------------------------------------------------------------------------
 
@@ -255,38 +234,6 @@ def _own_limit(adapted: Sequence[Adapted[ChatRequest]]) -> int | None:
             return None
         highest = max(highest, limit)
     return highest
-
-
-def _lower_limit(
-    adapted: Adapted[ChatRequest], names: Sequence[str], tokens: int, error: GatewayError
-) -> Adapted[ChatRequest] | None:
-    """The request with half of the limit, or less where the error names it; None if the error is about other things."""
-    text = f"{error.param} {error.message}"
-    if not LIMIT_WORDS.search(text):
-        return None
-    share = 2 if isinstance(error, ContextLengthExceeded) else 1  # a window has room for the prompt too
-    if "max_completion_tokens" in text and list(names) == ["max_tokens"]:
-        names = ("max_completion_tokens",)
-    named = [int(number) for number in NUMBERS.findall(text)]
-    most = max((number // share for number in named if MIN_OUTPUT <= number < tokens), default=tokens)
-    lower = max(1, min(tokens // 2, most))
-    return Adapted(adapted.candidate, _limited(adapted.request, names, lower), adapted.dropped)
-
-
-def _limit_fields(request: ChatRequest) -> tuple[str, ...]:
-    """The fields in which the caller has set an output limit."""
-    if request.max_tokens is None:
-        return () if request.max_completion_tokens is None else ("max_completion_tokens",)
-    return ("max_tokens",) if request.max_completion_tokens is None else ("max_tokens", "max_completion_tokens")
-
-
-def _limited(request: ChatRequest, names: Sequence[str], tokens: int) -> ChatRequest:
-    """The request with an output limit of `tokens` in these fields."""
-    limited, value = copy(request), Raw(b"%d" % tokens)  # a copy takes a third of the time of `structs.replace`
-    limited.fields = {**request.fields, **dict.fromkeys(names, value)}
-    for name in names:
-        setattr(limited, name, tokens)
-    return limited
 
 
 def _check_output_limit(request: ChatRequest, model: Model, wanted: int) -> None:
