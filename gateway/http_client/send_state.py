@@ -1,8 +1,9 @@
 """Whether the upstream of an attempt has the request: a call that is left before that costs nothing.
 
 `track()` makes the state of a call. The dispatcher sets it at the start and at the end of an attempt, the HTTP client
-when it connects and when it sends. Sharp edge: tasks share the state of the task that starts them, so a hedged attempt
-tracks its own. A provider that does not use the HTTP client counts as one that has sent its request.
+when it connects and when it sends. When the caller leaves, the state says so, and no attempt starts after that. Sharp
+edge: tasks share the state of the task that starts them, so each attempt of a hedge has a part of its own. A provider
+that does not use the HTTP client counts as one that has sent its request.
 """
 
 from __future__ import annotations
@@ -11,13 +12,33 @@ from contextvars import ContextVar
 
 
 class SendState:
-    """The state of the current attempt."""
+    """The state of the current attempt, or of the two attempts of a hedge."""
 
-    __slots__ = ("sent", "started")
+    __slots__ = ("caller_left", "parts", "sent", "started")
 
     def __init__(self) -> None:
         self.sent = False  # the request is at the upstream, which has not refused it
         self.started = 0.0  # monotonic seconds at which the attempt began
+        self.caller_left = False  # no attempt may start
+        self.parts: list[SendState] = []  # of attempts that run at once; `sent` is set when they have ended
+
+    def is_sent(self) -> bool:
+        """Whether an upstream has the request and has not refused it."""
+        return self.sent or any(part.sent for part in self.parts)
+
+    def leave(self) -> None:
+        """The caller has left: the running attempts are the last ones."""
+        self.caller_left = True
+        for part in self.parts:
+            part.caller_left = True
+
+    def race(self, now: float) -> None:
+        """Attempts that run at once begin; each calls `track_part`."""
+        self.sent, self.started, self.parts = False, now, []
+
+    def raced(self, *, won: bool) -> None:
+        """The attempts have ended, or are cancelled; `won`: one has answered."""
+        self.sent, self.parts = won or self.is_sent(), []
 
     def begin(self, now: float) -> None:
         """An attempt begins."""
@@ -36,6 +57,15 @@ def track() -> SendState:
     state = SendState()
     _state.set(state)
     return state
+
+
+def track_part() -> SendState:
+    """A new state for this task, which is a part of the state of the task that started it."""
+    whole = current()
+    part = track()
+    part.caller_left = whole.caller_left
+    whole.parts.append(part)
+    return part
 
 
 def current() -> SendState:

@@ -104,7 +104,7 @@ class Call(Struct, eq=False):
     def usage(self) -> Usage | None:
         """What the call used so far; None when nothing is charged."""
         usage = self.used if self.used is not None else self.endpoint.usage(self)
-        if usage is None and self.client_gone and self.sending.sent and self.outcome == "ok":
+        if usage is None and self.client_gone and self.sending.is_sent() and self.outcome == "ok":
             return self.quote.prompt  # the upstream has read the prompt
         return usage
 

@@ -1,9 +1,10 @@
 """Callers who leave: whether their upstream is closed at once or read on, for how long, and for how many calls.
 
-The upstream of a call is closed at once, with two exceptions. After the end of the answer it is read for at most
-`USAGE_WITHIN` seconds, until its usage comes. An answer that its model's policy wants to be read to the end
-(`reads_on`) is read for at most `DRAIN_WITHIN` seconds; an account has at most `MAX_DRAINS` of them in a worker, and
-none begins or continues after SIGTERM. Sharp edge: the call keeps its hold meanwhile, and is settled at its end.
+No attempt starts after that. The upstream of a call is closed at once, with two exceptions, both for a request that is
+at its upstream. After the end of the answer it is read for at most `USAGE_WITHIN` seconds, until its usage comes. An
+answer that its model's policy wants to be read to the end (`reads_on`) is read for at most `DRAIN_WITHIN` seconds; an
+account has at most `MAX_DRAINS` of them in a worker, and none begins or continues after SIGTERM. Sharp edge: the call
+keeps its hold meanwhile, and is settled at its end.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Disconnects:
         call.client_gone = True
         if call.task is None:
             return
+        call.sending.leave()
         if call.attempts and reads_on(call):
             call.output_rate = self._rates.get(_target(call), USUAL_RATE)
         within, drains = self._read_within(call)
@@ -83,7 +85,7 @@ class Disconnects:
 
     def _read_within(self, call: Call) -> tuple[float, bool]:
         """Seconds for which the upstream is read on, and whether that counts as a drain; 0 closes it now."""
-        if self._stopped or call.model.disconnect == "void":
+        if self._stopped or not call.sending.is_sent() or call.model.disconnect == "void":
             return 0.0, False
         if getattr(call.encoder, "finished", False):  # the encoder of a chat
             return (0.0 if call.encoder.counted else USAGE_WITHIN), False

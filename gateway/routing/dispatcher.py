@@ -3,8 +3,9 @@
 The caller sees nothing of a failed attempt, so a failure still has its HTTP status. Only an error whose class is
 `retryable` leads to another attempt. A caller's own mistake does not, with one exception: a prompt that is too long for
 one model may fit a fallback with a larger window. A call has at most three attempts, and extra ones use a budget.
-Failed attempts are not billed. Sharp edge: a hedged call runs two attempts at once. The one that answers is last in
-`tried`. The other is cancelled and not awaited, because third-party code may ignore the cancellation.
+Failed attempts are not billed. No attempt starts after the caller has left. Sharp edge: a hedged call runs two attempts
+at once. The one that answers is last in `tried`. The other is cancelled and not awaited, because third-party code may
+ignore the cancellation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTruncated,
 )
-from gateway.http_client.send_state import SendState, current, track
+from gateway.http_client.send_state import current, track_part
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
@@ -110,7 +111,7 @@ class Dispatcher:
 
     def may_continue(self, model: Model, tried: Sequence[Candidate]) -> bool:
         """Whether a cut stream may use one more attempt to be continued; counts it then."""
-        if len(tried) > model.retries or not self._budget(model.name).spend():
+        if current().caller_left or len(tried) > model.retries or not self._budget(model.name).spend():
             return False
         self.metrics.inc("gateway_extra_attempts", (model.name, "continuation"))
         return True
@@ -147,6 +148,8 @@ class Dispatcher:
                     failure = error
                 if reply is None or failure.retryable or option.candidate.model is model:
                     reply = failure  # a request that only a fallback refuses is not the caller's mistake
+                if current().caller_left:
+                    break
                 if policy is None:
                     policy = RetryPolicy(options, tried, budget, started=started, begun=True)
                 option = await policy.after(failure, self.metrics)
@@ -171,7 +174,7 @@ class Dispatcher:
                 answer = await run(option)
             except (UpstreamRejected, ContextLengthExceeded) as error:
                 other = None if option.if_refused is None else option.if_refused(error)
-                if other is None:
+                if other is None or state.caller_left:
                     raise
                 state.begin(time.monotonic())
                 answer = await run(cast("F", other))
@@ -198,31 +201,29 @@ class Dispatcher:
         self, option: F, run: Callable[[F], Awaitable[T]], policy: RetryPolicy[F], *, kind: type | None
     ) -> T:
         """Start a second attempt when the first one is silent for too long; the first answer is used."""
-        whole, states = current(), list[SendState]()
-        whole.begin(time.monotonic())
-        first = asyncio.create_task(self._apart(option, run, states, kind=kind))
+        whole = current()
+        whole.race(time.monotonic())
+        first = asyncio.create_task(self._apart(option, run, kind=kind))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
         won = False
         try:
             await asyncio.wait(runners, timeout=option.candidate.model.hedge_after)
-            second = None if first.done() else policy.hedge(self.metrics)
+            second = None if first.done() or whole.caller_left else policy.hedge(self.metrics)
             if second is not None:
-                runners[asyncio.create_task(self._apart(second, run, states, kind=kind))] = second.candidate
+                runners[asyncio.create_task(self._apart(second, run, kind=kind))] = second.candidate
             answer = await self._winner(runners, policy)
             won = True
             return answer
         finally:
-            whole.sent = won or any(state.sent for state in states)
+            whole.raced(won=won)
             self._drop(runners, raced=won)
             # The failure that leaves here is its task's, and its traceback holds this frame and the one below.
             runners.clear()
             del first
 
-    async def _apart(
-        self, option: F, run: Callable[[F], Awaitable[T]], states: list[SendState], *, kind: type | None
-    ) -> T:
-        """One of two attempts at once, with a state of its own, which is added to `states`."""
-        states.append(track())
+    async def _apart(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
+        """One of two attempts at once, with a state of its own."""
+        track_part()
         return await self._attempt(option, run, kind=kind)
 
     async def _winner(self, runners: dict[asyncio.Task[T], Candidate], policy: RetryPolicy[F]) -> T:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -32,20 +31,6 @@ BALANCE = 10 * NANO
 TOKEN = NANO // 10_000  # output; a token of the prompt costs a tenth, a cached one a hundredth
 PRICE = {"input": 10, "cached_input": 1, "output": 100, "audio_output": 200, "image_output": 300}
 LONG = "x" * 4000  # a prompt of a thousand tokens
-
-
-@pytest.fixture
-def deaf() -> Iterator[str]:
-    """The address of a server that accepts no connection: its queue is full, so a connect hangs."""
-    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as server:
-        address = server.getsockname()
-        waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(address)
-        yield f"http://127.0.0.1:{address[1]}/v1"
-        for one in waiting:
-            one.close()
 
 
 @pytest.fixture

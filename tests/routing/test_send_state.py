@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.errors import UpstreamRateLimited
+import pytest
+from msgspec import structs
+
+from gateway.errors import UpstreamRateLimited, UpstreamRejected
 from gateway.http_client.send_state import SendState, set_sent, track
-from tests.delays import forever
+from tests.delays import forever, provider_takes
 from tests.polling import until
 from tests.routing.test_dispatcher import Stage
 
@@ -73,6 +76,50 @@ async def test_hedged_request_is_not_sent_while_both_connect() -> None:
         await forever()
 
     assert not (await leave(stage, lambda _: connecting(), lambda: len(stage.tried) == 2)).sent
+
+
+@pytest.mark.parametrize("after", ["silence", "failure", "refusal"])
+async def test_no_hedge_retry_or_adapted_request_starts_after_the_caller_has_left(after: str) -> None:
+    stage = Stage(**({"hedge_after": 0.05} if after == "silence" else {}))
+    states: list[SendState] = []
+    begun: list[bool] = []
+
+    async def answer() -> Any:
+        begun.append(True)
+        states[0].leave()
+        if after == "failure":
+            raise UpstreamRateLimited()
+        if after == "refusal":
+            raise UpstreamRejected()
+        await provider_takes(0.15)
+        return "answer"
+
+    async def called() -> Any:
+        states.append(track())
+        options = [structs.replace(option, if_refused=lambda _, same=option: same) for option in stage.options()]
+        return await stage.call(lambda _: answer(), options)
+
+    results = await asyncio.gather(called(), return_exceptions=True)
+    assert (len(stage.tried), len(begun)) == (1, 1)
+    assert states[0].sent == (results == ["answer"]) == (after == "silence")
+
+
+async def test_each_attempt_of_a_hedge_stops_when_the_caller_has_left() -> None:
+    stage = Stage(hedge_after=0.01)
+    states: list[SendState] = []
+
+    async def failing() -> None:
+        await until(lambda: len(stage.tried) == 2)
+        states[0].leave()
+        raise UpstreamRateLimited()
+
+    async def called() -> None:
+        states.append(track())
+        await stage.call(lambda _: failing())
+
+    await asyncio.gather(called(), return_exceptions=True)
+    assert len(stage.tried) == 2
+    assert not states[0].is_sent()
 
 
 async def test_calls_do_not_share_their_state() -> None:

@@ -164,7 +164,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     def usage(self, call: Call) -> Usage | None:
         encoder: ChatStreamEncoder | None = call.encoder
         if call.output_rate and call.outcome == "ok" and not (encoder is not None and encoder.counted):
-            return counted_by_time(call) if call.sending.sent else None
+            return counted_by_time(call) if call.sending.is_sent() else None
         if encoder is None:
             return None
         complete = encoder.finished and call.outcome == "ok"
