@@ -14,11 +14,13 @@ class Delivered(Struct):
     """Counters of one answer; an encoder increases them with each frame."""
 
     #: Text, reasoning and tool arguments, in quarters of an estimated token. Holds and checkpoints are in this unit, so
-    #: the sound and the images of a chat answer are added here too.
+    #: the sound and the images of a chat answer are added here too, at their weights.
     text_quarter_tokens: int = 0
     reasoning_quarter_tokens: int = 0  # the part of `text_quarter_tokens` that is reasoning
     audio_ms: int = 0  # milliseconds of sound
     images: int = 0  # finished images
+    audio_weight: float = 1.0  # tokens of text that cost as much as a token of sound
+    image_weight: float = 1.0
 
     def add_media(self, *, audio_ms: int = 0, images: int = 0) -> None:
         """Add sound or images of a chat answer."""
@@ -39,5 +41,6 @@ class Delivered(Struct):
 
     @property
     def media_quarter_tokens(self) -> int:
-        """The part of `text_quarter_tokens` that is sound and images."""
-        return QUARTERS_PER_TOKEN * (self.audio_tokens + self.image_tokens)
+        """The part of `text_quarter_tokens` that is sound and images, at their weights."""
+        weighted = self.audio_tokens * self.audio_weight + self.image_tokens * self.image_weight
+        return int(QUARTERS_PER_TOKEN * weighted)

@@ -3,8 +3,9 @@
 A call without its own output limit holds a reserve, not the worst case, so a long answer extends its hold when four
 fifths are used. A call with a limit holds the whole cost and extends only when more was delivered: the upstream ignored
 the limit, or our estimate is too high. If the account has no more money, the stream uses the rest of its hold and is
-then cut. It never costs more than its hold and one chunk. Sharp edge: the count is what was delivered, because a cut
-stream is charged by that.
+then cut. It never costs more than its hold and one chunk. Sound and images of a chat answer count as the text of the
+same price, so one comparison per chunk is enough. Sharp edge: the count is what was delivered, because a cut stream is
+charged by that.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.ledger import Ledger
 
 PER_MILLION = 1_000_000
 MORE_SOUND = 30_000  # milliseconds
+MOST_WEIGHT = 1000  # where text is free, its price is taken as this part of the price of sound or images
 
 
 class HoldExtension:
@@ -38,12 +40,27 @@ class HoldExtension:
         reserve = call.cost(Usage(requests=0, out_text=call.model.default_reserve_output))
         # The amount of one extension. Where a limit was held in full, only the error of an estimate may be missing.
         self._step = min(reserve, call.hold.amount // 4) if bounded else reserve
+        self._weigh_media()
         self._share = 1.0 if bounded else 0.8  # the share of the hold at which it is extended
         self.until = self._quarters(self._share)
 
     def due(self, delivered: Delivered) -> bool:
         """Whether the stream must extend its hold."""
         return delivered.text_quarter_tokens >= self.until
+
+    def _weigh_media(self) -> None:
+        """Set the weights of sound and images that cost more than text."""
+        call, prompt = self._call, self._call.quote.prompt
+        price = call.quote.price.at(prompt.tokens_in)
+        if price.audio_output <= price.output >= price.image_output:
+            return
+        audio = call.cost(structs.replace(prompt, out_audio=PER_MILLION)) - self._prompt
+        image = call.cost(structs.replace(prompt, out_image=PER_MILLION)) - self._prompt
+        if not self._cost_per_million:
+            self._cost_per_million = max(1, max(audio, image) // MOST_WEIGHT)
+            self._step = max(audio, image) * call.model.default_reserve_output // PER_MILLION
+        text, delivered = self._cost_per_million * call.model.token_factor, call.encoder.delivered
+        delivered.audio_weight, delivered.image_weight = max(1.0, audio / text), max(1.0, image / text)
 
     def _quarters(self, share: float) -> float:
         """The quarter tokens of output at which the call has used `share` of its hold."""

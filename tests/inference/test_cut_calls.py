@@ -18,6 +18,7 @@ from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint, read_inflight_checkpoint
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.chat_script import ChatScript
@@ -289,3 +290,20 @@ async def test_stream_of_sound_extends_its_hold(
     assert failure is None
     line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
     assert line.meta["hold"] > 1024 * TOKEN * 5 // 4
+
+
+async def test_images_in_the_stream_of_a_killed_worker_are_charged_at_their_price(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger.checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    upstream.enqueue(ChatScript(text="a", images=2, until="content", end="silence").stream())
+    asking = asyncio.create_task(client.stream(model="m1"))
+    cost = 2 * 1290 * 3 * TOKEN
+
+    def charged() -> bool:
+        return any(-entry.amount >= cost for entry in read_inflight_checkpoint(tmp_path / "a.board").entries)
+
+    await until(charged)
+    [entry] = read_inflight_checkpoint(tmp_path / "a.board").entries
+    assert -entry.amount < cost + 30 * TOKEN
+    asking.cancel()
