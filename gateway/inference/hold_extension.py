@@ -2,8 +2,8 @@
 
 A call without its own output limit holds a reserve, not the worst case, so a long answer extends its hold when four
 fifths are used. A call with a limit holds the whole cost and extends only when more was delivered: the upstream ignored
-the limit, or our estimate is too high. If the account has no more money, the stream uses the rest of its hold and is
-then cut. It never costs more than its hold and one chunk. Sound and images of a chat answer count as the text of the
+the limit, or our estimate is too high. If the account has no more money, a call without a limit uses the rest of its
+hold, and one with a limit as much again, because our count may be too high. Then it is cut. Sound and images of a chat answer count as the text of the
 same price, so one comparison per chunk is enough. Sharp edge: the count is what was delivered, because a cut stream is
 charged by that.
 """
@@ -22,6 +22,9 @@ from gateway.inference.call import Call
 from gateway.ledger import Ledger
 
 PER_MILLION = 1_000_000
+#: An upstream that keeps its limit stays within the hold of that limit, though our count of its text may be higher: so
+#: the stream is cut at twice that hold.
+ABOVE_HOLD = 2.0
 MORE_SOUND = 30_000  # milliseconds
 MOST_WEIGHT = 1000  # where text is free, its price is taken as this part of the price of sound or images
 
@@ -29,7 +32,7 @@ MOST_WEIGHT = 1000  # where text is free, its price is taken as this part of the
 class HoldExtension:
     """For text: `until` is the number of quarter tokens at which the hold is extended; it changes only when reached."""
 
-    __slots__ = ("_call", "_cost_per_million", "_ledger", "_prompt", "_share", "_step", "until")
+    __slots__ = ("_call", "_cost_per_million", "_ledger", "_most", "_prompt", "_share", "_step", "until")
 
     def __init__(self, call: Call, ledger: Ledger) -> None:
         self._call = call
@@ -42,6 +45,7 @@ class HoldExtension:
         self._step = min(reserve, call.hold.amount // 4) if bounded else reserve
         self._weigh_media()
         self._share = 1.0 if bounded else 0.8  # the share of the hold at which it is extended
+        self._most = self._quarters(ABOVE_HOLD) if bounded else 0.0
         self.until = self._quarters(self._share)
 
     def due(self, delivered: Delivered) -> bool:
@@ -83,9 +87,10 @@ class HoldExtension:
         try:
             await self._ledger.extend(call.hold, max(1, more))
         except (BalanceExhausted, BudgetExceeded):
-            if quarters >= self._quarters(1.0):
+            most = max(self._quarters(1.0), self._most)
+            if quarters >= most:
                 raise
-            self.until = self._quarters(1.0)
+            self.until = most
         except StoreUnavailable:
             # The answer goes on while the store is away.
             self.until = quarters + QUARTERS_PER_TOKEN * call.model.default_reserve_output

@@ -86,7 +86,7 @@ class MemoryResponse:
             piece = self._script.pieces[self._at]
             self._at += 1
             self._truth.words += piece.words
-            # Until the gateway has read it, a refusal is not known: see tests/inference/test_open_defects.py.
+            # Until the gateway has read it, a refusal is not known: see tests/inference/test_found_defects.py.
             self._truth.refused = self.status != 200
             if lane is None or not lane(piece.data):
                 return piece.data

@@ -1,4 +1,4 @@
-"""Defects that the money property has found, each as a strict xfail until it is mended (docs/prices.md)."""
+"""Defects that the money property has found (docs/prices.md)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ async def test_refused_call_whose_caller_leaves_before_the_body_of_the_refusal_c
     assert (await accounts.show("acme")).balance == 10 * NANO
 
 
-@pytest.mark.xfail(strict=True, reason="a stream is cut by our count, which may be above the upstream's")
 async def test_stream_within_its_limit_is_not_cut_because_our_count_of_it_is_too_high(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts, keys: Keys
 ) -> None:
