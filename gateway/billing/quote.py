@@ -43,6 +43,7 @@ class Quote(Struct, frozen=True):
     hidden: bool = False  # a candidate may reason without showing it
     share: int = 0  # a hold that does not fit may be lowered to 1/share of the free money; 0: it is never lowered
     least_output: int = 0  # but not below the cost of so many tokens of output for each choice
+    documents: int = 0  # tokens of the prompt's text that are the estimate of documents
     least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
 
     @classmethod
@@ -60,6 +61,7 @@ class Quote(Struct, frozen=True):
         hidden: bool = False,
         share: int = 0,
         least_output: int = 0,
+        documents: int = 0,
     ) -> Quote:
         """A quote at the model's current price; `tokens` defaults to those of the worst case."""
         price = model.price
@@ -78,6 +80,7 @@ class Quote(Struct, frozen=True):
             hidden,
             share,
             least_output,
+            documents,
         )
 
     def clamped(self, worst_case: Usage, output_limit: int) -> Quote:

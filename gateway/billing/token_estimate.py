@@ -65,6 +65,7 @@ class PromptEstimate(Struct, frozen=True):
     image: int = 0
     audio: int = 0
     media: int = 0
+    document: int = 0  # the part of `text` that is documents
 
     @property
     def tokens(self) -> int:
@@ -103,7 +104,11 @@ def chat_prompt(request: ChatRequest, *, factor: float = 1.0, rules: MediaRules 
     escapes = request.body.count(b"\\/") if b"\\" in request.body else 0  # most bodies with media have none
     units = max(0, units - parts.size - escapes)
     return PromptEstimate(
-        tokens + tokens_of(units, factor=factor) + parts.document, parts.image, parts.audio, parts.media
+        tokens + tokens_of(units, factor=factor) + parts.document,
+        parts.image,
+        parts.audio,
+        parts.media,
+        parts.document,
     )
 
 

@@ -166,7 +166,6 @@ async def test_transcripts_are_charged_at_most_the_output_that_was_held(
     assert meta["estimated"]
 
 
-@pytest.mark.xfail(strict=True, reason="the estimate of a document is no part of the bound")
 async def test_count_of_a_pdf_with_many_small_pages_is_believed(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:

@@ -212,6 +212,7 @@ def _quote(
         hidden=hidden,
         share=share,
         least_output=least,
+        documents=prompt.document,
     )
 
 

@@ -36,6 +36,7 @@ class ChatCounting(Struct, frozen=True):
     """Counts the answer of one call."""
 
     prompt: Usage  # the estimate
+    media: int  # the tokens of it that are images, sound and documents
     factor: float  # tokens of the model per estimated token
     forwarded: int  # bytes of the request
     limit: int | None  # of output tokens that was sent, for all choices
@@ -47,6 +48,7 @@ class ChatCounting(Struct, frozen=True):
         quote, model = call.quote, call.model
         return cls(
             quote.prompt,
+            quote.prompt.in_image + quote.prompt.in_audio + quote.documents,
             model.token_factor,
             call.body_size,
             quote.worst_case.tokens_out if quote.bounded else _own_limit(call),
@@ -69,9 +71,7 @@ class ChatCounting(Struct, frozen=True):
         if whole and limit is None:
             # The limit of an upstream that got none is unknown, but not that it delivered more than the usual one.
             limit = max(self.usual_limit, ours.tokens_out)
-        prompt = self.prompt
-        bounds = Bounds(self.forwarded, prompt.in_image + prompt.in_audio, limit)
-        bounded = bound_usage(usage, bounds, ours)
+        bounded = bound_usage(usage, Bounds(self.forwarded, self.media, limit), ours)
         return Counted(bounded.usage, ", ".join(filter(None, (fault, bounded.fault)))) if fault else bounded
 
     def delivered(self, delivered: Delivered) -> Usage:
