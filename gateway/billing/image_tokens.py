@@ -15,6 +15,9 @@ from msgspec import Struct
 
 Size = tuple[int, int]  # width and height in pixels
 
+#: Addresses of videos and files that Gemini fetches: YouTube and the Files API.
+_HOSTED = re.compile(r"https://[^/?#]{0,256}?(?:youtube\.com|youtu\.be|generativelanguage\.googleapis\.com)", re.I)
+
 
 class ImageRule(Protocol):
     """How a family of models bills an image."""
@@ -85,6 +88,11 @@ class MediaRules(Struct, frozen=True):
 
     images: tuple[ImageRule, ...]
     audio: int  # tokens for a second of sound
+    hosted: int = 0  # tokens of a video or file that the upstream fetches; 0: it fetches images alone
+
+    def fetched(self, url: str, detail: str | None) -> int:
+        """Tokens of what the upstream fetches from `url`; nothing is known of it but its address."""
+        return self.hosted if self.hosted and _HOSTED.match(url) else self.image(None, detail)
 
     def image(self, size: Size | None, detail: str | None) -> int:
         """Tokens of an image at the upstream that bills the most."""
@@ -96,6 +104,9 @@ class MediaRules(Struct, frozen=True):
 
 UNKNOWN_TILES = 6  # of an image of unknown size
 AUDIO, GEMINI_AUDIO = 10, 32
+#: A quarter of Gemini's context window: a video of 14 minutes. A count of four times the estimate is believed, so that
+#: of a whole window is.
+GEMINI_HOSTED = 262_144
 
 #: Rules by a pattern that is searched in the upstream's name of a model; the first that is found applies.
 PATTERNS: tuple[tuple[re.Pattern[str], ImageRule], ...] = tuple(
@@ -132,13 +143,13 @@ def image_rule(name: str) -> ImageRule | None:
 def media_rules(names: Iterable[str]) -> MediaRules:
     """The rules for all these upstream models."""
     images: dict[ImageRule, None] = {}
-    audio = AUDIO
+    audio, hosted = AUDIO, 0
     for name in names:
         rule = image_rule(name)
         images.update(dict.fromkeys(USUAL if rule is None else (rule,)))
         if "gemini" in name.lower():
-            audio = GEMINI_AUDIO
-    return MediaRules(tuple(images or USUAL), audio)
+            audio, hosted = GEMINI_AUDIO, GEMINI_HOSTED
+    return MediaRules(tuple(images or USUAL), audio, hosted)
 
 
 def _tiles(width: int, height: int) -> int:

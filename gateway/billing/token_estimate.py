@@ -176,9 +176,13 @@ class _Parts:
             self._add_image(image.image_url)
 
     def _add_image(self, image: ImageURL) -> None:
+        if not image.url.startswith("data:"):
+            self.image += self._rules.fetched(image.url, image.detail)
+            self._add_media(0)
+            return
         size = image_size(image.url) if self.media < LOOKED_AT else None
         self.image += self._rules.image(size, image.detail)
-        self._add_media(len(image.url) if image.url.startswith("data:") else 0)
+        self._add_media(len(image.url))
 
     def _add_media(self, size: int) -> None:
         self.media += 1

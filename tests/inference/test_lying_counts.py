@@ -177,7 +177,6 @@ async def test_count_of_a_pdf_with_many_small_pages_is_believed(
     assert meta["usage"]["in_text"] == pages * 1000
 
 
-@pytest.mark.xfail(strict=True, reason="a hosted video counts as an image, and the count as too high for one")
 async def test_count_of_a_video_that_the_upstream_fetches_is_believed(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:

@@ -102,6 +102,21 @@ def test_image_of_unknown_size_counts_as_a_large_one(name: str, tokens: int) -> 
     assert held(model(model=name), url) == tokens
 
 
+@pytest.mark.parametrize(
+    ("name", "address", "tokens"),
+    [
+        ("gemini-2.5-pro", "https://www.youtube.com/watch?v=9hE5-98ZeCg", 262_144),
+        ("gemini-2.5-pro", "https://youtu.be/9hE5-98ZeCg", 262_144),
+        ("google/gemini-3-pro", "https://M.YouTube.com/watch?v=a.png", 262_144),
+        ("gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/files/abc123", 262_144),
+        ("gemini-2.5-pro", "https://example.com/photo.jpg?from=youtube.com", 6 * 258),
+        ("gpt-4o", "https://www.youtube.com/watch?v=9hE5-98ZeCg", 1_105),
+    ],
+)
+def test_video_or_file_that_gemini_fetches_counts_a_quarter_of_its_window(name: str, address: str, tokens: int) -> None:
+    assert held(model(model=name), {"type": "image_url", "image_url": {"url": address}}) == tokens
+
+
 def test_sound_for_gemini_counts_32_tokens_a_second() -> None:
     endpoint = ChatEndpoint()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [sound(wav(6))]}]}).encode()
