@@ -188,7 +188,6 @@ async def test_count_of_a_video_that_the_upstream_fetches_is_believed(
     assert meta["usage"]["in_text"] == tokens
 
 
-@pytest.mark.xfail(strict=True, reason="without the upstream's details all output is text")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_images_of_a_chat_are_charged_as_images_where_the_upstream_counts_its_output_without_details(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool

@@ -58,13 +58,13 @@ class ChatCounting(Struct, frozen=True):
     def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
         """The usage to charge. `told` is the upstream's count, of the `whole` answer or told before its end."""
         if whole and told is not None and self._is_plain(told, delivered):
-            return self._with_seconds(Usage.of_chat(told))
+            return self._with_seconds(_told(told, delivered))
         ours = self.delivered(delivered)
         if told is None:
             return Counted(ours)
         if not (told.prompt_tokens or told.completion_tokens):
             return Counted(ours, "no tokens")
-        usage, fault = self._with_seconds(Usage.of_chat(told))
+        usage, fault = self._with_seconds(_told(told, delivered))
         if not whole:
             usage = with_output_of(usage, ours)
         limit = self.limit if whole else None
@@ -108,6 +108,15 @@ class ChatCounting(Struct, frozen=True):
             return Counted(usage)
         fault = "impossible seconds" if impossible else ""
         return Counted(structs.replace(usage, audio_seconds_in=seconds, estimated=True), fault)
+
+
+def _told(told: CompletionUsage, delivered: Delivered) -> Usage:
+    """The upstream's count. Without its number of image tokens, the tokens of delivered images are no text."""
+    usage = Usage.of_chat(told)
+    if not delivered.images or usage.out_image:
+        return usage
+    images = min(usage.out_text, delivered.image_tokens)
+    return structs.replace(usage, out_text=usage.out_text - images, out_image=images)
 
 
 def counted_by_time(call: Call) -> Usage:
