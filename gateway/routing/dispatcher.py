@@ -178,6 +178,8 @@ class Dispatcher:
                     raise
                 state.begin(time.monotonic())
                 answer = await run(cast("F", other))
+                if other.if_accepted is not None:
+                    other.if_accepted()
             if kind is not None and not isinstance(answer, kind):
                 raise TypeError(f"a whole answer is a {kind.__name__}, not a {type(answer).__name__}")
         except GatewayError as error:

@@ -45,6 +45,7 @@ class Adapted(Struct, Generic[R]):
     request: R
     dropped: tuple[str, ...]
     if_refused: Callable[[GatewayError], Adapted[R] | None] | None = None  # what to send once if that is refused
+    if_accepted: Callable[[], None] | None = None  # of what `if_refused` has returned: called if it is answered
 
 
 def adapt(

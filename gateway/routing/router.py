@@ -19,6 +19,7 @@ from gateway import errors
 from gateway.catalog import Catalog, Model
 from gateway.metrics import Metrics
 from gateway.plugins.provider import Provider, Target
+from gateway.routing.accepted_limit import AcceptedLimit
 from gateway.routing.circuit_breaker import Circuit
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.hidden_reasoning import HiddenReasoning, HiddenReasoningTargets
@@ -36,6 +37,7 @@ class Candidate(Struct, frozen=True):
     model: Model
     circuit: Circuit
     reasoning: HiddenReasoning
+    limits: AcceptedLimit
 
 
 class TargetGroup:
@@ -153,14 +155,19 @@ class Router:
         groups = []
         for item in model.targets:
             instances = providers.get(item.target.provider, {})
-            candidates = [self._candidate(instances[number], item.target, model, number) for number in instances]
+            limits = AcceptedLimit()
+            candidates = [
+                self._candidate(instances[number], item.target, model, number, limits=limits) for number in instances
+            ]
             if candidates:
                 groups.append(TargetGroup(candidates, item.weight))
         return groups
 
-    def _candidate(self, provider: Provider, target: Target, model: Model, credential: int) -> Candidate:
+    def _candidate(
+        self, provider: Provider, target: Target, model: Model, credential: int, *, limits: AcceptedLimit
+    ) -> Candidate:
         circuit = self.health.circuit(target.provider, credential, target.model)
-        return Candidate(provider, target, model, circuit, self._reasoning.of(model, target))
+        return Candidate(provider, target, model, circuit, self._reasoning.of(model, target), limits)
 
 
 def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -350,7 +350,6 @@ async def test_unsupported_spelling_of_an_added_limit_is_replaced_by_the_one_tha
     assert upstream.seen[1].json["max_completion_tokens"] == 16_384
 
 
-@pytest.mark.xfail(strict=True, reason="the limit that was refused is sent again with every call")
 async def test_limit_that_a_target_has_refused_is_not_sent_to_it_again(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -363,6 +362,28 @@ async def test_limit_that_a_target_has_refused_is_not_sent_to_it_again(
     for _ in range(5):
         assert (await client.chat(model="strict-unknown"))[0].status == 200
     assert len(upstream.seen) == 6
+
+
+async def test_window_that_a_target_has_named_ends_the_answers_of_later_calls(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    text = "The maximum context length is {window}. You requested {total} ({prompt} and {limit} in the completion)"
+    await payer.open(100_000 * TOKEN)
+    upstream.answer = lambda seen: _of_window(seen, window=4096, prompt=3000, text=text)
+    for _ in range(3):
+        assert (await client.chat(model="strict-unknown"))[0].status == 200
+    assert [seen.json.get("max_tokens") for seen in upstream.seen] == [32_768, 1096, None, None]
+
+
+async def test_field_that_a_target_has_refused_is_not_sent_to_it_again(
+    client: Client, upstream: FakeUpstream, payer: Payer
+) -> None:
+    await payer.open(100_000 * TOKEN)
+    upstream.enqueue(Reply.error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."))
+    for _ in range(2):
+        assert (await client.chat(model="strict-unknown"))[0].status == 200
+    limits = [(seen.json.get("max_tokens"), seen.json.get("max_completion_tokens")) for seen in upstream.seen]
+    assert limits == [(32_768, None), (None, 16_384), (None, 32_768)]
 
 
 async def test_limit_of_the_caller_that_the_upstream_refuses_is_not_changed(

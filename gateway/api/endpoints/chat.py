@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import UNSET, structs
 
-from gateway.api.endpoints.chat_output_limit import MIN_OUTPUT, limit_output
+from gateway.api.endpoints.chat_output_limit import LEAST_OUTPUT, MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, public
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
@@ -36,8 +36,6 @@ from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 
-#: Tokens of output below which a call is refused and not clamped, if the caller does not know the limit.
-LEAST_OUTPUT = 4096
 #: The output limit where neither the caller nor the model has one.
 DEFAULT_LIMIT = 32_768
 

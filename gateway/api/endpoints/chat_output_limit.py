@@ -19,8 +19,10 @@ from gateway.plugins.provider import Chat
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest
 
-#: Tokens of output below which a caller's own limit is refused and not clamped: the answer would be too short to use.
+#: Tokens of output below which a call is refused and not clamped, because the answer would be too short to use: of a
+#: caller's own limit, and of a limit that the caller does not know.
 MIN_OUTPUT = 16
+LEAST_OUTPUT = 4096
 #: An output limit, in an upstream's error.
 _LIMIT_WORDS = re.compile(
     r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens|(in|for) the (completion|output)",
@@ -33,19 +35,21 @@ _WINDOWS = (re.compile(r"[<>]=?\s*(\d{2,9})\b"), re.compile(r"context\D{0,60}?\b
 
 
 def limit_output(adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequest]:
-    """The request with an output limit of `tokens`, or less if it already has a lower one."""
+    """The request with an output limit of `tokens`, or less if it or its target has a lower one."""
     request, candidate = adapted.request, adapted.candidate
     provider = cast("Chat", candidate.provider)
-    names = _limit_fields(request) or (provider.limit_field,)
     own = provider.output_limit(request, candidate.target)  # a dialect's default, or the caller's limit
     tokens = tokens if own is None else min(own, tokens)
-    added = request.max_output is None or adapted.if_refused is not None
-    return Adapted(
-        candidate,
-        _limited(request, names, tokens),
-        adapted.dropped,
-        partial(_after_refusal, adapted, names, tokens) if added else None,
-    )
+    if request.max_output is not None and adapted.if_refused is None:  # the caller's own limit
+        return Adapted(candidate, _limited(request, _limit_fields(request), tokens), adapted.dropped)
+    names = _limit_fields(request) or (candidate.limits.field(provider.limit_field),)
+    accepted = candidate.limits.limit(tokens)
+    if accepted is not None:
+        tokens = accepted
+    elif own is None:
+        return adapted
+    refused = partial(_after_refusal, adapted, names, tokens)
+    return Adapted(candidate, _limited(request, names, tokens), adapted.dropped, refused)
 
 
 def _after_refusal(
@@ -55,34 +59,46 @@ def _after_refusal(
     text = f"{error.param} {error.message}"
     if not _LIMIT_WORDS.search(text):
         return None
-    if "max_completion_tokens" in text and list(names) == ["max_tokens"]:
-        names = ("max_completion_tokens",)
+    candidate, request = adapted.candidate, adapted.request.without(names)
+    field = "max_completion_tokens" if "max_completion_tokens" in text and list(names) == ["max_tokens"] else None
+    names = names if field is None else (field,)
     lower: int | None
+    window = keep = None
     if isinstance(error, ContextLengthExceeded) or _CONTEXT.search(text):
-        lower = _room(text, tokens)
-        if lower is None:  # the upstream itself ends the answer where the window does; the hold covers that
-            return Adapted(adapted.candidate, adapted.request.without(names), adapted.dropped)
+        window = _window(text)
+        lower = None if window is None else _room(text, window, tokens)
+        if lower is None:
+            own = cast("Chat", candidate.provider).output_limit(request, candidate.target)
+            if own is None:  # the upstream itself ends the answer where the window does; the hold covers that
+                return Adapted(candidate, request, adapted.dropped)
+            lower = max(1, tokens // 2)  # the dialect would send more than is held
     else:
-        lower = _lower(text, tokens)
-    return Adapted(adapted.candidate, _limited(adapted.request, names, lower), adapted.dropped)
+        lower, keep = _lower(text, tokens)
+    # With a wrong field, the limit itself may be right: it is not remembered.
+    learn = partial(candidate.limits.learn, tokens=keep if field is None else None, window=window, field=field)
+    return Adapted(candidate, _limited(request, names, lower), adapted.dropped, if_accepted=learn)
 
 
-def _lower(text: str, tokens: int) -> int:
-    """The limit that an error names, at most half of the refused one."""
-    named = [int(number) for number in _NUMBERS.findall(text)]
-    most = max((number for number in named if MIN_OUTPUT <= number < tokens), default=tokens)
-    return max(1, min(tokens // 2, most))
+def _lower(text: str, tokens: int) -> tuple[int, int | None]:
+    """The limit that an error names, at most half of the refused one; and the limit to remember, if any."""
+    named = [number for number in map(int, _NUMBERS.findall(text)) if MIN_OUTPUT <= number < tokens]
+    half = max(1, tokens // 2)
+    if named:
+        return min(half, max(named)), max(named)
+    return half, half if half >= LEAST_OUTPUT else None  # half of a clamped limit says nothing about the target
 
 
-def _room(text: str, tokens: int) -> int | None:
-    """What the context window leaves beside the prompt, if an error names both; else None.
+def _window(text: str) -> int | None:
+    """The context window that an error names, if any."""
+    found = next(filter(None, (words.search(text) for words in _WINDOWS)), None)
+    return None if found is None else int(found[1])
+
+
+def _room(text: str, window: int, tokens: int) -> int | None:
+    """What a context window leaves beside the prompt, if an error names the prompt too; else None.
 
     An error may name the parts of the prompt, their sum with the limit, or both.
     """
-    found = next(filter(None, (words.search(text) for words in _WINDOWS)), None)
-    if found is None:
-        return None
-    window = int(found[1])
     named = {int(number) for number in _NUMBERS.findall(text)} - {window, tokens}
     sums = [number for number in named if number > max(window, tokens)]
     room = window - (max(sums) - tokens if sums else sum(named))
