@@ -479,7 +479,6 @@ async def test_call_without_a_limit_is_answered_by_a_server_with_a_small_unknown
     assert response.status == 200, answer
 
 
-@pytest.mark.xfail(strict=True, reason="the other spelling is tried in one direction only")
 async def test_added_limit_is_sent_as_max_tokens_to_a_deployment_that_does_not_know_the_newer_spelling(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
 ) -> None:

@@ -28,6 +28,11 @@ _LIMIT_WORDS = re.compile(
     r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens|(in|for) the (completion|output)",
     re.IGNORECASE,
 )
+#: An error about the name of a field, not about its value.
+_UNKNOWN = re.compile(
+    r"(unknown|unrecogni[sz]ed|unsupported)(?! value)|not (supported|permitted|recogni[sz]ed)|instead", re.IGNORECASE
+)
+_OTHER_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NUMBERS = re.compile(r"\b\d{2,9}\b")
 #: A context window, in an upstream's error: after a comparison, or after its name.
 _CONTEXT = re.compile(r"context|inputs?` tokens|input length", re.IGNORECASE)
@@ -60,7 +65,7 @@ def _after_refusal(
     if not _LIMIT_WORDS.search(text):
         return None
     candidate, request = adapted.candidate, adapted.request.without(names)
-    field = "max_completion_tokens" if "max_completion_tokens" in text and list(names) == ["max_tokens"] else None
+    field = _other_field(text, names)
     names = names if field is None else (field,)
     lower: int | None
     window = keep = None
@@ -77,6 +82,13 @@ def _after_refusal(
     # With a wrong field, the limit itself may be right: it is not remembered.
     learn = partial(candidate.limits.learn, tokens=keep if field is None else None, window=window, field=field)
     return Adapted(candidate, _limited(request, names, lower), adapted.dropped, if_accepted=learn)
+
+
+def _other_field(text: str, names: Sequence[str]) -> str | None:
+    """The other spelling of the field, if the error says that the target does not know the one that was sent."""
+    if len(names) == 1 and names[0] in text and _UNKNOWN.search(text):
+        return _OTHER_FIELD.get(names[0])
+    return None
 
 
 def _lower(text: str, tokens: int) -> tuple[int, int | None]:
