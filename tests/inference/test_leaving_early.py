@@ -47,6 +47,16 @@ def settings(tmp_path: Path, upstream: FakeUpstream, deaf: str) -> Settings:
                 "void": {**model, "disconnect": "void"},
                 "delivered": {**model, "model": "gpt-5-mini", "disconnect": "delivered"},
                 "retried": {**model, "disconnect": "drain", "retries": 1},
+                **{
+                    f"continued-{policy}": {
+                        "targets": [{"provider": "up"}, {"provider": "deaf"}],
+                        "strategy": "in_order",
+                        "price": PRICE,
+                        "continue_cut": True,
+                        "disconnect": policy,
+                    }
+                    for policy in ("drain", "delivered")
+                },
                 "hedged": {
                     "targets": [{"provider": "deaf"}, {"provider": "deaf-too"}],
                     "price": PRICE,
@@ -277,6 +287,21 @@ async def test_drain_does_not_begin_while_both_attempts_of_a_hedge_connect(
         await until(lambda: not calls)
     await gateway.settlement.drain()
     assert (await accounts.show("acme")).balance == 10 * NANO
+
+
+@pytest.mark.parametrize("policy", ["drain", "delivered"])
+async def test_delivered_part_is_charged_if_the_caller_leaves_while_a_continuation_connects(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, policy: str
+) -> None:
+    upstream.enqueue(ChatScript(text="one two three", until="content", end="cut").stream())
+    calls = gateway.active_calls._calls
+    asking = asyncio.create_task(client.stream(model=f"continued-{policy}", max_tokens=900))
+    connecting = await until(lambda: next((call for call in calls.values() if len(call.attempts) == 2), None))
+    asking.cancel()
+    async with at_once():
+        await until(lambda: not calls)
+    meta = await charged(ledger, connecting.request_id)
+    assert (meta["usage"]["out_text"], meta["estimated"], meta["attempts"]) == (4, True, 2)
 
 
 async def uses(ledger: Ledger) -> list[Any]:

@@ -122,6 +122,25 @@ async def test_each_attempt_of_a_hedge_stops_when_the_caller_has_left() -> None:
     assert not states[0].is_sent()
 
 
+async def test_hedge_is_not_sent_while_one_attempt_connects_and_the_other_was_refused() -> None:
+    stage = Stage(hedge_after=0.01)
+    refused: list[bool] = []
+
+    async def refusing() -> None:
+        await until(lambda: len(stage.tried) == 2)
+        refused.append(True)
+        raise UpstreamRateLimited()
+
+    async def connecting() -> None:
+        set_sent(False)
+        await forever()
+
+    def play(place: str) -> Any:
+        return refusing() if place.startswith("a") else connecting()
+
+    assert not (await leave(stage, play, lambda: refused)).sent
+
+
 async def test_calls_do_not_share_their_state() -> None:
     one, other = Stage(), Stage()
     states = await asyncio.gather(

@@ -161,8 +161,10 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def usage(self, call: Call) -> Usage | None:
         encoder: ChatStreamEncoder | None = call.encoder
-        if call.output_rate and call.outcome == "ok" and not (encoder is not None and encoder.counted):
-            return counted_by_time(call) if call.sending.is_sent() else None
+        counted = encoder is not None and encoder.counted
+        # While a continuation connects, no upstream has the request: the delivered part is charged.
+        if call.output_rate and call.outcome == "ok" and not counted and call.sending.is_sent():
+            return counted_by_time(call)
         if encoder is None:
             return None
         complete = encoder.finished and call.outcome == "ok"
