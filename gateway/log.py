@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
 import time
 import traceback
+from collections.abc import Hashable
 from typing import Any, TextIO
 
 import msgspec
@@ -24,6 +26,8 @@ gateway_log = logging.getLogger("gateway")
 LONGEST_ROUTE = len("/v1/audio/transcriptions")
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))  # formatting one takes 0.3 µs
 MAX_PATH = 200  # characters of a path that are logged
+WARN_EVERY = 60.0  # seconds between two warnings about one subject
+MAX_SUBJECTS = 1000
 
 _SECRET = re.compile(
     r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
@@ -164,3 +168,21 @@ class PluginLog:
     def not_loaded(self, plugin: str, reason: str) -> None:
         """A plugin is out of service."""
         gateway_log.error("plugin %s is not loaded: %s", plugin, reason)
+
+
+class WarningLimit:
+    """Limits a warning to one per subject in `WARN_EVERY` seconds, with the number of the events it stands for."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[Hashable, tuple[float, int]] = {}  # time of the last warning, events since then
+
+    def due(self, subject: Hashable, now: float) -> int:
+        """Count an event at `now`, in monotonic seconds: the events that a warning stands for; 0 for no warning."""
+        last, events = self._subjects.get(subject, (-math.inf, 0))
+        if now - last < WARN_EVERY:
+            self._subjects[subject] = last, events + 1
+            return 0
+        if len(self._subjects) >= MAX_SUBJECTS:
+            self._subjects.clear()  # reloads may replace the subjects; some warnings are then early
+        self._subjects[subject] = now, 0
+        return events + 1

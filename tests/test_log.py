@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from gateway.log import AccessLine, AccessLog, configure, redact
+from gateway.log import MAX_SUBJECTS, AccessLine, AccessLog, WarningLimit, configure, redact
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,15 @@ async def test_a_log_pipe_without_a_reader_does_not_stop_the_gateway() -> None:
     log.flush()
     os.close(writer)
     assert log.enabled
+
+
+def test_warning_is_due_once_per_subject_and_minute_with_the_number_of_its_events() -> None:
+    limit = WarningLimit()
+    assert [limit.due("a", now) for now in (0.0, 1.0, 59.0, 60.5, 61.0, 121.0)] == [1, 0, 0, 3, 0, 2]
+    assert limit.due("b", 61.0) == 1
+
+
+def test_warnings_about_many_subjects_take_bounded_memory() -> None:
+    limit = WarningLimit()
+    assert all(limit.due(number, 0.0) for number in range(3 * MAX_SUBJECTS))
+    assert len(limit._subjects) <= MAX_SUBJECTS

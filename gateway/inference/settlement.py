@@ -13,7 +13,7 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.usage import Usage
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
-from gateway.log import gateway_log
+from gateway.log import WarningLimit, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.loader import Plugins
 
@@ -26,6 +26,7 @@ class Settlement:
         self.metrics = metrics
         self.plugins = plugins
         self._observed = plugins.has_hook("call_settled")
+        self._corrected = WarningLimit()
 
     def settle(self, call: Call, usage: Usage | None) -> CallRecord:
         """Charge `usage` and release the hold; without usage only release it. Returns the call's record."""
@@ -43,8 +44,16 @@ class Settlement:
         if usage is None:
             return None, 0
         if call.fault:
-            gateway_log.warning("%s: usage of %s corrected: %s", call.request_id, call.provider, call.fault)
+            self._warn(call)
         return usage, call.cost(usage)
+
+    def _warn(self, call: Call) -> None:
+        """Log that an upstream counted wrongly. Many calls of its target may have the same fault."""
+        model = call.attempts[-1].target.model if call.attempts else ""
+        calls = self._corrected.due((call.provider, model), time.monotonic())
+        if calls:
+            more = f" ({calls} calls of {model} since the last such line)" if calls > 1 else ""
+            gateway_log.warning("%s: usage of %s corrected: %s%s", call.request_id, call.provider, call.fault, more)
 
     async def drain(self) -> None:
         """Wait until every settlement so far has been written, or logged as lost."""

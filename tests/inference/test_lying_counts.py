@@ -72,6 +72,21 @@ async def test_output_above_the_limit_is_clipped_to_the_limit(
     assert f"{response.headers['x-request-id']}: usage of up corrected: output above its limit" in caplog.text
 
 
+async def test_upstream_that_counts_wrongly_all_the_time_is_logged_once_per_target_and_minute(
+    client: Client, upstream: FakeUpstream, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.answer = ChatScript(text="one two", usage=lie(8, 999_000)).answer
+    with caplog.at_level(logging.WARNING, logger="gateway"):
+        for _ in range(4):
+            await client.chat(max_tokens=16)
+        assert caplog.text.count("usage of up corrected") == 1
+        monkeypatch.setattr("gateway.log.WARN_EVERY", 0.0)
+        await client.chat(max_tokens=16)
+    first, second = [record.getMessage() for record in caplog.records if "corrected" in record.getMessage()]
+    assert first.endswith("usage of up corrected: output above its limit")
+    assert "usage of up corrected: output above its limit (4 calls of " in second
+
+
 async def test_output_a_little_above_the_limit_is_believed(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
