@@ -82,10 +82,13 @@ class Continuation:
                 raise failure
             try:
                 opened = await self.dispatcher.open(options, self.attempt, self.tried)
-            except GatewayError:
-                # The errors of the other targets are about a request that the caller did not send.
+            except BaseException as error:
+                # The target that delivered is the last one, also where the caller leaves now.
                 self.tried[:] = [*(candidate for candidate in self.tried if candidate is not here), here]
-                raise failure from None
+                if isinstance(error, GatewayError):
+                    # The errors of the other targets are about a request that the caller did not send.
+                    raise failure from None
+                raise
             self.dispatcher.failed(here, failure)
         finally:
             del failure  # as above

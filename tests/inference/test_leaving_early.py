@@ -302,6 +302,7 @@ async def test_delivered_part_is_charged_if_the_caller_leaves_while_a_continuati
         await until(lambda: not calls)
     meta = await charged(ledger, connecting.request_id)
     assert (meta["usage"]["out_text"], meta["estimated"], meta["attempts"]) == (4, True, 2)
+    assert meta["provider"] == "up"
 
 
 async def uses(ledger: Ledger) -> list[Any]:

@@ -104,6 +104,29 @@ async def test_no_hedge_retry_or_adapted_request_starts_after_the_caller_has_lef
     assert states[0].sent == (results == ["answer"]) == (after == "silence")
 
 
+async def test_no_attempt_starts_if_a_provider_turns_the_cancellation_into_a_failure() -> None:
+    stage = Stage()
+    states: list[SendState] = []
+
+    async def stubborn() -> None:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            raise UpstreamRateLimited() from None
+
+    async def called() -> None:
+        states.append(track())
+        await stage.call(lambda _: stubborn())
+
+    task = asyncio.create_task(called())
+    await until(lambda: stage.tried)
+    states[0].leave()
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(stage.tried) == 1
+    assert not states[0].sent
+
+
 async def test_each_attempt_of_a_hedge_stops_when_the_caller_has_left() -> None:
     stage = Stage(hedge_after=0.01)
     states: list[SendState] = []
