@@ -3,9 +3,9 @@
 A call without its own output limit holds a reserve, not the worst case, so a long answer extends its hold when four
 fifths are used. A call with a limit holds the whole cost and extends only when more was delivered: the upstream ignored
 the limit, or our estimate is too high. If the account has no more money, a call without a limit uses the rest of its
-hold, and one with a limit as much again, because our count may be too high. Then it is cut. Sound and images of a chat answer count as the text of the
-same price, so one comparison per chunk is enough. Sharp edge: the count is what was delivered, because a cut stream is
-charged by that.
+hold, and one with a limit as much again, because our count may be too high. Then it is cut. Sound and images of a chat
+answer count as the text of the same price, so one comparison per chunk is enough. Sharp edge: the count is what was
+delivered, because a cut stream is charged by that.
 """
 
 from __future__ import annotations
