@@ -14,10 +14,7 @@ provider = "fake"
 price = { input = 1, output = 1 }
 """
 WITHOUT_QUICK = MODELS.replace("[models.quick]", "[models.other]")
-DEARER = MODELS.replace(
-    '[models.quick]\nprovider = "fake"\nprice = { input = 1000',
-    '[models.quick]\nprovider = "fake"\nprice = { input = 5000',
-)
+DEARER = MODELS.replace("price = { input = 1000", "price = { input = 5000", 1)  # of "quick", the first model
 
 
 async def reloaded(gateway: Served, times: int) -> None:
