@@ -21,7 +21,7 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
 from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
-from gateway.ledger.scripts import Links
+from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
@@ -191,6 +191,32 @@ def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tu
 
 def _lowering_text(least: int, share: int) -> str:
     return bulk(least) + bulk(share)
+
+
+async def run_rules(
+    links: Links,
+    script: Script,
+    request_id: str,
+    key: ApiKey,
+    quote: Quote,
+    *,
+    groups: Mapping[str, GroupLimits],
+) -> tuple[str, list[Any]]:
+    """Run a script of rules.lua for one call that is not admitted; returns the account's group and the reply.
+
+    InvalidApiKey when there is no such account.
+    """
+    account, group = slot(key.account), "default"
+    for _ in range(MAX_TRIES):
+        args = group_arguments(group, groups.get(group, NO_LIMITS))
+        args += call_arguments(group, request_id, key, quote)
+        reply = await links.link(account).eval(script, [account], args)
+        if reply[0] == NOACCT:
+            raise errors.InvalidApiKey()
+        if reply[0] != REGROUP:
+            return group, reply
+        group = reply[1].decode()
+    raise group_keeps_changing()
 
 
 @lru_cache(maxsize=1024)

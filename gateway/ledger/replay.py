@@ -7,20 +7,10 @@ from collections.abc import Mapping
 from gateway import errors
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError
-from gateway.ledger.admission import (
-    MAX_TRIES,
-    NOACCT,
-    OK,
-    PLAIN_REFUSALS,
-    REGROUP,
-    RPM,
-    call_arguments,
-    group_arguments,
-    group_keeps_changing,
-)
+from gateway.ledger.admission import OK, PLAIN_REFUSALS, RPM, run_rules
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
-from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.limits import GroupLimits, RateState
+from gateway.ledger.scripts import Links, Scripts
 
 
 async def count_replay(
@@ -30,21 +20,12 @@ async def count_replay(
 
     A refused replay is not counted.
     """
-    account, group = slot(key.account), "default"
-    for _ in range(MAX_TRIES):
-        args = group_arguments(group, groups.get(group, NO_LIMITS))
-        args += call_arguments(group, request_id, key, quote)
-        first, *rest = await links.link(account).eval(scripts.replay, [account], args)
-        if first == NOACCT:
-            raise errors.InvalidApiKey()
-        if first != REGROUP:
-            wait, *numbers = rest
-            rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
-            if first != OK:
-                raise _refusal(first, wait, rates)
-            return rates
-        group = rest[0].decode()
-    raise group_keeps_changing()
+    _, reply = await run_rules(links, scripts.replay, request_id, key, quote, groups=groups)
+    code, wait, *numbers = reply
+    rates = RateState(*numbers) if numbers[0] >= 0 or numbers[3] >= 0 else None
+    if code != OK:
+        raise _refusal(code, wait, rates)
+    return rates
 
 
 def _refusal(code: int, wait: int, rates: RateState | None) -> GatewayError:
