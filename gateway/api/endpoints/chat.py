@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import UNSET, structs
 
-from gateway.api.endpoints.chat_output_limit import LEAST_OUTPUT, MIN_OUTPUT, limit_output
+from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT, LEAST_OUTPUT, MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, public
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
@@ -35,9 +35,6 @@ from gateway.routing.hidden_reasoning import effort_of, may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
-
-#: The output limit where neither the caller nor the model has one.
-DEFAULT_LIMIT = 32_768
 
 #: Reasoning counts as hidden if it exceeds the shown part times a factor, and tokens: the part is an estimate.
 REASONING_SHOWN = 2

@@ -23,6 +23,8 @@ from gateway.schemas.chat_request import ChatRequest
 #: caller's own limit, and of a limit that the caller does not know.
 MIN_OUTPUT = 16
 LEAST_OUTPUT = 4096
+#: The output limit where neither the caller nor the model has one.
+DEFAULT_LIMIT = 32_768
 #: An output limit, in an upstream's error.
 _LIMIT_WORDS = re.compile(
     r"max[ _-]?(completion|output|new)?[ _-]?tokens|(completion|output) tokens|(in|for) the (completion|output)",

@@ -12,6 +12,7 @@ from typing import cast
 
 from msgspec import UNSET, Struct, structs
 
+from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT
 from gateway.billing.delivered import QUARTERS_PER_TOKEN, Delivered
 from gateway.billing.usage import Usage, tokens_of
 from gateway.billing.usage_bounds import (
@@ -28,8 +29,6 @@ from gateway.schemas.chat_response import CompletionTokensDetails, CompletionUsa
 
 #: The lowest possible bytes per second of audio; a count of more seconds than that is impossible.
 MIN_AUDIO_BYTE_RATE = 100
-#: Tokens of output of a model without a known limit.
-USUAL_LIMIT = 32_768
 
 
 class ChatCounting(Struct, frozen=True):
@@ -52,7 +51,7 @@ class ChatCounting(Struct, frozen=True):
             model.token_factor,
             call.body_size,
             quote.worst_case.tokens_out if quote.bounded else _own_limit(call),
-            (model.max_output_tokens or USUAL_LIMIT) * quote.choices,
+            (model.max_output_tokens or DEFAULT_LIMIT) * quote.choices,
         )
 
     def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
