@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.api.endpoints import chat_output_limit, chat_usage
+from gateway.api.endpoints import chat_output_limit
 from gateway.billing import delivered, token_estimate, usage, usage_bounds
 from gateway.inference import disconnects
 
@@ -18,13 +18,13 @@ TEXT = re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", PAGE, flags=re.DOTALL))
 @pytest.mark.parametrize(
     "claim",
     [
-        f"or {chat_usage.DEFAULT_LIMIT:,} tokens if the model has none",
+        f"or {chat_output_limit.DEFAULT_LIMIT:,} tokens if the model has none",
         f"at most half of the free money and at least {chat_output_limit.LEAST_OUTPUT:,} tokens",
         f"if that is {chat_output_limit.MIN_OUTPUT} or more",
         f"above {usage.MAX_TOKENS:,} |",
         f"a tenth and {usage_bounds.TOKENS_ABOVE_LIMIT} tokens |",
         f"{usage_bounds.TOKENS_ABOVE_REQUEST:,} tokens and four times the estimate of its media",
-        f"or {chat_usage.DEFAULT_LIMIT:,}, or what was delivered",
+        f"or {chat_output_limit.DEFAULT_LIMIT:,}, or what was delivered",
         f"sound ({delivered.AUDIO_PER_SECOND} tokens a second)",
         f"images of a chat answer ({delivered.PER_IMAGE:,} tokens each)",
         f"More than {usage.MAX_SEARCHES:,} searches",

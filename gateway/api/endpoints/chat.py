@@ -119,12 +119,12 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
         counting = ChatCounting.of(call)
-        told = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
+        reported = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
         delivered = _delivered(call, answer)
-        used, call.fault = counting.count(told, delivered, True)
-        if told is not None:
-            _learn(call, told, delivered)
-        if told is None or call.fault:
+        used, call.fault = counting.count(reported, delivered, True)
+        if reported is not None:
+            _learn(call, reported, delivered)
+        if reported is None or call.fault:
             call.reply.headers["x-gateway-estimated"] = "true"
             answer.usage = public(used)
         call.service_tier = _billed_tier(call, answer.service_tier)
@@ -311,9 +311,9 @@ def _sent_tier(call: Call) -> str | None:
     return next((one.request.service_tier for one in call.adapted if one.candidate is served), asked) or "default"
 
 
-def _learn(call: Call, told: CompletionUsage, delivered: Delivered) -> None:
+def _learn(call: Call, reported: CompletionUsage, delivered: Delivered) -> None:
     """Mark a target that charges much more reasoning than it has shown."""
-    tokens = told.completion_tokens_details.reasoning_tokens
+    tokens = reported.completion_tokens_details.reasoning_tokens
     if tokens and call.attempts:
         seen = tokens_of(delivered.reasoning_quarter_tokens, factor=call.model.token_factor)
         if tokens > REASONING_SHOWN * seen + REASONING_UNCERTAIN:

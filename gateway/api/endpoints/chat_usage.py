@@ -54,16 +54,16 @@ class ChatCounting(Struct, frozen=True):
             (model.max_output_tokens or DEFAULT_LIMIT) * quote.choices,
         )
 
-    def count(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
-        """The usage to charge. `told` is the upstream's count, of the `whole` answer or told before its end."""
-        if whole and told is not None and self._is_plain(told, delivered):
-            return self._with_seconds(_told(told, delivered))
+    def count(self, reported: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
+        """The usage to charge. `reported` is the upstream's count, of the `whole` answer or reported before its end."""
+        if whole and reported is not None and self._is_plain(reported, delivered):
+            return self._with_seconds(_usage_of(reported, delivered))
         ours = self.delivered(delivered)
-        if told is None:
+        if reported is None:
             return Counted(ours)
-        if not (told.prompt_tokens or told.completion_tokens):
+        if not (reported.prompt_tokens or reported.completion_tokens):
             return Counted(ours, "no tokens")
-        usage, fault = self._with_seconds(_told(told, delivered))
+        usage, fault = self._with_seconds(_usage_of(reported, delivered))
         if not whole:
             usage = with_output_of(usage, ours)
         limit = self.limit if whole else None
@@ -85,16 +85,16 @@ class ChatCounting(Struct, frozen=True):
             out_image=delivered.image_tokens,
         )
 
-    def public(self, told: CompletionUsage | None, delivered: Delivered, whole: bool) -> CompletionUsage:
+    def public(self, reported: CompletionUsage | None, delivered: Delivered, whole: bool) -> CompletionUsage:
         """`count` as the client sees it: the upstream's own object where it is charged as it is."""
-        usage, fault = self.count(told, delivered, whole)
-        return public(usage) if told is None or fault or not whole else told
+        usage, fault = self.count(reported, delivered, whole)
+        return public(usage) if reported is None or fault or not whole else reported
 
-    def _is_plain(self, told: CompletionUsage, delivered: Delivered) -> bool:
+    def _is_plain(self, reported: CompletionUsage, delivered: Delivered) -> bool:
         """Whether the count is within every bound without a look at its parts; most are."""
-        limit, tokens = self.limit, told.completion_tokens
+        limit, tokens = self.limit, reported.completion_tokens
         return (
-            0 < told.prompt_tokens <= self.forwarded + TOKENS_ABOVE_REQUEST
+            0 < reported.prompt_tokens <= self.forwarded + TOKENS_ABOVE_REQUEST
             and tokens <= (self.usual_limit if limit is None else limit)
             and delivered.text_quarter_tokens * self.factor <= tokens * BELOW_DELIVERED * QUARTERS_PER_TOKEN
         )
@@ -109,9 +109,9 @@ class ChatCounting(Struct, frozen=True):
         return Counted(structs.replace(usage, audio_seconds_in=seconds, estimated=True), fault)
 
 
-def _told(told: CompletionUsage, delivered: Delivered) -> Usage:
+def _usage_of(reported: CompletionUsage, delivered: Delivered) -> Usage:
     """The upstream's count. Without its number of image tokens, the tokens of delivered images are no text."""
-    usage = Usage.of_chat(told)
+    usage = Usage.of_chat(reported)
     if not delivered.images or usage.out_image:
         return usage
     images = min(usage.out_text, delivered.image_tokens)
@@ -125,8 +125,8 @@ def counted_by_time(call: Call) -> Usage:
     pays for.
     """
     counting, encoder = ChatCounting.of(call), call.encoder
-    told, delivered = (None, Delivered()) if encoder is None else (encoder.usage, encoder.delivered)
-    used = counting.count(told, delivered, False).usage
+    reported, delivered = (None, Delivered()) if encoder is None else (encoder.usage, encoder.delivered)
+    used = counting.count(reported, delivered, False).usage
     seconds = time.monotonic() - call.sending.started
     made = int(seconds * call.output_rate) - used.tokens_out
     if made <= 0:

@@ -56,8 +56,8 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     async def encode(self, call: Call, answer: EmbeddingAnswer, services: Services) -> tuple[bytes, str]:
         usage, used = answer.usage, call.quote.prompt
         if usage is not None and is_possible(usage) and usage.prompt_tokens:
-            told = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
-            used, call.fault = bound_usage(told, Bounds(call.body_size), NOTHING)
+            reported = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
+            used, call.fault = bound_usage(reported, Bounds(call.body_size), NOTHING)
         if used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"
         base64 = call.request.encoding_format == "base64"

@@ -151,7 +151,7 @@ def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
     if encoder.usage is None:
         guessed = unreported.estimated or (timed and not encoder.meter.exact)
         return structs.replace(unreported, estimated=guessed)
-    told = Usage(
+    reported = Usage(
         characters=call.quote.prompt.characters,
         in_text=encoder.usage.input_tokens,
         out_audio=encoder.usage.output_tokens,
@@ -159,7 +159,7 @@ def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
         estimated=timed and not encoder.meter.exact,
     )
     bounds = Bounds(call.body_size, limit=call.quote.worst_case.out_audio or None)
-    used, call.fault = bound_usage(told, bounds, unreported if encoder.meter.exact else NOTHING)
+    used, call.fault = bound_usage(reported, bounds, unreported if encoder.meter.exact else NOTHING)
     return used
 
 
