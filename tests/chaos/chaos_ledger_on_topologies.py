@@ -83,9 +83,15 @@ def test_explain_compact_and_audit_commands_work_on_each_topology(topology_url: 
     moved = {"accounts": len(ACCOUNTS), "lines": 2 * len(ACCOUNTS)}
     assert terminal.json("compact", "--all", "--before", "26h", "--archive", archive) == moved
     assert terminal.json("compact", "--all", "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
-    sound = {**moved, "mismatches": [], "unreachable": []}
-    assert terminal.json("audit") == {**sound, "lines": 0}
-    assert terminal.json("audit", "--archive", archive) == sound
+    assert _audited(terminal) == {**moved, "lines": 0}
+    assert _audited(terminal, "--archive", archive) == moved
+
+
+def _audited(terminal: Terminal, *options: str) -> dict[str, int]:
+    """The number of accounts and of lines that an audit without a finding has read."""
+    report = terminal.json("audit", *options)
+    assert not any(report[found] for found in ("mismatches", "unreachable", "moving", "late", "uncollected"))
+    return {name: report[name] for name in ("accounts", "lines")}
 
 
 @pytest.mark.gen_test(timeout=60)
@@ -103,7 +109,8 @@ async def test_cluster_without_a_shard_reclaims_and_audits_the_others(tmp_path: 
             with pytest.raises(errors.StoreUnavailable):
                 await w.ledger.reclaim()
             report = await w.ledger.audit()
-            assert set(report.unreachable) == away
+            # The key scan for accounts that the index lacks needs every server, so the audit names the lost one too.
+            assert set(report.unreachable) == {*away, f"server redis://127.0.0.1:{lost}/0"}
             assert (report.accounts, report.mismatches) == (len(ACCOUNTS) - len(away), [])
             for name in set(ACCOUNTS) - away:
                 assert (await w.accounts.show(name)).held == 0
