@@ -7,7 +7,6 @@ then `estimated`. Sharp edge: the new count may be lower or higher than the upst
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec import Struct, structs
 
@@ -50,7 +49,7 @@ class Bounds(Struct, frozen=True):
         return None if limit is None else limit * ABOVE_LIMIT[0] // ABOVE_LIMIT[1] + TOKENS_ABOVE_LIMIT
 
 
-class Counted(NamedTuple):
+class Counted(Struct, frozen=True):
     """A usage to charge, and what was wrong with the upstream's counts; empty where nothing was."""
 
     usage: Usage

@@ -1,26 +1,25 @@
 """Whether the upstream of an attempt has the request: a call that is left before that costs nothing.
 
-`track()` makes the state of a call. The dispatcher sets it at the start and at the end of an attempt, the HTTP client
-when it connects and when it sends. When the caller leaves, the state says so, and no attempt starts after that. Sharp
-edge: tasks share the state of the task that starts them, so each attempt of a hedge has a part of its own. A provider
-that does not use the HTTP client counts as one that has sent its request.
+`track(state)` sets the state of the current call. The dispatcher changes it at the start and at the end of an attempt,
+the HTTP client when it connects and when it sends. When the caller leaves, the state says so, and no attempt starts
+after that. Sharp edge: tasks share the state of the task that starts them, so each attempt of a hedge has a part of its
+own. A provider that does not use the HTTP client counts as one that has sent its request.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 
+from msgspec import Struct
 
-class SendState:
+
+class SendState(Struct, eq=False):
     """The state of the current attempt, or of the two attempts of a hedge."""
 
-    __slots__ = ("caller_left", "parts", "sent", "started")
-
-    def __init__(self) -> None:
-        self.sent = False  # the request is at the upstream, which has not refused it
-        self.started = 0.0  # monotonic seconds at which the attempt began
-        self.caller_left = False  # no attempt may start
-        self.parts: list[SendState] = []  # of attempts that run at once; `sent` is set when they have ended
+    sent: bool = False  # the request is at the upstream, which has not refused it
+    started: float = 0.0  # monotonic seconds at which the attempt began
+    caller_left: bool = False  # no attempt may start
+    parts: tuple[SendState, ...] = ()  # of attempts that run at once; `sent` is set when they have ended
 
     def is_sent(self) -> bool:
         """Whether an upstream has the request and has not refused it."""
@@ -34,11 +33,11 @@ class SendState:
 
     def race(self, now: float) -> None:
         """Attempts that run at once begin; each calls `track_part`."""
-        self.sent, self.started, self.parts = False, now, []
+        self.sent, self.started, self.parts = False, now, ()
 
     def raced(self, *, won: bool) -> None:
         """The attempts have ended, or are cancelled; `won`: one has answered."""
-        self.sent, self.parts = won or self.is_sent(), []
+        self.sent, self.parts = won or self.is_sent(), ()
 
     def begin(self, now: float) -> None:
         """An attempt begins."""
@@ -52,9 +51,8 @@ class SendState:
 _state: ContextVar[SendState] = ContextVar("send_state")
 
 
-def track() -> SendState:
-    """A new state, which the upstream requests of this task and of the tasks that it starts set."""
-    state = SendState()
+def track(state: SendState) -> SendState:
+    """Let the upstream requests of this task, and of the tasks that it starts, set `state`."""
     _state.set(state)
     return state
 
@@ -62,15 +60,15 @@ def track() -> SendState:
 def track_part() -> SendState:
     """A new state for this task, which is a part of the state of the task that started it."""
     whole = current()
-    part = track()
+    part = track(SendState())
     part.caller_left = whole.caller_left
-    whole.parts.append(part)
+    whole.parts = (*whole.parts, part)
     return part
 
 
 def current() -> SendState:
     """The state of this task."""
-    return _state.get(None) or track()
+    return _state.get(None) or track(SendState())
 
 
 def set_sent(sent: bool) -> None:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.billing.call_record import CallRecord
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
+from gateway.billing.usage_bounds import Counted
 from gateway.catalog import Model
 from gateway.errors import GatewayError
 from gateway.http_client.send_state import SendState
@@ -26,9 +27,6 @@ from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
-
-#: The state of a call that has made no attempt.
-UNSENT = SendState()
 
 
 class UsageCounter(Protocol):
@@ -63,7 +61,7 @@ class Call(Struct, eq=False):
     running: bool = False  # admitted and not settled yet
     # Set while the answer comes.
     attempts: list[Candidate] = []
-    sending: SendState = UNSENT
+    sending: SendState = field(default_factory=SendState)
     public_model: str = ""  # the name that the answer bears
     sink: EventSink | None = None  # of a streamed answer
     encoder: Any = None  # of a streamed answer
@@ -96,6 +94,11 @@ class Call(Struct, eq=False):
     def cost(self, usage: Usage) -> int:
         """The cost of `usage` in this call, in nano units."""
         return self.quote.price.cost(usage, service_tier=self.service_tier)
+
+    def accept_count(self, counted: Counted) -> Usage:
+        """The usage to charge; what was wrong with the upstream's counts is kept for the log."""
+        self.fault = counted.fault
+        return counted.usage
 
     def since_start(self) -> float:
         """Seconds since the request began."""

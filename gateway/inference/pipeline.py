@@ -48,7 +48,8 @@ class Pipeline:
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
         await self._hold(call, endpoint)
-        call.running, call.sending = True, track()
+        call.running = True
+        track(call.sending)
         try:
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))

@@ -105,6 +105,6 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.endpoint,
         record.service_tier or "",
         round(record.duration * 1000),
-        round((record.first_token or 0) * 1000),
+        round(record.first_token * 1000) if record.first_token else 0,
     )
     return _encoder.encode(meta).decode()

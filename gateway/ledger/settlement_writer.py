@@ -120,7 +120,12 @@ class SettlementWriter:
         for item in batch.items:
             e = item.entry
             request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, e.meta
-            amount, tokens, at, hold = str(e.amount), str(e.tokens), str(e.at), str(_held(e))
+            amount, tokens, at, hold = (
+                str(e.amount),
+                str(e.tokens),
+                str(e.at),
+                str(e.hold if e.hold >= 0 else held_in(e.meta)),
+            )
             text += (
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(kind)]}{kind}"
                 f"{LENGTH[len(amount)]}{amount}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(at)]}{at}"
@@ -235,13 +240,19 @@ def _release(hold: Hold, record: CallRecord | None) -> Entry:
     return Entry(hold.key.account, hold.request_id, hold.key.id, "void", 0, 0, hold.admitted_at, meta, hold=hold.amount)
 
 
-def _held(entry: Entry) -> int:
-    return entry.hold if entry.hold >= 0 else held_in(entry.meta)
-
-
 def _arguments(batch: Batch[Waiting]) -> list[Argument]:
     args: list[Argument] = []
     for item in batch.items:
         e = item.entry
-        args += (e.request_id, e.key_id, e.kind, e.amount, e.tokens, e.at, e.force, e.meta, _held(e))
+        args += (
+            e.request_id,
+            e.key_id,
+            e.kind,
+            e.amount,
+            e.tokens,
+            e.at,
+            e.force,
+            e.meta,
+            e.hold if e.hold >= 0 else held_in(e.meta),
+        )
     return args

@@ -94,6 +94,13 @@ class CompletionUsage(Struct):
 
     def public(self) -> CompletionUsage:
         """What a client may see of it: `bounded`, without the fields of the call's record."""
+        if (
+            self.total_tokens == self.prompt_tokens + self.completion_tokens
+            and self.prompt_tokens_details == _NO_PARTS_IN
+            and self.completion_tokens_details == _NO_PARTS_OUT
+            and self.is_public
+        ):  # most counts: 0.1 µs, others 3 µs
+            return self
         usage = self.bounded()
         if usage.is_public:
             return usage

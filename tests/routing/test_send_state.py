@@ -20,7 +20,7 @@ async def leave(stage: Stage, play: Any, ready: Any) -> SendState:
     states: list[SendState] = []
 
     async def called() -> None:
-        states.append(track())
+        states.append(track(SendState()))
         await stage.call(play)
 
     task = asyncio.create_task(called())
@@ -95,7 +95,7 @@ async def test_no_hedge_retry_or_adapted_request_starts_after_the_caller_has_lef
         return "answer"
 
     async def called() -> Any:
-        states.append(track())
+        states.append(track(SendState()))
         options = [structs.replace(option, if_refused=lambda _, same=option: same) for option in stage.options()]
         return await stage.call(lambda _: answer(), options)
 
@@ -115,7 +115,7 @@ async def test_no_attempt_starts_if_a_provider_turns_the_cancellation_into_a_fai
             raise UpstreamRateLimited() from None
 
     async def called() -> None:
-        states.append(track())
+        states.append(track(SendState()))
         await stage.call(lambda _: stubborn())
 
     task = asyncio.create_task(called())
@@ -137,7 +137,7 @@ async def test_each_attempt_of_a_hedge_stops_when_the_caller_has_left() -> None:
         raise UpstreamRateLimited()
 
     async def called() -> None:
-        states.append(track())
+        states.append(track(SendState()))
         await stage.call(lambda _: failing())
 
     await asyncio.gather(called(), return_exceptions=True)

@@ -121,8 +121,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         counting = ChatCounting.of(call)
         reported = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
         delivered = _delivered(call, answer)
-        used, call.fault = counting.count(reported, delivered, True)
-        if reported is not None:
+        used = call.accept_count(counting.count(reported, delivered, True))
+        if reported is not None and reported.completion_tokens_details.reasoning_tokens:
             _learn(call, reported, delivered)
         if reported is None or call.fault:
             call.reply.headers["x-gateway-estimated"] = "true"
@@ -169,7 +169,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         left = call.client_gone and call.outcome == "ok" and encoder.usage is not None
         if not (complete or left or (encoder.content_started and call.committed)):
             return None
-        used, call.fault = ChatCounting.of(call).count(encoder.usage, encoder.delivered, encoder.counted)
+        counting = ChatCounting.of(call)
+        used = call.accept_count(counting.count(encoder.usage, encoder.delivered, encoder.counted))
         if encoder.usage is not None and complete:
             _learn(call, encoder.usage, encoder.delivered)
         return used
@@ -192,13 +193,7 @@ def _quote(
         share, least = (share, least) if share else (2, LEAST_OUTPUT)
     return Quote.of(
         model,
-        prompt=Usage(
-            in_text=prompt.text,
-            in_image=prompt.image,
-            in_audio=prompt.audio,
-            audio_seconds_in=_seconds(prompt.audio, model),
-            estimated=True,
-        ),
+        prompt=_estimated(prompt, model),
         worst_case=_worst(request, prompt, held * choices, model=model),
         service_tier=request.service_tier,
         # The rate limit counts the expected tokens: with the longest answer it would admit too few calls.
@@ -210,6 +205,19 @@ def _quote(
         share=share,
         least_output=least,
         documents=prompt.document,
+    )
+
+
+def _estimated(prompt: PromptEstimate, model: Model) -> Usage:
+    """The estimated prompt as a usage."""
+    if not prompt.media:
+        return Usage(in_text=prompt.text, estimated=True)
+    return Usage(
+        in_text=prompt.text,
+        in_image=prompt.image,
+        in_audio=prompt.audio,
+        audio_seconds_in=_seconds(prompt.audio, model),
+        estimated=True,
     )
 
 

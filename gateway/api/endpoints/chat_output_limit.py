@@ -129,7 +129,8 @@ def _limit_fields(request: ChatRequest) -> tuple[str, ...]:
 def _limited(request: ChatRequest, names: Sequence[str], tokens: int) -> ChatRequest:
     """The request with an output limit of `tokens` in these fields."""
     limited, value = copy(request), Raw(b"%d" % tokens)  # a copy takes a third of the time of `structs.replace`
-    limited.fields = {**request.fields, **dict.fromkeys(names, value)}
+    fields = limited.fields = request.fields.copy()
     for name in names:
+        fields[name] = value
         setattr(limited, name, tokens)
     return limited

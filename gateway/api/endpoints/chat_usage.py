@@ -57,13 +57,14 @@ class ChatCounting(Struct, frozen=True):
     def count(self, reported: CompletionUsage | None, delivered: Delivered, whole: bool) -> Counted:
         """The usage to charge. `reported` is the upstream's count, of the `whole` answer or reported before its end."""
         if whole and reported is not None and self._is_plain(reported, delivered):
-            return self._with_seconds(_usage_of(reported, delivered))
+            return Counted(Usage.of_chat(reported))
         ours = self.delivered(delivered)
         if reported is None:
             return Counted(ours)
         if not (reported.prompt_tokens or reported.completion_tokens):
             return Counted(ours, "no tokens")
-        usage, fault = self._with_seconds(_usage_of(reported, delivered))
+        counted = self._with_seconds(_usage_of(reported, delivered))
+        usage, fault = counted.usage, counted.fault
         if not whole:
             usage = with_output_of(usage, ours)
         limit = self.limit if whole else None
@@ -87,14 +88,16 @@ class ChatCounting(Struct, frozen=True):
 
     def public(self, reported: CompletionUsage | None, delivered: Delivered, whole: bool) -> CompletionUsage:
         """`count` as the client sees it: the upstream's own object where it is charged as it is."""
-        usage, fault = self.count(reported, delivered, whole)
-        return public(usage) if reported is None or fault or not whole else reported
+        counted = self.count(reported, delivered, whole)
+        return public(counted.usage) if reported is None or counted.fault or not whole else reported
 
     def _is_plain(self, reported: CompletionUsage, delivered: Delivered) -> bool:
-        """Whether the count is within every bound without a look at its parts; most are."""
+        """Whether the count is of text and within every bound without a look at its parts; most are."""
         limit, tokens = self.limit, reported.completion_tokens
         return (
-            0 < reported.prompt_tokens <= self.forwarded + TOKENS_ABOVE_REQUEST
+            not (delivered.images or self.prompt.audio_seconds_in)
+            and reported.audio_seconds is UNSET
+            and 0 < reported.prompt_tokens <= self.forwarded + TOKENS_ABOVE_REQUEST
             and tokens <= (self.usual_limit if limit is None else limit)
             and delivered.text_quarter_tokens * self.factor <= tokens * BELOW_DELIVERED * QUARTERS_PER_TOKEN
         )

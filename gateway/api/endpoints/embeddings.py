@@ -57,7 +57,7 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
         usage, used = answer.usage, call.quote.prompt
         if usage is not None and is_possible(usage) and usage.prompt_tokens:
             reported = Usage(in_text=usage.prompt_tokens, provider_cost=Usage.of_chat(usage).provider_cost)
-            used, call.fault = bound_usage(reported, Bounds(call.body_size), NOTHING)
+            used = call.accept_count(bound_usage(reported, Bounds(call.body_size), NOTHING))
         if used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"
         base64 = call.request.encoding_format == "base64"

@@ -127,8 +127,8 @@ def _used(call: Call, usage: ImageUsage | None, images: ImageCount, *, previews:
     """The delivered images, with the upstream's tokens or an estimate of them."""
     price = call.quote.price
     if usage is not None:
-        used, call.fault = bound_usage(Usage.of_images(usage, images), _bounds(call), _least(price, images.count))
-        return used
+        reported = Usage.of_images(usage, images)
+        return call.accept_count(bound_usage(reported, _bounds(call), _least(price, images.count)))
     if not (price.input or price.image_output):
         return Usage(images=images)  # the price has no tokens
     tokens = _tokens_made(call.request, call.model, price, images=images.count, previews=previews)

@@ -159,8 +159,7 @@ def _used(call: Call, encoder: SpeechStreamEncoder) -> Usage:
         estimated=timed and not encoder.meter.exact,
     )
     bounds = Bounds(call.body_size, limit=call.quote.worst_case.out_audio or None)
-    used, call.fault = bound_usage(reported, bounds, unreported if encoder.meter.exact else NOTHING)
-    return used
+    return call.accept_count(bound_usage(reported, bounds, unreported if encoder.meter.exact else NOTHING))
 
 
 def _unreported(call: Call, seconds: float) -> Usage:

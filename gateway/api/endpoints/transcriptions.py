@@ -206,8 +206,7 @@ def _count(call: Call, transcript: Transcript) -> Usage:
         return used
     worst = call.quote.worst_case
     bounds = Bounds(call.body_size, media=call.quote.prompt.in_audio, limit=worst.out_text or None)
-    used, call.fault = bound_usage(used, bounds, _heard(call, text_units(transcript.text)))
-    return used
+    return call.accept_count(bound_usage(used, bounds, _heard(call, text_units(transcript.text))))
 
 
 def _add_usage(transcript: Transcript, used: Usage) -> None:
