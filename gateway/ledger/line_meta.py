@@ -104,7 +104,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.served_model if record.served_model != hold.model else "",
         record.endpoint,
         record.service_tier or "",
-        round(record.duration * 1000),
-        round(record.first_token * 1000) if record.first_token else 0,
+        int(record.duration * 1000),
+        int(record.first_token * 1000) if record.first_token else 0,
     )
     return _encoder.encode(meta).decode()

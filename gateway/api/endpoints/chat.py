@@ -70,15 +70,13 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         self, request: ChatRequest, model: Model, body_size: int, adapted: Sequence[Adapted[ChatRequest]] = ()
     ) -> Quote:
         prompt = chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
-        hidden, own = False, None
-        if request.max_output is None and not request.stream:
-            own = _own_limit(adapted)
+        hidden = False
         for one in adapted:
             effort = effort_of(one.request) if request.extra else request.reasoning_effort
             if one.candidate.reasoning.expected(effort):
-                hidden, own = True, _own_limit(adapted)
+                hidden = True
                 break
-        return _quote(request, prompt, model, hidden=hidden, own=own)
+        return _quote(request, prompt, model, hidden=hidden, adapted=adapted)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
@@ -177,9 +175,14 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
 
 def _quote(
-    request: ChatRequest, prompt: PromptEstimate, model: Model, *, hidden: bool, own: int | None = None
+    request: ChatRequest,
+    prompt: PromptEstimate,
+    model: Model,
+    *,
+    hidden: bool,
+    adapted: Sequence[Adapted[ChatRequest]] = (),
 ) -> Quote:
-    """The quote. `hidden`: a candidate may reason without showing it; `own`: the limit that all candidates send."""
+    """The quote. `hidden`: a candidate may reason without showing it."""
     wanted, choices, tokens = request.max_output, request.n or 1, prompt.tokens
     if wanted is not None:
         _check_output_limit(request, model, wanted)
@@ -189,7 +192,7 @@ def _quote(
     share, least, sent = (1, MIN_OUTPUT, None) if model.hold == "clamp" else (0, 0, None)
     whole = wanted is None and (hidden or not request.stream) and not model.price.output_is_free
     if whole:  # the whole answer is held, so it gets a limit
-        held, sent = _added_limit(model, tokens, own)
+        held, sent = _added_limit(model, tokens, _own_limit(adapted))
         share, least = (share, least) if share else (2, LEAST_OUTPUT)
     return Quote.of(
         model,
@@ -232,7 +235,9 @@ def _added_limit(model: Model, prompt: int, own: int | None) -> tuple[int, int |
 
 
 def _own_limit(adapted: Sequence[Adapted[ChatRequest]]) -> int | None:
-    """The highest output limit that the candidates send by themselves; None if one sends none."""
+    """The highest output limit that the candidates send by themselves; None if one sends none, or without any."""
+    if not adapted:
+        return None
     highest = 0
     for one in adapted:
         limit = cast("Chat", one.candidate.provider).output_limit(one.request, one.candidate.target)
@@ -300,7 +305,7 @@ def _form(call: Call, services: Services) -> AnswerForm:
         include_usage=request.wants_usage,
         obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
         legacy_functions=request.legacy_functions,
-        service_tier=_sent_tier(call) or ("default" if "service_tier" in request.dropped else None),
+        service_tier="default" if "service_tier" in request.dropped else _sent_tier(call),
         metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
     )
 
