@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gateway.metrics import METRICS
+from gateway.testing.running import free_ports
+from tests.polling import until
 from tests.processes.conftest import Serve
+from tests.processes.served import MODELS, Served
+
+UNREACHABLE = """
+[providers.away]
+plugin = "openai"
+base_url = "http://127.0.0.1:{port}/v1"
+
+[models.away]
+provider = "away"
+free = true
+retries = 0
+"""
 
 
 async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_booleans(serve: Serve) -> None:
@@ -34,3 +49,26 @@ async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_bo
     status, _, text = await gateway.side("/healthz")
     assert (status, json.loads(text)) == (200, {"live": True})
     assert (await gateway.side("/secrets"))[0] == 404
+
+
+async def readiness(gateway: Served) -> tuple[int, bool | None]:
+    status, _, text = await gateway.side("/readyz")
+    return status, json.loads(text).get("upstreams")
+
+
+@pytest.mark.xfail(strict=True, reason="readiness ignores the upstreams")
+async def test_machine_that_reaches_none_of_its_upstreams_is_not_ready_until_one_answers(serve: Serve) -> None:
+    [port] = free_ports(1)
+    gateway = await serve(MODELS + UNREACHABLE.format(port=port))
+    for _ in range(5):
+        assert (await gateway.chat("away")).status == 502
+
+    async def is_out() -> bool:
+        return await readiness(gateway) == (503, False)
+
+    async def is_back() -> bool:
+        return await readiness(gateway) == (200, True)
+
+    await until(is_out)
+    assert (await gateway.chat("quick")).status == 200
+    await until(is_back)
