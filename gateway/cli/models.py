@@ -82,17 +82,17 @@ def _print_health(settings: Settings, as_json: bool) -> None:
 
 def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
     """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
-    by_key = {item.key: item for item in events}
     rows = []
     for name, model in sorted(settings.models.items()):
         for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
             for credential in range(settings.providers[provider].instances):
-                keys = (
+                keys = {
                     CircuitKey(provider),
                     CircuitKey(provider, credential),
                     CircuitKey(provider, credential, upstream),
-                )
-                open_ones = [by_key[key] for key in keys if key in by_key]
+                }
+                # Of every capability and every machine.
+                open_ones = [item for item in events if structs.replace(item.key, capability="") in keys]
                 found = max(open_ones, key=lambda item: item.left(now), default=None)
                 rows.append(
                     {

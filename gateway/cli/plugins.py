@@ -51,7 +51,8 @@ def quarantine(reports: list[PluginReport], settings: Settings, events: list[Cir
         if report is not None and item.cause == "plugin":
             left = max(0.0, item.left(now))
             report.state = "quarantined"
-            report.reason = f"the code behind provider {item.provider} keeps failing; probed in {left:.0f} s"
+            served = f" for {item.model} ({item.capability})" if item.model else ""
+            report.reason = f"the code behind provider {item.provider} keeps failing{served}; probed in {left:.0f} s"
 
 
 def _events(settings: Settings) -> list[CircuitEvent]:

@@ -35,6 +35,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gateway.errors.base import GatewayError as GatewayError
+from gateway.errors.upstream import FailureOrigin as FailureOrigin
 from gateway.errors.upstream import ProviderFailed as ProviderFailed
 from gateway.errors.upstream import UpstreamAuthError as UpstreamAuthError
 from gateway.errors.upstream import UpstreamError as UpstreamError

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal, Self
+
 from gateway.errors.base import GatewayError
+
+#: Where a failure began: before the request was sent, so that no request can cause it; in the answer to it, which its
+#: body may cause; or with the request, as a timeout or a 4xx, which any caller can cause.
+FailureOrigin = Literal["connection", "answer", "request"]
 
 
 class UpstreamError(GatewayError):
     """A provider did not answer; raised by provider plugins (docs/errors.md, "The provider")."""
+
+    default_origin: ClassVar[FailureOrigin] = "answer"
+    _origin: FailureOrigin | None = None
 
     status = 502
     default_code = "upstream_error"
     default_message = "The model provider failed to answer"
     retryable = True
 
+    @property
+    def origin(self) -> FailureOrigin:
+        """Where the failure began; the circuit of the target counts it accordingly."""
+        return self._origin or self.default_origin
+
+    def began_at(self, origin: FailureOrigin) -> Self:
+        """This error with another origin than that of its class."""
+        self._origin = origin
+        return self
+
 
 class UpstreamUnreachable(UpstreamError):
     """Connect, TLS or DNS failed, or the connection was reset before the first byte."""
 
     default_message = "The model provider could not be reached"
+    default_origin = "connection"
 
 
 class UpstreamRejected(UpstreamError):
@@ -73,6 +93,7 @@ class UpstreamTimeout(UpstreamError):
     status = 504
     default_code = "upstream_timeout"
     default_message = "The model provider did not answer in time"
+    default_origin = "request"
 
 
 class UpstreamTruncated(UpstreamError):

@@ -46,7 +46,8 @@ class Origin:
             async with asyncio.timeout(within):
                 connection = await self._route.open(lambda: ClientConnection(self))
         except TimeoutError:
-            raise UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s") from None
+            late = UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s")
+            raise late.began_at("connection") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
         if not connection.usable:  # it was lost before it had a reader

@@ -32,18 +32,19 @@ def before_answer(error: Exception) -> Exception:
             return refused()
         return UpstreamUnreachable(detail=f"the proxy answered CONNECT with {error.status}")
     if isinstance(error, TimeoutError):
-        return UpstreamTimeout(detail="no connection through the proxy in time")
+        return UpstreamTimeout(detail="no connection through the proxy in time").began_at("connection")
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
         return UpstreamInvalidResponse(detail=describe(error))
-    return UpstreamUnreachable(detail=describe(error))
+    lost = UpstreamUnreachable(detail=describe(error))
+    return lost.began_at("answer") if isinstance(error, ConnectionLost) else lost
 
 
 def refused() -> UpstreamAuthError:
-    """The error for status 407."""
+    """The error for status 407; of the way, so it says nothing of the credential at the upstream."""
     return UpstreamAuthError(
         "The gateway's credential was refused on the way to the model provider",
         detail="the proxy refused the gateway's credentials (407)",
-    )
+    ).began_at("connection")
 
 
 def describe(error: Exception) -> str:

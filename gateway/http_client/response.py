@@ -149,7 +149,7 @@ class Response:
 
     def cut(self, why: str) -> None:
         """Called when the carrier failed."""
-        self.fail(UpstreamTruncated(detail=why) if self.status else UpstreamUnreachable(detail=why))
+        self.fail(UpstreamTruncated(detail=why) if self.status else UpstreamUnreachable(detail=why).began_at("answer"))
 
     def wake(self) -> None:
         """Wake the reader for the data that have arrived."""

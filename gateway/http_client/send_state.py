@@ -20,6 +20,7 @@ class SendState(Struct, eq=False):
     started: float = 0.0  # monotonic seconds at which the attempt began
     caller_left: bool = False  # no attempt may start
     parts: tuple[SendState, ...] = ()  # of attempts that run at once; `sent` is set when they have ended
+    account: str = ""  # whose call it is
 
     def is_sent(self) -> bool:
         """Whether an upstream has the request and has not refused it."""
@@ -60,7 +61,7 @@ def track(state: SendState) -> SendState:
 def track_part() -> SendState:
     """A new state for this task, which is a part of the state of the task that started it."""
     whole = current()
-    part = track(SendState())
+    part = track(SendState(account=whole.account))
     part.caller_left = whole.caller_left
     whole.parts = (*whole.parts, part)
     return part

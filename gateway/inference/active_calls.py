@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Any
 
 from gateway.accounts.accounts import CHANGED
@@ -62,6 +63,13 @@ class ActiveCalls:
         self._calls.pop(request_id, None)
         if not self._calls:
             self._empty.set()
+
+    def largest_body(self, providers: Collection[str]) -> int:
+        """The bytes of the largest request that these providers serve; the watchdog asks from its own thread."""
+        calls = list(
+            self._calls.values()
+        )  # one step of the interpreter, so the loop's thread cannot change it meanwhile
+        return max((call.body_size for call in calls if call.provider in providers), default=0)
 
     def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
         """The slot in which a stream stores what it delivered; if this worker dies, the call is charged by it."""

@@ -48,7 +48,7 @@ class Pipeline:
         if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
             return
         await self._hold(call, endpoint)
-        call.running = True
+        call.running, call.sending.account = True, call.key.account
         track(call.sending)
         try:
             if not call.client_gone:

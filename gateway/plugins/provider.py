@@ -170,6 +170,11 @@ CAPABILITIES: dict[str, type] = {
 }
 
 
+def capability_name(capability: type) -> str:
+    """The name of a capability class; a class that is not among them has that of its class."""
+    return next((name for name, found in CAPABILITIES.items() if found is capability), capability.__name__.lower())
+
+
 def capabilities_of(provider: type[Provider]) -> list[str]:
     """Names of the capabilities a provider class implements."""
     return [name for name, capability in CAPABILITIES.items() if issubclass(provider, capability)]

@@ -165,6 +165,8 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
     kind = _BY_STATUS.get(status, UpstreamError)
     if 300 <= status < 400:
         kind = UpstreamInvalidResponse  # redirects are not followed
+    if kind is UpstreamError and status < 500:
+        return UpstreamError(detail=detail).began_at("request")
     return kind(detail=detail)
 
 

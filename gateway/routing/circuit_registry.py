@@ -1,8 +1,8 @@
 """Every circuit of one worker; reports changes to the metrics, the log and the other workers.
 
-`CircuitRegistry.circuit(provider, credential, model)` makes or finds the circuit of a target. The catalogue bounds
-their number; `keep` removes those that a reload no longer needs. Sharp edge: while `all_closed` is True, routing checks
-no circuit at all.
+`CircuitRegistry.circuit(provider, credential, model, capability)` makes or finds the circuit of a target. The
+catalogue bounds their number; `keep` removes those that a reload no longer needs. `every_target_fails` is true on a
+machine that cannot reach its upstreams. Sharp edge: while `all_closed` is True, routing checks no circuit at all.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 
+from msgspec import structs
+
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
-from gateway.routing.circuit_breaker import Circuit, CircuitKey
+from gateway.routing.circuit_breaker import SAID_BY_UPSTREAM, Circuit, CircuitKey
+
+IN_USE = 600.0  # seconds since its last answer in which a target counts as used
 
 CircuitEvent = Callable[[Circuit], None]
 
@@ -31,27 +35,37 @@ class CircuitRegistry:
         """Whether no circuit is open."""
         return not self._open
 
-    def circuit(self, provider: str, credential: int, model: str) -> Circuit:
+    def circuit(self, provider: str, credential: int, model: str, capability: str = "") -> Circuit:
         """The circuit of a target, below those of its credential and of its provider."""
-        whole = self._find(CircuitKey(provider), None)
-        return self._find(CircuitKey(provider, credential, model), self._find(CircuitKey(provider, credential), whole))
+        own = self._find(CircuitKey(provider, credential), self._find(CircuitKey(provider), None))
+        return self._find(CircuitKey(provider, credential, model, capability), own)
 
     def provider(self, name: str) -> Circuit:
-        """The circuit of all that a provider serves: it opens when the plugin's own code fails."""
+        """The circuit of all that a provider serves: it opens when the plugin's code keeps blocking the loop."""
         return self._find(CircuitKey(name), None)
 
     def all(self) -> list[Circuit]:
         """Every circuit, open or not."""
         return list(self._circuits.values())
 
-    def keep(self, circuits: Iterable[Circuit]) -> None:
-        """Remove every circuit except these and those above them."""
+    def every_target_fails(self, now: float) -> bool:
+        """Whether circuits are open because targets keep failing, and no target that is in use works."""
+        if "failures" not in self._open.values():
+            return False
+        targets = [circuit for circuit in self._circuits.values() if circuit.key.model]
+        if not any(circuit.cause == "failures" and now < circuit.until for circuit in targets):
+            return False  # a call may probe one, so the machine must get calls
+        return not any(circuit.count.works(now, used_within=IN_USE) for circuit in targets if circuit.cause is None)
+
+    def keep(self, targets: Iterable[CircuitKey]) -> None:
+        """Remove every circuit except those of these targets, of any capability, and those above them."""
         kept: set[CircuitKey] = set()
-        for circuit in circuits:
-            kept.update(level.key for level in circuit.levels)
-        for key in self._circuits.keys() - kept:
-            self._note(key, None)
-            del self._circuits[key]
+        for key in targets:
+            kept.update((key, CircuitKey(key.provider, key.credential), CircuitKey(key.provider)))
+        for key in list(self._circuits):
+            if structs.replace(key, capability="") not in kept:
+                self._note(key, None)
+                del self._circuits[key]
 
     def reset(self, providers: Collection[str]) -> None:
         """Close the circuits that opened for a credential: these providers have new secrets or settings."""
@@ -60,16 +74,25 @@ class CircuitRegistry:
                 circuit.recovered()
                 self._on_change(circuit)
 
-    def apply_remote(self, key: CircuitKey, cause: str, seconds: float) -> None:
-        """Another worker opened (or, with no cause, closed) a circuit."""
+    def apply_remote(self, key: CircuitKey, cause: str, seconds: float, *, was: str = "") -> None:
+        """Another worker opened a circuit, or closed one that was open for the cause `was`.
+
+        Without `was`, the worker is of an older release, which shares every cause: only the upstream's word is taken.
+        """
+        for circuit in self._meant_by(key):
+            if cause:
+                if cause in EXPLAINED:  # an unknown cause comes from a worker of another release
+                    circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
+            elif circuit.cause == was or (not was and circuit.cause in SAID_BY_UPSTREAM):
+                circuit.recovered()
+            self._note(circuit.key, circuit.cause)
+
+    def _meant_by(self, key: CircuitKey) -> list[Circuit]:
+        """The circuit of `key`; for a target without a capability, as an older release names it, those of all."""
         circuit = self._circuits.get(key)
-        if circuit is None:
-            return
-        if not cause:
-            circuit.recovered()
-        elif cause in EXPLAINED:  # an unknown cause comes from a worker of another release
-            circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
-        self._note(key, circuit.cause)
+        if circuit is not None or not key.model or key.capability:
+            return [circuit] if circuit is not None else []
+        return [other for other in self._circuits.values() if structs.replace(other.key, capability="") == key]
 
     def _find(self, key: CircuitKey, above: Circuit | None) -> Circuit:
         circuit = self._circuits.get(key)
@@ -96,13 +119,21 @@ class CircuitRegistry:
         before = self._open.get(key)
         if before == cause:
             return
-        labels = (key.model, key.provider, str(max(key.credential, 0)))
         if before is not None:
             del self._open[key]
-            self._metrics.set("gateway_targets_open", (*labels, before), 0.0)
+            self._show(key, before)
         if cause is not None:
             self._open[key] = cause
-            self._metrics.set("gateway_targets_open", (*labels, cause), 1.0)
+            self._show(key, cause)
+
+    def _show(self, key: CircuitKey, cause: str) -> None:
+        """Set the gauge: 1 while the circuit of any capability is open for the cause."""
+        target = structs.replace(key, capability="")
+        is_open = any(
+            other == cause and structs.replace(one, capability="") == target for one, other in self._open.items()
+        )
+        labels = (key.model, key.provider, str(max(key.credential, 0)), cause)
+        self._metrics.set("gateway_targets_open", labels, float(is_open))
 
 
 EXPLAINED = {

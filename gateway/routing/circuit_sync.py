@@ -1,8 +1,10 @@
 """Shares circuit changes between workers and with `gateway models --health`.
 
 Only changes are shared: a field per open circuit in one hash of the store, and a message on a channel. A worker that
-starts, or that lost the channel, reads the hash. Sharp edge: the shared state may be old or absent. Without the store
-every worker relies on its own circuits; no request waits for this module.
+starts, or that lost the channel, reads the hash. What the upstream said of a credential holds for all workers. Failures
+hold for the workers of the same machine only: a machine that cannot reach an upstream says nothing about the others.
+Sharp edge: the shared state may be old or absent. Without the store every worker relies on its own circuits; no request
+waits for this module.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
-from gateway.routing.circuit_breaker import Circuit, CircuitKey
+from gateway.routing.circuit_breaker import SAID_BY_UPSTREAM, Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.store import Store
 
@@ -38,11 +40,19 @@ class CircuitEvent(Struct, frozen=True, omit_defaults=True):
     cause: str = ""
     seconds: float = 0.0  # how long it stays open, from `at` on
     at: float = 0.0  # Unix seconds
+    capability: str = ""
+    machine: str = ""  # for whose workers it holds; empty: for all
+    was: str = ""  # the cause of a circuit that closed
 
     @property
     def key(self) -> CircuitKey:
         """The circuit that changed."""
-        return CircuitKey(self.provider, self.credential, self.model)
+        return CircuitKey(self.provider, self.credential, self.model, self.capability)
+
+    @property
+    def field(self) -> str:
+        """Its field in the hash; each machine has its own failures."""
+        return f"{self.key}@{self.machine}" if self.machine else str(self.key)
 
     def left(self, now: float) -> float:
         """Seconds until the circuit may be probed."""
@@ -55,12 +65,14 @@ _decoder = msgspec.json.Decoder(CircuitEvent)
 class CircuitSync:
     """Sends and receives the circuit changes of one worker."""
 
-    def __init__(self, health: CircuitRegistry, store: Store) -> None:
+    def __init__(self, health: CircuitRegistry, store: Store, *, machine: str = "") -> None:
         self._health = health
+        self._machine = machine or secrets.token_hex(8)
         self._store = store
         self.listening = False  # whether events of the other workers arrive
         self._me = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._in_order = asyncio.Lock()  # an event must not overtake an older one of the same circuit
         health.on_event = self._on_change
 
     def start(self) -> None:
@@ -78,20 +90,31 @@ class CircuitSync:
 
     def _on_change(self, circuit: Circuit) -> None:
         key, cause = circuit.key, circuit.cause or ""
-        seconds = max(0.0, circuit.until - time.monotonic()) if cause else 0.0
-        event = CircuitEvent(self._me, key.provider, key.credential, key.model, cause, seconds, time.time())
+        event = CircuitEvent(
+            self._me,
+            key.provider,
+            key.credential,
+            key.model,
+            cause,
+            max(0.0, circuit.until - time.monotonic()) if cause else 0.0,
+            time.time(),
+            key.capability,
+            "" if circuit.for_all else self._machine,
+            "" if cause else circuit.last_cause or "",
+        )
         self._keep(self._publish(event))
 
     async def _publish(self, event: CircuitEvent) -> None:
         link, text = self._store.link(HASH), msgspec.json.encode(event)
         # Without the store the other workers rely on their own circuits.
-        with contextlib.suppress(GatewayError):
-            if event.cause:
-                await link.call("HSET", HASH, str(event.key), text)
-                await link.call("EXPIRE", HASH, str(EXPIRES_AFTER))
-            else:
-                await link.call("HDEL", HASH, str(event.key))
-            await link.call("PUBLISH", CHANNEL, text)
+        async with self._in_order:
+            with contextlib.suppress(GatewayError):
+                if event.cause:
+                    await link.call("HSET", HASH, event.field, text)
+                    await link.call("EXPIRE", HASH, str(EXPIRES_AFTER))
+                else:
+                    await link.call("HDEL", HASH, event.field)
+                await link.call("PUBLISH", CHANNEL, text)
 
     def _keep(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -100,23 +123,38 @@ class CircuitSync:
 
     async def _receive(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":  # from here on no event is lost
-            for event in await read_circuit_events(self._store):
+            events = await read_circuit_events(self._store)
+            for event in events:
                 self._apply(event)
+            await self._remove_old(events)
             self.listening = True
         else:
             for event in _decoded([message["data"]]):
                 self._apply(event)
 
+    async def _remove_old(self, events: Iterable[CircuitEvent]) -> None:
+        """Remove what machines that are gone have left: the hash itself expires only when nothing happens."""
+        oldest = time.time() - EXPIRES_AFTER
+        for event in events:
+            if event.at + event.seconds < oldest:
+                await self._store.link(HASH).call("HDEL", HASH, event.field)
+
     def _lost(self) -> None:
         self.listening = False
 
     def _apply(self, event: CircuitEvent) -> None:
-        if event.worker == self._me:
+        if event.worker == self._me or not self._concerns(event):
             return
         left = event.left(time.time())
         gateway_log.debug("event of another worker: %s: %s for %.0f s", event.key, event.cause or "closed", left)
         if not event.cause or left > 0:
-            self._health.apply_remote(event.key, event.cause, left)
+            self._health.apply_remote(event.key, event.cause, left, was=event.was)
+
+    def _concerns(self, event: CircuitEvent) -> bool:
+        """Whether it holds here; a worker of an older release names no machine and shares its failures, too."""
+        if event.machine:
+            return event.machine == self._machine
+        return not event.cause or event.cause in SAID_BY_UPSTREAM
 
 
 async def read_circuit_events(store: Store) -> list[CircuitEvent]:

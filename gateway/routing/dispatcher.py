@@ -185,16 +185,16 @@ class Dispatcher:
         except GatewayError as error:
             circuit.leave()
             state.fail()
-            self.failed(candidate, error)
+            self.failed(candidate, error, digest=_digest(option.request))
             raise
         except BaseException as error:
             # A third-party provider may raise anything; the dispatcher must go on.
             circuit.abandoned()
             if is_plugin_error(error):
                 state.fail()
-            raise self.contain(candidate, error) from error
+            raise self.contain(candidate, error, digest=_digest(option.request)) from error
         now = time.monotonic()
-        circuit.succeeded(now, now - started)
+        circuit.succeeded(now, now - started, state.account)
         if kind is not None:
             circuit.leave()
         return answer
@@ -266,13 +266,13 @@ class Dispatcher:
 
     # Failures --------------------------------------------------------------------------------------------------------
 
-    def failed(self, candidate: Candidate, error: GatewayError) -> None:
-        """Count a failure at a target: of an attempt, or of a stream that had begun."""
-        candidate.circuit.failed(error, time.monotonic())
+    def failed(self, candidate: Candidate, error: GatewayError, *, digest: int = 0) -> None:
+        """Count a failure at a target: of an attempt with a request of `digest`, or of a stream that had begun."""
+        candidate.circuit.failed(error, time.monotonic(), account=current().account, digest=digest)
         if isinstance(error, UpstreamError):
             self.metrics.upstream_error(candidate.model.name, candidate.target.provider, error.code or "upstream_error")
 
-    def contain(self, candidate: Candidate, error: BaseException) -> GatewayError:
+    def contain(self, candidate: Candidate, error: BaseException, *, digest: int = 0) -> GatewayError:
         """The public error for an exception of a provider's own code; the log names the provider. Raises all others."""
         if not is_plugin_error(error):
             try:
@@ -282,7 +282,8 @@ class Dispatcher:
                 del error
         self.log.provider_failed(candidate.target.provider, error)
         failure = ProviderFailed(detail=f"{type(error).__name__} in provider {candidate.target.provider}")
-        candidate.circuit.failed(failure, time.monotonic(), of_plugin=True)
+        account = current().account
+        candidate.circuit.failed(failure, time.monotonic(), account=account, digest=digest, of_plugin=True)
         self.metrics.upstream_error(candidate.model.name, candidate.target.provider, "upstream_error")
         return failure
 
@@ -291,6 +292,12 @@ class Dispatcher:
         if budget is None:
             budget = self._budgets[model] = RetryBudget()  # one per model of the catalogue
         return budget
+
+
+def _digest(request: object) -> int:
+    """A number that equal requests share; forms have the same one if they have the same fields."""
+    body: bytes = getattr(request, "body", b"")
+    return hash(body) if body else hash(tuple(map(bytes, getattr(request, "fields", {}).values())))
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

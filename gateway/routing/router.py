@@ -16,11 +16,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway import errors
-from gateway.catalog import Catalog, Model
+from gateway.catalog import Catalog, Model, WeightedTarget
 from gateway.metrics import Metrics
-from gateway.plugins.provider import Provider, Target
+from gateway.plugins.provider import CAPABILITIES, Provider, Target, capability_name
 from gateway.routing.accepted_limit import AcceptedLimit
-from gateway.routing.circuit_breaker import Circuit
+from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.hidden_reasoning import HiddenReasoning, HiddenReasoningTargets
 
@@ -83,13 +83,17 @@ class Router:
         self.catalog = catalog
         self.health = health or CircuitRegistry(Metrics())
         self._reasoning = reasoning or HiddenReasoningTargets()
+        self._providers = providers
         self._groups: dict[tuple[str, type], list[TargetGroup]] = {}
         self._only: dict[tuple[str, type], list[Candidate]] = {}
-        self._all = {model.name: self._groups_of(model, providers) for model in catalog.models.values()}
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self.health.keep(
-            found.circuit for groups in self._all.values() for group in groups for found in group.candidates
+            CircuitKey(item.target.provider, credential, item.target.model)
+            for model in catalog.models.values()
+            for item in model.targets
+            for credential in providers.get(item.target.provider, ())
         )
+        self._make_groups()
 
     def resolve(self, model: Model, capability: type) -> list[Candidate]:
         """Candidates in the order to try them; UnsupportedParameter when none has the capability."""
@@ -120,13 +124,16 @@ class Router:
         return ready
 
     def _refuse(self, model: Model) -> None:
-        if any(self._all[name] for name in self._names(model)):
+        if any(self._is_served(named) for named in self._models(model)):
             raise errors.UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
         raise errors.NoHealthyUpstream()
 
-    def _names(self, model: Model) -> Iterable[str]:
+    def _models(self, model: Model) -> Iterable[Model]:
         found = map(self.catalog.find, (model.name, *model.fallbacks))
-        return [model.name for model in found if model is not None]
+        return [model for model in found if model is not None]
+
+    def _is_served(self, model: Model) -> bool:
+        return any(self._providers.get(item.target.provider) for item in model.targets)
 
     def _ordered(self, name: str, capability: type) -> list[TargetGroup]:
         groups = self._capable(name, capability)
@@ -147,27 +154,37 @@ class Router:
         name = self.catalog.aliases.get(name, name)
         found = self._groups.get((name, capability))
         if found is None:
-            found = [group for group in self._all.get(name, ()) if isinstance(group.candidates[0].provider, capability)]
+            model = self.catalog.models.get(name)
+            found = self._groups_of(model, capability) if model is not None else []
             self._groups[name, capability] = found
         return found
 
-    def _groups_of(self, model: Model, providers: Mapping[str, Mapping[int, Provider]]) -> list[TargetGroup]:
-        groups = []
-        for item in model.targets:
-            instances = providers.get(item.target.provider, {})
-            limits = AcceptedLimit()
-            candidates = [
-                self._candidate(instances[number], item.target, model, number, limits=limits) for number in instances
-            ]
-            if candidates:
-                groups.append(TargetGroup(candidates, item.weight))
-        return groups
+    def _make_groups(self) -> None:
+        """Make the groups of every model now, so that events of other workers find their circuits."""
+        for model in self.catalog.models.values():
+            for endpoint in model.endpoints:
+                if endpoint in CAPABILITIES:
+                    self._capable(model.name, CAPABILITIES[endpoint])
 
-    def _candidate(
-        self, provider: Provider, target: Target, model: Model, credential: int, *, limits: AcceptedLimit
-    ) -> Candidate:
-        circuit = self.health.circuit(target.provider, credential, target.model)
-        return Candidate(provider, target, model, circuit, self._reasoning.of(model, target), limits)
+    def _groups_of(self, model: Model, capability: type) -> list[TargetGroup]:
+        groups = (self._group(item, model, capability) for item in model.targets)
+        return [group for group in groups if group.candidates]
+
+    def _group(self, item: WeightedTarget, model: Model, capability: type) -> TargetGroup:
+        target, limits = item.target, AcceptedLimit()
+        candidates = [
+            Candidate(
+                provider,
+                target,
+                model,
+                self.health.circuit(target.provider, number, target.model, capability_name(capability)),
+                self._reasoning.of(model, target),
+                limits,
+            )
+            for number, provider in self._providers.get(target.provider, {}).items()
+            if isinstance(provider, capability)
+        ]
+        return TargetGroup(candidates, item.weight)
 
 
 def _once_each(candidates: Iterable[Candidate]) -> list[Candidate]:

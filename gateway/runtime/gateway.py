@@ -50,7 +50,14 @@ class Gateway:
     """All parts of one worker."""
 
     def __init__(
-        self, settings: Settings, store: Store, plugins: Plugins, *, pepper: bytes, journal: Journal | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        plugins: Plugins,
+        *,
+        pepper: bytes,
+        journal: Journal | None = None,
+        machine: str = "",
     ) -> None:
         self.settings = settings
         self.store = store
@@ -75,14 +82,14 @@ class Gateway:
         self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
         self.health = CircuitRegistry(self.metrics)
-        self.circuit_sync = CircuitSync(self.health, store)
+        self.circuit_sync = CircuitSync(self.health, store, machine=machine)
         self.reasoning = HiddenReasoningTargets()
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.active_calls = ActiveCalls(self.ledger, store)
         self.disconnects = Disconnects(self.ledger)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
-        self.watchdog = Watchdog(self.overload, self._stalled)
+        self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
         self.settlement = Settlement(self.ledger, self.metrics, plugins)
         server = settings.server
         self.keep_alive = KeepAlive(commit_after=server.commit_after, comment_after=server.keepalive_comment)
@@ -98,10 +105,14 @@ class Gateway:
         pepper: bytes,
         plugins: Plugins | None = None,
         journal: Journal | None = None,
+        machine: str = "",
     ) -> Gateway:
-        """A gateway ready to serve; PluginRefused if a `startup` hook raises. The journal is optional."""
+        """A gateway ready to serve; PluginRefused if a `startup` hook raises. The journal is optional.
+
+        `machine`: shared by the workers of one supervisor, which share the failures of upstreams.
+        """
         plugins = plugins or load_plugins(settings.plugins)
-        gateway = cls(settings, store, plugins, pepper=pepper, journal=journal)
+        gateway = cls(settings, store, plugins, pepper=pepper, journal=journal, machine=machine)
         await gateway._use_providers(settings)
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
@@ -173,12 +184,16 @@ class Gateway:
         self.health.reset(renewed)
 
     def _stalled(self, stall: Stall) -> None:
-        """The loop was blocked: log it, and count a failure of the provider's code."""
-        names = [stall.provider] if stall.provider else self.watchdog.packages.get(stall.package, [])
-        for name in names:
-            self.health.provider(name).fault(time.monotonic())
+        """The loop was blocked: log it, and count it against the provider unless a large request explains it."""
+        names = self.watchdog.names(stall.package, stall.provider)
+        if not stall.is_explained:
+            for name in names:
+                self.health.provider(name).stalled(time.monotonic())
         culprit = f"by provider {', '.join(names)} " if names else ""
-        gateway_log.error("the event loop stood still for %.2f s %sat %s", stall.seconds, culprit, stall.location)
+        size = f" with a request of {stall.body} bytes" if names and stall.is_explained else ""
+        gateway_log.error(
+            "the event loop stood still for %.2f s %sat %s%s", stall.seconds, culprit, stall.location, size
+        )
         self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
 
     def _replace(self, providers: dict[str, dict[int, Provider]]) -> None:

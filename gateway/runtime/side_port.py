@@ -52,7 +52,7 @@ class HealthHandler(SideHandler):
 
 
 class ReadyHandler(SideHandler):
-    """Store reachable, a worker serving, not draining: 200, else 503."""
+    """Store reachable, a worker serving, at least one target working, not draining: 200, else 503."""
 
     async def get(self) -> None:
         ready = await self.source.is_ready()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import secrets
 import signal
 import socket
 import sys
@@ -63,6 +64,8 @@ class Supervisor:
         self.side: SidePort | None = None
         self.recovery: WorkerRecovery | None = None
         self.failure: BaseException | None = None
+        self._one_reload = asyncio.Lock()
+        self._machine = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -165,7 +168,7 @@ class Supervisor:
         return WorkerProcess(
             WorkerSpec(number=number, listen_fd=-1, channel_fd=-1, store_url=self.store_url),
             sock,
-            brief=lambda: Briefing(pepper, self.configuration),
+            brief=lambda: Briefing(pepper, self.configuration, self._machine),
             on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
         )
@@ -236,9 +239,11 @@ class Supervisor:
                 store = True
             except StoreUnavailable:
                 store = False
+        serving = [worker for worker in self.workers if worker.ready]
         return {
             "store": store,
-            "workers": any(worker.ready for worker in self.workers),
+            "workers": bool(serving),
+            "upstreams": not serving or any(worker.reaches_upstreams for worker in serving),
             "accepting": not self.draining.is_set(),
         }
 

@@ -14,7 +14,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from gateway.runtime.overload import OverloadMonitor
 
 STALLED = 0.25  # seconds without a check
 LOOK_EVERY = 0.05
+BYTES_PER_SECOND = 10_000_000  # of a body that a provider's code may take to translate, on a busy machine
 
 
 class Stall(Struct, frozen=True):
@@ -32,12 +33,28 @@ class Stall(Struct, frozen=True):
     package: str
     location: str  # file name, line and function
     provider: str = ""  # its name, if it could be found
+    body: int = 0  # bytes of the largest request that the provider was serving
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the size of a request explains the stall."""
+        return self.seconds <= self.body / BYTES_PER_SECOND
 
 
 class Watchdog:
-    """Watches one loop from its own thread."""
+    """Watches one loop from its own thread.
 
-    def __init__(self, overload: OverloadMonitor, stalled: Callable[[Stall], None]) -> None:
+    `largest_body`: the bytes of the largest request that these providers serve; called in the watchdog's thread.
+    """
+
+    def __init__(
+        self,
+        overload: OverloadMonitor,
+        stalled: Callable[[Stall], None],
+        *,
+        largest_body: Callable[[Sequence[str]], int] = lambda names: 0,
+    ) -> None:
+        self._largest_body = largest_body
         self.packages: Mapping[str, list[str]] = {}  # package → names of its providers; replaced whole
         self.instances: Mapping[int, str] = {}  # id of a provider → its name; replaced whole
         self._overload = overload
@@ -69,9 +86,14 @@ class Watchdog:
                 late = looked - before
                 paused = late > STALLED and used - used_before < late / 2
                 package, location, provider = ("", "a pause of the whole process", "") if paused else self._culprit()
+                body = self._largest_body(self.names(package, provider))  # now: the call may end with the stall
                 self._wait_for_check(check)
-                self._report(Stall(self._overload.last_check - check, package, location, provider))
+                self._report(Stall(self._overload.last_check - check, package, location, provider, body))
                 looked, used = time.monotonic(), time.process_time()
+
+    def names(self, package: str, provider: str) -> Sequence[str]:
+        """The providers to blame: `provider`, or all of the package if it is not known which."""
+        return [provider] if provider else self.packages.get(package, [])
 
     def _wait_for_check(self, check: float) -> None:
         while self._overload.last_check == check and not self._stop.wait(LOOK_EVERY):

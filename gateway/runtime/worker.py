@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Coroutine
 from typing import NoReturn
 
@@ -55,6 +56,7 @@ class Briefing(msgspec.Struct, array_like=True):
 
     pepper: bytes
     configuration: Configuration
+    machine: str = ""  # names the supervisor; its workers share the failures of upstreams
 
 
 class Worker:
@@ -70,6 +72,7 @@ class Worker:
         self._built = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()  # started by messages
         self._one_reload = asyncio.Lock()
+        self._reaches_upstreams = True  # as told to the supervisor
 
     async def run(self) -> None:
         """Serve until a stop signal."""
@@ -83,7 +86,7 @@ class Worker:
             return
         settings = briefing.configuration.settings()
         log.configure(settings.log.level)
-        self.gateway = await self._build(settings, briefing.pepper)
+        self.gateway = await self._build(settings, briefing)
         self._built.set()
         await self._serve(self.gateway, listener)
         await self._report()
@@ -95,10 +98,10 @@ class Worker:
         for number in (signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: None)  # the supervisor handles these signals
 
-    async def _build(self, settings: Settings, pepper: bytes) -> Gateway:
+    async def _build(self, settings: Settings, briefing: Briefing) -> Gateway:
         store = await Store.open(self.spec.store_url, timeout=settings.store.timeout, required=False)
         journal = Journal(settings.data_dir / "journal")
-        return await Gateway.build(settings, store, pepper=pepper, journal=journal)
+        return await Gateway.build(settings, store, pepper=briefing.pepper, journal=journal, machine=briefing.machine)
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
         server = HTTPServer(
@@ -187,7 +190,16 @@ class Worker:
     async def _report_forever(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY)
+            self._report_upstreams()
             await self._report()
+
+    def _report_upstreams(self) -> None:
+        """Say whether any target works, if that has changed."""
+        assert self.gateway is not None
+        reaches = not self.gateway.health.every_target_fails(time.monotonic())
+        if reaches != self._reaches_upstreams:
+            self._reaches_upstreams = reaches
+            self._tell("upstreams", b"1" if reaches else b"0")
 
     async def _answer_report(self, payload: bytes) -> None:
         await self._report()

@@ -39,6 +39,7 @@ class Life:
     def __init__(self, number: int, on_counts: Counted) -> None:
         self.number = number
         self.ready = False  # it serves
+        self.reaches_upstreams = True  # at least one target works, or none was tried
         self.known = asyncio.Event()  # it is ready or has failed
         self.leaving = asyncio.Event()  # it drains or has ended
         self.ended = asyncio.Event()
@@ -135,6 +136,8 @@ class Life:
             self.known.set()
         elif message.name == "leaving":
             self.leaving.set()
+        elif message.name == "upstreams":
+            self.reaches_upstreams = message.payload == b"1"
 
 
 @dataclass(eq=False, repr=False)
@@ -156,6 +159,11 @@ class WorkerProcess:
     def ready(self) -> bool:
         """Whether it takes new requests."""
         return bool(self.lives) and self.lives[-1].serving
+
+    @property
+    def reaches_upstreams(self) -> bool:
+        """Whether at least one target of its process works, or none was tried."""
+        return bool(self.lives) and self.lives[-1].reaches_upstreams
 
     def stopping(self) -> bool:
         """Whether it is to stop."""

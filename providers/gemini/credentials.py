@@ -93,10 +93,10 @@ async def _wait_for(renewal: asyncio.Task[None]) -> None:
     """Wait for a renewal that others may be waiting for as well, so that leaving does not end it."""
     done, _ = await asyncio.wait([renewal], timeout=PATIENCE)
     if not done:
-        raise UpstreamTimeout(detail="no token in time")
+        raise UpstreamTimeout(detail="no token in time").began_at("connection")
     if renewal.cancelled() or renewal.exception() is not None:
         error = None if renewal.cancelled() else renewal.exception()
-        raise UpstreamAuthError(detail=f"no token: {type(error).__name__}")
+        raise UpstreamAuthError(detail=f"no token: {type(error).__name__}").began_at("connection")
 
 
 def _look_at(renewal: asyncio.Task[None]) -> None:

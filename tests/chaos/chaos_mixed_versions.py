@@ -86,8 +86,8 @@ def store_url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def ill(io_loop: IOLoop) -> Iterator[FakeUpstream]:
-    """An upstream that answers 500."""
-    server = FakeUpstream(lambda _: Reply.error(500, "out of order"))
+    """An upstream that asks to slow down: versions share what an upstream says of a credential."""
+    server = FakeUpstream(lambda _: Reply.error(429, "slow down", headers={"retry-after": "60"}))
     io_loop.run_sync(server.start)
     yield server
     io_loop.run_sync(server.close)
@@ -380,7 +380,7 @@ async def test_circuit_opened_by_one_version_opens_in_the_other(
         answers = [await second.chat(model=model) for _ in range(4)]  # too few to open a circuit of its own
     print(f"\nopened by the {opener} version after {before} calls of the upstream: {[a.status for a in answers]}")
     assert len(ill.seen) <= before + 1  # the event may be on its way when the first of them begins
-    assert {answer.status for answer in answers[1:]} == {503}
+    assert {answer.status for answer in answers[1:]} == {429}
 
 
 # Holds ---------------------------------------------------------------------------------------------------------------

@@ -143,11 +143,10 @@ async def test_partial_usage_before_a_cut_is_not_charged_as_the_whole_usage(
 async def test_failure_of_a_hedge_counts_for_its_target_and_leaves_nothing_in_flight(
     client: Client, upstream: FakeUpstream, gateway: Gateway
 ) -> None:
-    for _ in range(3):
-        upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}))
-        await client.stream(model="going")
-    rows = {str(circuit.key): circuit._row for circuit in gateway.health.all() if circuit.key.model}
-    assert rows == {"one#0/first": 1, "two#0/second": 1}, "each failed once since its last first chunk"
+    upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}))
+    await client.stream(model="going")
+    rows = {str(circuit.key): circuit.count.row for circuit in gateway.health.all() if circuit.key.model}
+    assert rows == {"one#0/first (chat)": 1, "two#0/second (chat)": 1}, "each failed once since its first chunk"
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 

@@ -40,7 +40,6 @@ async def fails(client: Client, upstream: FakeUpstream, reply: Reply, times: int
     [Reply.error(500, "no"), Reply.error(503, "overloaded"), Reply.hang_up(), Reply.error(404, "no such model")],
     ids=["500", "503", "connection lost", "404"],
 )
-@pytest.mark.xfail(strict=True, reason="failures count without regard to accounts")
 async def test_failed_calls_of_one_account_do_not_close_a_target_that_answers_another(
     client: Client, accounts: Accounts, keys: Keys, upstream: FakeUpstream, reply: Reply
 ) -> None:
@@ -52,7 +51,6 @@ async def test_failed_calls_of_one_account_do_not_close_a_target_that_answers_an
 
 
 @pytest.mark.parametrize("reply", [Reply.error(404, "no such model"), Reply.error(504, "timeout")], ids=["4xx", "slow"])
-@pytest.mark.xfail(strict=True, reason="failures count without regard to accounts")
 async def test_failures_that_any_request_can_cause_count_once_for_an_account_that_is_alone(
     client: Client, accounts: Accounts, keys: Keys, upstream: FakeUpstream, reply: Reply
 ) -> None:
@@ -62,7 +60,6 @@ async def test_failures_that_any_request_can_cause_count_once_for_an_account_tha
     assert (await other.chat())[0].status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="failures count without regard to bodies")
 async def test_equal_bodies_that_get_a_5xx_count_once_for_an_account_that_is_alone(
     client: Client, accounts: Accounts, keys: Keys, upstream: FakeUpstream
 ) -> None:
@@ -113,7 +110,6 @@ def poison(number: int = 0) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": POISON}], "user": f"u{number}"}
 
 
-@pytest.mark.xfail(strict=True, reason="five exceptions a minute quarantine a provider")
 async def test_exceptions_for_one_account_do_not_quarantine_a_provider_that_answers_another(
     client: Client, accounts: Accounts, keys: Keys, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +121,6 @@ async def test_exceptions_for_one_account_do_not_quarantine_a_provider_that_answ
     assert (await other.chat())[0].status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="five exceptions a minute quarantine a provider")
 async def test_equal_requests_that_raise_count_once_for_an_account_that_is_alone(
     client: Client, accounts: Accounts, keys: Keys, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +130,6 @@ async def test_equal_requests_that_raise_count_once_for_an_account_that_is_alone
     assert (await other.chat())[0].status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="a quarantine holds for all models")
 async def test_quarantine_of_one_model_leaves_the_other_models_of_its_provider(
     client: Client, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +140,6 @@ async def test_quarantine_of_one_model_leaves_the_other_models_of_its_provider(
     assert (await client.chat(model="two"))[0].status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="failures count without regard to accounts")
 async def test_timeout_of_the_caller_s_own_request_closes_no_target(
     client: Client, accounts: Accounts, keys: Keys, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gateway.metrics import METRICS
@@ -44,7 +43,8 @@ async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_bo
     assert info.value == 1
 
     status, headers, text = await gateway.side("/readyz")
-    assert (status, json.loads(text)) == (200, {"ready": True, "store": True, "workers": True, "accepting": True})
+    conditions = {"ready": True, "store": True, "workers": True, "upstreams": True, "accepting": True}
+    assert (status, json.loads(text)) == (200, conditions)
     assert "Server" not in headers
     status, _, text = await gateway.side("/healthz")
     assert (status, json.loads(text)) == (200, {"live": True})
@@ -56,7 +56,6 @@ async def readiness(gateway: Served) -> tuple[int, bool | None]:
     return status, json.loads(text).get("upstreams")
 
 
-@pytest.mark.xfail(strict=True, reason="readiness ignores the upstreams")
 async def test_machine_that_reaches_none_of_its_upstreams_is_not_ready_until_one_answers(serve: Serve) -> None:
     [port] = free_ports(1)
     gateway = await serve(MODELS + UNREACHABLE.format(port=port))

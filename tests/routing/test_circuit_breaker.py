@@ -8,6 +8,7 @@ from gateway.errors import (
     BadRequest,
     ContextLengthExceeded,
     GatewayError,
+    ProviderFailed,
     UpstreamAuthError,
     UpstreamOverloaded,
     UpstreamRateLimited,
@@ -15,7 +16,8 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.routing.circuit_breaker import IN_A_ROW, OPEN_AT_MOST, OPEN_FOR, Circuit, CircuitKey
+from gateway.routing.circuit_breaker import OPEN_AT_MOST, OPEN_FOR, Circuit, CircuitKey
+from gateway.routing.failure_count import IN_A_ROW
 
 
 class Chain:
@@ -32,8 +34,9 @@ class Chain:
         self.told.append((str(circuit.key), circuit.cause))
 
     def fail(self, times: int, now: float = 0.0, error: GatewayError | None = None) -> None:
-        for _ in range(times):
-            self.target.failed(error or UpstreamUnreachable(), now)
+        """So many calls fail, each of another account."""
+        for number in range(times):
+            self.target.failed(error or UpstreamUnreachable(), now, account=f"a{number}")
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def test_a_success_between_failures_resets_the_count(chain: Chain) -> None:
 def test_ten_failures_of_twenty_calls_within_ten_seconds_open_the_circuit(chain: Chain) -> None:
     for number in range(20):
         if number % 2:
-            chain.target.failed(UpstreamUnreachable(), number * 0.4)
+            chain.target.failed(UpstreamUnreachable(), number * 0.4, account=f"a{number}")
         else:
             chain.target.succeeded(number * 0.4, 0.1)
     assert not chain.target.ready(8.0)
@@ -70,7 +73,7 @@ def test_ten_failures_of_twenty_calls_within_ten_seconds_open_the_circuit(chain:
 def test_ten_failures_of_twenty_calls_over_a_minute_do_not_open_the_circuit(chain: Chain) -> None:
     for number in range(40):
         if number % 2:
-            chain.target.failed(UpstreamUnreachable(), number * 1.5)
+            chain.target.failed(UpstreamUnreachable(), number * 1.5, account=f"a{number}")
         else:
             chain.target.succeeded(number * 1.5, 0.1)
     assert chain.target.ready(60.0)
@@ -149,9 +152,22 @@ def test_timeouts_count_as_failures(chain: Chain) -> None:
     assert not chain.target.ready(1.0)
 
 
-def test_a_plugin_that_keeps_raising_is_quarantined_and_returns_after_a_probe(chain: Chain) -> None:
+def test_a_plugin_that_keeps_raising_is_quarantined_for_the_model_and_returns_after_a_probe(chain: Chain) -> None:
+    for number in range(IN_A_ROW):
+        chain.target.failed(ProviderFailed(), 0.0, account=f"a{number}", of_plugin=True)
+    assert not chain.target.ready(29.0)
+    assert chain.other.ready(0.0), "the other models of the provider"
+    assert chain.told == [("p#0/m", "plugin")]
+    assert chain.target.ready(30.0)
+    chain.target.enter(30.0)
+    assert not chain.target.ready(31.0), "one call probes"
+    chain.target.succeeded(31.0, 0.2)
+    assert chain.target.ready(31.0)
+
+
+def test_a_plugin_that_keeps_blocking_the_loop_is_quarantined_for_all_its_models(chain: Chain) -> None:
     for _ in range(IN_A_ROW):
-        chain.target.failed(UpstreamUnreachable(), 0.0, of_plugin=True)
+        chain.provider.stalled(0.0)
     assert not chain.other.ready(29.0)
     assert chain.told == [("p", "plugin")]
     assert chain.other.ready(30.0)
@@ -196,16 +212,16 @@ def test_an_answer_to_an_older_call_does_not_shorten_the_open_time(chain: Chain,
     assert len(chain.told) == 1
 
 
-def test_failures_of_a_plugin_are_counted_from_zero_after_its_probe(chain: Chain) -> None:
+def test_stalls_of_a_plugin_are_counted_from_zero_after_its_probe(chain: Chain) -> None:
     for _ in range(IN_A_ROW):
-        chain.provider.fault(0.0)
+        chain.provider.stalled(0.0)
     for _ in range(IN_A_ROW):
-        chain.provider.fault(1.0)  # calls that were under way
-    assert chain.target.ready(30.0), "faults of calls under way lengthened it"
+        chain.provider.stalled(1.0)  # calls that were under way
+    assert chain.target.ready(30.0), "stalls of calls under way lengthened it"
     chain.target.enter(30.0)
     chain.target.succeeded(31.0, 0.1)
-    chain.provider.fault(32.0)
-    assert chain.target.ready(32.0), "one new fault is not five"
+    chain.provider.stalled(32.0)
+    assert chain.target.ready(32.0), "one new stall is not five"
 
 
 def test_probe_whose_caller_disconnected_allows_another_one_at_once(chain: Chain) -> None:

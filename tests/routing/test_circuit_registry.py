@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
+from gateway.errors import UpstreamUnreachable
 from gateway.metrics import Metrics, Totals
 from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
@@ -24,7 +25,7 @@ class Worker:
     def __init__(self, store: Store) -> None:
         self.metrics = Metrics()
         self.health = CircuitRegistry(self.metrics)
-        self.sharing = CircuitSync(self.health, store)
+        self.sharing = CircuitSync(self.health, store, machine="one")
         self.target = self.health.circuit("p", 0, "m")
 
     def exposition(self) -> str:
@@ -110,7 +111,7 @@ async def test_shared_circuit_state_expires_in_the_store(store: Store, workers: 
 async def test_a_call_that_ends_after_its_target_was_removed_leaves_no_open_circuit(workers: list[Worker]) -> None:
     worker = workers[0]
     gone = worker.target
-    worker.health.keep([worker.health.circuit("p", 0, "other")])
+    worker.health.keep([CircuitKey("p", 0, "other")])
     gone.open("failures", time.monotonic(), 30.0)
     assert worker.health.all_closed
     assert 'gateway_targets_open{cause="failures"' not in worker.exposition()
@@ -120,7 +121,7 @@ async def test_a_reload_that_removes_an_open_target_removes_it_from_the_gauge(wo
     worker: Any = workers[0]
     worker.target.open("failures", time.monotonic(), 30.0)
     assert not worker.health.all_closed
-    worker.health.keep([worker.health.circuit("p", 0, "other")])
+    worker.health.keep([CircuitKey("p", 0, "other")])
     assert worker.health.all_closed
     assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="p"} 0.0' in worker.exposition()
     assert CircuitKey("p", 0, "m") not in {circuit.key for circuit in worker.health.all()}
@@ -132,5 +133,5 @@ async def test_a_probe_that_fails_on_another_worker_doubles_the_local_open_time(
     worker.health.apply_remote(circuit.key, "failures", 60.0)
     circuit.until = now = time.monotonic()
     circuit.enter(now)
-    circuit.count("failures", now)
+    circuit.failed(UpstreamUnreachable(), now)
     assert circuit.until - now == pytest.approx(120, abs=5)

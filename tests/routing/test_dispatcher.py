@@ -218,7 +218,7 @@ async def test_extra_attempts_are_bounded_by_a_budget_that_grows_with_calls() ->
 
 
 def stage_option(stage: Stage, name: str) -> list[Option]:
-    candidates = [spot.candidates[0] for spot in stage.router._all["m"]]
+    candidates = [spot.candidates[0] for spot in stage.router._capable("m", Chat)]
     return [Option(found, None, ()) for found in candidates if found.target.provider == name]
 
 
@@ -230,7 +230,7 @@ async def test_open_target_is_skipped_and_the_error_gives_the_time_of_the_first_
                 stage.dispatcher.failed(option.candidate, UpstreamUnreachable())
     assert {place(option.candidate)[0] for option in stage.options()} == {"b"}
     for _ in range(5):
-        for spot in stage.router._all["m"]:
+        for spot in stage.router._capable("m", Chat):
             for candidate in spot.candidates:
                 stage.dispatcher.failed(candidate, UpstreamUnreachable())
     with pytest.raises(NoHealthyUpstream) as caught:
@@ -244,7 +244,7 @@ async def test_rate_limit_on_every_target_gives_a_429() -> None:
     stage = Stage()
     with pytest.raises(UpstreamRateLimited):
         await stage.call(lambda at: UpstreamRateLimited(retry_after=9))
-    for spot in stage.router._all["m"]:
+    for spot in stage.router._capable("m", Chat):
         for candidate in spot.candidates:
             stage.dispatcher.failed(candidate, UpstreamRateLimited(retry_after=9))
     with pytest.raises(UpstreamRateLimited) as caught:
@@ -255,12 +255,12 @@ async def test_rate_limit_on_every_target_gives_a_429() -> None:
 
 async def test_least_latency_and_least_busy_only_change_the_order() -> None:
     quick = Stage(strategy="least_latency")
-    for spot, seconds in zip(quick.router._all["m"], (2.0, 0.1), strict=True):
+    for spot, seconds in zip(quick.router._capable("m", Chat), (2.0, 0.1), strict=True):
         for candidate in spot.candidates:
             candidate.circuit.succeeded(time.monotonic(), seconds)
     assert [place(option.candidate)[0] for option in quick.options()] == ["b", "b", "a", "a"]
     busy = Stage(strategy="least_busy")
-    busy.router._all["m"][0].candidates[0].circuit.enter(time.monotonic())
+    busy.router._capable("m", Chat)[0].candidates[0].circuit.enter(time.monotonic())
     assert [place(option.candidate)[0] for option in busy.options()] == ["b", "b", "a", "a"]
 
 

@@ -177,6 +177,41 @@ async def test_stall_of_one_provider_is_not_counted_for_others(gateway: Gateway)
     assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"other"}
 
 
+async def test_stall_that_a_large_request_explains_is_not_counted_for_its_provider(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.watchdog.packages = {"shared": ["one"]}
+    for _ in range(8):
+        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "one", body=30_000_000))
+    assert gateway.health.all_closed
+    assert "stood still for 0.70 s by provider one at shared.py:1 in chat with a request of 30000000 b" in caplog.text
+    for _ in range(5):
+        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "one", body=3_000_000))
+    assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"one"}
+
+
+async def test_size_of_the_largest_request_that_a_provider_serves_is_reported_with_its_stall(
+    gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalls: list[Stall] = []
+    monkeypatch.setattr(gateway.watchdog, "_stalled", stalls.append)
+    provider: Any = type(gateway.providers["up"][0])
+    chat = provider.chat
+
+    async def blocking(this: Any, request: Any, target: Any) -> Any:
+        if request.user == "large":
+            loop_is_held_for(STALLED + 0.3)
+        return await chat(this, request, target)
+
+    monkeypatch.setattr(provider, "chat", blocking)
+    gateway.watchdog.packages = {**gateway.watchdog.packages, "tests": ["up"]}
+    content = "word " * 200_000
+    response, document = await client.chat(user="large", messages=[{"role": "user", "content": content}])
+    assert response.status == 200, document
+    await until(lambda: stalls)
+    assert stalls[0].body > len(content)
+
+
 PAUSE = STALLED + 1.0  # seconds
 PAUSED = f"""
 import asyncio, select, sys, types

@@ -1,0 +1,178 @@
+"""Machines share what an upstream said of a credential; a machine's own failures stay on that machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from tornado.ioloop import IOLoop
+
+from gateway.errors import GatewayError, UpstreamAuthError, UpstreamOverloaded, UpstreamRateLimited, UpstreamUnreachable
+from gateway.http_client.proxied_errors import refused
+from gateway.metrics import Metrics
+from gateway.routing.circuit_breaker import Circuit
+from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.circuit_sync import CHANNEL, CircuitSync, read_circuit_events
+from gateway.store import Store
+from tests.polling import until
+
+DELIVERED = "delivered"  # a target whose circuit opens after all others, so that their events have arrived
+
+
+class Worker:
+    """One worker of one machine."""
+
+    def __init__(self, store: Store, machine: str) -> None:
+        self.health = CircuitRegistry(Metrics())
+        self.sync = CircuitSync(self.health, store, machine=machine)
+        self.target = self.health.circuit("p", 0, "m", "chat")
+        self.last = self.health.circuit("p", 0, DELIVERED, "chat")
+
+    def fail(self, error: GatewayError, circuit: Circuit | None = None) -> None:
+        for _ in range(5):
+            (circuit or self.target).failed(error, time.monotonic())
+
+
+@pytest.fixture
+def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
+    """Two of one machine and one of another, listening."""
+    workers = [Worker(store, machine) for machine in ("here", "here", "there")]
+
+    async def start() -> None:
+        for worker in workers:
+            worker.sync.start()
+        await until(lambda: all(worker.sync.listening for worker in workers))
+
+    async def stop() -> None:
+        for worker in workers:
+            await worker.sync.close()
+
+    io_loop.run_sync(start)
+    yield workers
+    io_loop.run_sync(stop)
+
+
+async def all_delivered(sender: Worker, *others: Worker) -> None:
+    """Every event that `sender` has sent has arrived."""
+    sender.last.open("limited", time.monotonic(), 60.0)
+    await until(lambda: all(worker.last.cause == "limited" for worker in others))
+
+
+async def test_failures_close_a_target_on_the_same_machine_only(workers: list[Worker]) -> None:
+    one, sibling, elsewhere = workers
+    one.fail(UpstreamUnreachable())
+    await all_delivered(one, sibling, elsewhere)
+    assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
+
+
+async def test_a_machine_that_starts_does_not_take_over_the_failures_of_another(
+    workers: list[Worker], store: Store
+) -> None:
+    workers[0].fail(UpstreamUnreachable())
+
+    async def stored() -> bool:
+        return bool(await read_circuit_events(store))
+
+    await until(stored)
+    async with late(store, "there") as elsewhere, late(store, "here") as sibling:
+        assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
+
+
+@asynccontextmanager
+async def late(store: Store, machine: str) -> AsyncIterator[Worker]:
+    """A worker that starts now."""
+    worker = Worker(store, machine)
+    worker.sync.start()
+    await until(lambda: worker.sync.listening)
+    yield worker
+    await worker.sync.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (UpstreamRateLimited(retry_after=20.0), "limited"),
+        (UpstreamAuthError(), "credential"),
+        (UpstreamOverloaded(code="service_unavailable"), "credit"),
+    ],
+    ids=["limited", "credential", "credit"],
+)
+async def test_what_the_upstream_says_of_a_credential_holds_on_every_machine(
+    workers: list[Worker], error: GatewayError, cause: str
+) -> None:
+    one, sibling, elsewhere = workers
+    one.fail(error)
+    await until(lambda: {worker.target.blocking().cause for worker in (sibling, elsewhere)} == {cause})
+
+
+async def test_credentials_that_the_proxy_of_a_machine_refuses_stay_in_use_on_other_machines(
+    workers: list[Worker],
+) -> None:
+    one, sibling, elsewhere = workers
+    one.fail(refused())
+    await all_delivered(one, sibling, elsewhere)
+    assert one.target.blocking().cause == sibling.target.blocking().cause == "credential"
+    assert elsewhere.target.blocking().cause is None
+
+
+async def test_a_recovered_target_does_not_close_the_circuit_of_a_limited_one_elsewhere(workers: list[Worker]) -> None:
+    one, sibling, elsewhere = workers
+    one.fail(UpstreamUnreachable())
+    elsewhere.target.apply("limited", time.monotonic(), 60.0)
+    one.target.until = time.monotonic()
+    one.target.succeeded(time.monotonic(), 0.1)
+    await all_delivered(one, sibling, elsewhere)
+    assert (sibling.target.cause, elsewhere.target.cause) == (None, "limited")
+
+
+@pytest.mark.parametrize(("cause", "taken"), [("limited", "limited"), ("failures", None)])
+async def test_event_of_an_older_release_applies_to_every_capability_if_the_upstream_said_it(
+    workers: list[Worker], store: Store, cause: str, taken: str | None
+) -> None:
+    """It names no capability and no machine."""
+    worker = workers[0]
+    speech = worker.health.circuit("p", 0, "m", "speech")
+    event: dict[str, Any] = {"worker": "old", "provider": "p", "credential": 0, "model": "m", "cause": cause}
+    event |= {"seconds": 30.0, "at": time.time()}
+    await store.client.publish(CHANNEL, msgspec.json.encode(event))
+    await all_delivered(workers[1], worker)
+    assert (worker.target.cause, speech.cause) == (taken, taken)
+
+
+# A machine that reaches no upstream ----------------------------------------------------------------------------------
+
+
+def test_a_machine_whose_targets_in_use_all_fail_is_recognised_until_a_probe_is_due() -> None:
+    health = CircuitRegistry(Metrics())
+    first, second = health.circuit("p", 0, "m", "chat"), health.circuit("q", 0, "m", "chat")
+    health.circuit("q", 0, "never used", "chat")
+    first.succeeded(0.0, 0.1)
+    second.succeeded(0.0, 0.1)
+    assert not health.every_target_fails(20.0)
+    for _ in range(5):
+        first.failed(UpstreamUnreachable(), 20.0)
+    assert not health.every_target_fails(20.0), "the second target has not failed"
+    second.failed(UpstreamUnreachable(), 20.0)
+    assert health.every_target_fails(20.0)
+    assert not health.every_target_fails(first.until), "without calls it would never recover"
+
+
+def test_a_target_that_answers_keeps_the_machine_ready() -> None:
+    health = CircuitRegistry(Metrics())
+    first, second = health.circuit("p", 0, "m", "chat"), health.circuit("q", 0, "m", "chat")
+    for _ in range(5):
+        first.failed(UpstreamUnreachable(), 20.0)
+    second.succeeded(20.0, 0.1)
+    second.failed(UpstreamUnreachable(), 21.0)
+    assert not health.every_target_fails(21.0)
+
+
+@pytest.mark.parametrize("error", [UpstreamRateLimited(retry_after=20.0), UpstreamAuthError()], ids=repr)
+def test_machine_whose_credentials_are_refused_or_limited_stays_ready(error: GatewayError) -> None:
+    health = CircuitRegistry(Metrics())
+    health.circuit("p", 0, "m", "chat").failed(error, 20.0)
+    assert not health.every_target_fails(20.0)
