@@ -1,8 +1,13 @@
 """SIGHUP: the file as it stands then, for every worker, without a dropped stream; a broken file changes nothing."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
+
+import pytest
 
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
@@ -83,6 +88,38 @@ async def test_broken_file_keeps_the_old_configuration_also_for_a_worker_that_st
     os.kill(gateway.pid, signal.SIGHUP)
     await until(lambda: "cannot be read" in gateway.text)
     assert (await gateway.chat()).status == 200
+
+
+async def command(gateway: Served, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `gateway …` beside the gateway."""
+    line = [sys.executable, "-m", "gateway", *words, "--config", str(gateway.config)]
+    return await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False, timeout=60)
+
+
+GROUP = """
+[groups.vip]
+rpm = 2
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="the groups of accounts are not checked")
+async def test_reload_that_removes_a_group_with_accounts_is_refused_unless_it_is_forced(serve: Serve) -> None:
+    gateway = await serve(MODELS + GROUP)
+    async with gateway.session() as session:
+        await session.accounts.move("test", "vip")
+        await session.accounts.allow("test", ["quick"])
+    gateway.configure(MODELS)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "reload refused, the old configuration stays: groups.vip: no group is named" in gateway.text)
+    assert gateway.text.count("configuration reloaded") == 0
+    assert [(await gateway.chat()).status for _ in range(3)] == [200, 200, 429]
+
+    refused = await command(gateway, "reload")
+    assert (refused.returncode, "1 account is in it (test)" in refused.stderr) == (1, True)
+    forced = await command(gateway, "reload", "--force", "--json")
+    assert (forced.returncode, json.loads(forced.stdout)) == (0, {"pid": gateway.pid, "forced": True})
+    await reloaded(gateway, 1)
+    assert (await gateway.chat()).status == 429, "without its group the account has no more than before"
 
 
 async def _spent(gateway: Served, before: int, amount: int) -> bool:
