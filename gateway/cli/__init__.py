@@ -12,6 +12,7 @@ from gateway.cli.root import Root
 COMMANDS = {
     "serve": "Run the gateway until SIGTERM.",
     "check": "Validate the configuration, the plugins and the store.",
+    "reload": "Let the running gateway read its configuration again.",
     "accounts": "Create, show, credit, disable, enable, move, allow and deny.",
     "keys": "Create, list and revoke API keys.",
     "models": "What is served.",

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import pepper_of
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
 from gateway.cli.output import note, print_json
@@ -39,8 +40,9 @@ class Findings(Struct):
 @config_option
 @demo_option
 @json_option
+@click.option("--force", is_flag=True, help="Only warn of accounts whose group the configuration lacks.")
 @click.pass_context
-def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) -> None:
+def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool, force: bool) -> None:
     """Validate the configuration, the plugins and the store; name file and key of each problem."""
     findings = Findings("" if demo and config is None else str(config_path(config)))
     try:
@@ -50,7 +52,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) 
     else:
         findings.warnings += settings.warnings
         _check_plugins(settings, findings)
-        _check_store(settings, findings)
+        _check_store(settings, findings, force=force)
         note(f"models: {len(settings.models)}, providers: {len(settings.providers)}, groups: {len(settings.groups)}")
     findings.ok = not findings.faults
     for line in (*map(str, findings.faults), *(f"warning: {text}" for text in findings.warnings)):
@@ -124,14 +126,20 @@ def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -
                 findings.add(f"no provider of this model serves {endpoint}", "models", name, "endpoints", index)
 
 
-def _check_store(settings: Settings, findings: Findings) -> None:
-    async def work(session: Session) -> list[str]:
+def _check_store(settings: Settings, findings: Findings, *, force: bool) -> None:
+    async def work(session: Session) -> tuple[list[str], dict[str, str]]:
         await session.store.ping()
-        return await session.store.warnings()
+        return await session.store.warnings(), missing_groups(await group_use(session.store), settings.groups)
 
     key = "url" if settings.store.url else "data_dir"
     try:
-        findings.warnings += run(settings, work)
+        warnings, missing = run(settings, work)
+        findings.warnings += warnings
+        for group, text in missing.items():
+            if force:
+                findings.warnings.append(f"{dotted(('groups', group))}: {text}")
+            else:
+                findings.add(text, "groups", group)
         key = "pepper"
         pepper_of(settings)
     except Exception as error:

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
-from gateway.ledger.limits import NO_LIMITS, GroupLimits, RateState
+from gateway.ledger.limits import DEFAULT_GROUP, GroupLimits, GroupTable, RateState
 from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
@@ -60,7 +60,7 @@ class Admission:
         script: Script,
         *,
         tick: Tick,
-        groups: Mapping[str, GroupLimits],
+        groups: GroupTable,
         orphaned: Callable[[Hold], None],
         checkpoint: InflightCheckpoint,
     ) -> None:
@@ -90,8 +90,8 @@ class Admission:
 
     def _command(self, batch: Batch[Waiting], key: str) -> bytes:
         """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
-        group = self._group_of.get(batch.account, "default")
-        limits = self.groups.get(group, NO_LIMITS)
+        group = self._group_of.get(batch.account, DEFAULT_GROUP)
+        limits = self.groups.of(group)
         shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
         text = f"*{9 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
         for request_id, api_key, quote, _ in batch.items:
@@ -106,8 +106,8 @@ class Admission:
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
-        group = self._group_of.get(batch.account, "default")
-        args = group_arguments(group, self.groups.get(group, NO_LIMITS))
+        group = self._group_of.get(batch.account, DEFAULT_GROUP)
+        args = group_arguments(group, self.groups.of(group))
         for request_id, key, quote, _ in batch.items:
             args += call_arguments(group, request_id, key, quote)
         return args
@@ -200,15 +200,15 @@ async def run_rules(
     key: ApiKey,
     quote: Quote,
     *,
-    groups: Mapping[str, GroupLimits],
+    groups: GroupTable,
 ) -> tuple[str, list[Any]]:
     """Run a script of rules.lua for one call that is not admitted; returns the account's group and the reply.
 
     InvalidApiKey when there is no such account.
     """
-    account, group = slot(key.account), "default"
+    account, group = slot(key.account), DEFAULT_GROUP
     for _ in range(MAX_TRIES):
-        args = group_arguments(group, groups.get(group, NO_LIMITS))
+        args = group_arguments(group, groups.of(group))
         args += call_arguments(group, request_id, key, quote)
         reply = await links.link(account).eval(script, [account], args)
         if reply[0] == NOACCT:

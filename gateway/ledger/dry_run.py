@@ -6,14 +6,12 @@ again. So `refusals` names every rule that refuses; an admission would be refuse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from gateway.billing.quote import Quote
 from gateway.ledger.admission import run_rules
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.limits import GroupLimits
+from gateway.ledger.limits import GroupTable
 from gateway.ledger.scripts import Links, Scripts
 from gateway.store.command import text_fields
 
@@ -34,7 +32,7 @@ class DryRun(Struct, frozen=True):
 
 
 async def dry_run(
-    links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: Mapping[str, GroupLimits]
+    links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: GroupTable
 ) -> DryRun:
     """Run the rules; InvalidApiKey when there is no such account."""
     group, (_, refusals, facts) = await run_rules(links, scripts.explain, request_id, key, quote, groups=groups)

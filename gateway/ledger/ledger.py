@@ -40,7 +40,7 @@ from gateway.ledger.gather_all import gather_all
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
-from gateway.ledger.limits import GroupLimits, RateState
+from gateway.ledger.limits import GroupLimits, GroupTable, RateState
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
@@ -95,17 +95,12 @@ class Ledger:
         self.checkpoint = journal.checkpoint if journal is not None else InflightCheckpoint(None)
         void = partial(self._writer.book, record=None)
         self._admission = Admission(
-            links, self._scripts.admit, tick=tick, groups=groups, orphaned=void, checkpoint=self.checkpoint
+            links, self._scripts.admit, tick=tick, groups=GroupTable(groups), orphaned=void, checkpoint=self.checkpoint
         )
 
-    @property
-    def groups(self) -> Mapping[str, GroupLimits]:
-        """Limits by group; a reload replaces the whole mapping."""
-        return self._admission.groups
-
-    @groups.setter
-    def groups(self, groups: Mapping[str, GroupLimits]) -> None:
-        self._admission.groups = groups
+    def use_groups(self, groups: Mapping[str, GroupLimits]) -> None:
+        """Use these limits, by group, from the next admission on."""
+        self._admission.groups = GroupTable(groups)
 
     # A call ----------------------------------------------------------------------------------------------------------
 
@@ -119,11 +114,11 @@ class Ledger:
 
     async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
         """What `admit` would decide at this moment, and every rule that refuses; writes nothing."""
-        return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.groups)
+        return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self._admission.groups)
 
     async def count_replay(self, request_id: str, key: ApiKey, quote: Quote) -> RateState | None:
         """Count the replay of a stored answer as a request; nothing is held. A refusal raises 401, 403 or 429."""
-        return await count_replay(self._links, self._scripts, request_id, key, quote, groups=self.groups)
+        return await count_replay(self._links, self._scripts, request_id, key, quote, groups=self._admission.groups)
 
     def book(self, hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
         """Charge the record's cost and release the rest of the hold. A `free` call costs nothing.

@@ -6,6 +6,8 @@ A key's own limits have a bucket per key; its group's limits have a bucket per a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 
@@ -18,6 +20,30 @@ class GroupLimits(Struct, frozen=True):
 
 
 NO_LIMITS = GroupLimits()
+DEFAULT_GROUP = "default"  # which exists without a table of its own
+
+
+class GroupTable:
+    """The limits of each group by name. A group that is not among them has the lowest limit of all groups in each kind.
+
+    Where no group has a limit, an unknown group has one request a minute and one call at a time: its own limits may
+    have been the only ones, and they are gone.
+    """
+
+    __slots__ = ("_limits", "_unknown")
+
+    def __init__(self, limits: Mapping[str, GroupLimits]) -> None:
+        self._limits = limits if DEFAULT_GROUP in limits else {DEFAULT_GROUP: NO_LIMITS, **limits}
+        groups = self._limits.values()
+        self._unknown = GroupLimits(
+            rpm=min((group.rpm for group in groups if group.rpm is not None), default=1),
+            tpm=min((group.tpm for group in groups if group.tpm is not None), default=None),
+            concurrency=min((group.concurrency for group in groups if group.concurrency is not None), default=1),
+        )
+
+    def of(self, group: str) -> GroupLimits:
+        """The limits of each account of `group`."""
+        return self._limits.get(group, self._unknown)
 
 
 class RateState(Struct, frozen=True):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gateway import errors
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError
 from gateway.ledger.admission import OK, PLAIN_REFUSALS, RPM, run_rules
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.limits import GroupLimits, RateState
+from gateway.ledger.limits import GroupTable, RateState
 from gateway.ledger.scripts import Links, Scripts
 
 
 async def count_replay(
-    links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: Mapping[str, GroupLimits]
+    links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: GroupTable
 ) -> RateState | None:
     """The state of the limits after the replay, None without limits. A refusal raises 401, 403 or 429.
 

@@ -138,7 +138,7 @@ class Gateway:
     def _use(self, settings: Settings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog
         self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
-        self.ledger.groups = catalog.groups
+        self.ledger.use_groups(catalog.groups)
         self.idempotency.most = settings.server.max_kept_answers
         self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))

@@ -2,8 +2,9 @@
 
 It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so
 queued connections wait for the new one and do not fail. SIGTERM and SIGINT drain; a second one cuts the running
-requests. SIGHUP reloads. Sharp edge: if this process is killed, its workers drain by themselves and the embedded store
-ends at once. Their last settlements then wait in their journals for the next start.
+requests. SIGHUP reloads, and so does SIGUSR1, also if accounts are in a group that the new configuration lacks. Sharp
+edge: if this process is killed, its workers drain by themselves and the embedded store ends at once. Their last
+settlements then wait in their journals for the next start.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, pepper_of
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
-from gateway.errors import StoreUnavailable
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
+from gateway.runtime.pid_file import PidFile
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
 from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
@@ -94,6 +98,8 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         # Without a file there is nothing to reload. SIGHUP then means that the terminal of a demo was closed.
         loop.add_signal_handler(signal.SIGHUP, self.reload if self.configuration.file else self.stop)
+        if self.configuration.file:
+            loop.add_signal_handler(signal.SIGUSR1, partial(self.reload, force=True))
 
     def stop(self) -> None:
         """Drain; a second call cuts the running requests."""
@@ -197,15 +203,40 @@ class Supervisor:
 
     # Running ---------------------------------------------------------------------------------------------------------
 
-    def reload(self) -> None:
-        """Read the configuration again; if it is valid, send it to every worker."""
+    def reload(self, *, force: bool = False) -> None:
+        """Read the configuration again; if it is valid, send it to every worker.
+
+        `force`: also if accounts are in a group that it removes.
+        """
+        self._keep(self._reload(force=force))
+
+    async def _reload(self, *, force: bool) -> None:
+        async with self._one_reload:
+            try:
+                configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
+                settings = configuration.settings()
+            except SettingsError as error:
+                _refuse_reload(str(error).splitlines())
+                return
+            if not force and (problems := await self._removed_groups(settings)):
+                _refuse_reload(problems)
+                return
+            self._use(configuration, settings)
+
+    async def _removed_groups(self, settings: Settings) -> list[str]:
+        """A line for each group that `settings` removes while accounts are in it."""
+        removed = self.settings.groups.keys() - settings.groups.keys()
+        if not removed:
+            return []
+        assert self.store is not None
         try:
-            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
-            settings = configuration.settings()
-        except SettingsError as error:
-            for line in str(error).splitlines():
-                gateway_log.error("reload refused, the old configuration stays: %s", line)
-            return
+            use = await group_use(self.store)
+        except GatewayError:
+            return ["a group is removed, and the store does not say whether accounts are in it"]
+        in_use = {group: found for group, found in use.items() if group in removed}
+        return [f"groups.{group}: {text}" for group, text in missing_groups(in_use, settings.groups).items()]
+
+    def _use(self, configuration: Configuration, settings: Settings) -> None:
         for name in _fixed(self.settings, settings):
             gateway_log.warning("%s has changed, which takes a restart", name)
         _log_warnings(settings)
@@ -292,13 +323,18 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
             configuration = Configuration.of_demo(settings.data_dir)
         else:
             configuration = Configuration.read(config_path, demo=demo)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with PidFile(settings.data_dir), asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(Supervisor(configuration).run())
     except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     return 0
+
+
+def _refuse_reload(problems: Iterable[str]) -> None:
+    for problem in problems:
+        gateway_log.error("reload refused, the old configuration stays: %s", problem)
 
 
 def _log_warnings(settings: Settings) -> None:

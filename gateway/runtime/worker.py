@@ -2,7 +2,7 @@
 
 It gets its configuration over its channel, builds a `Gateway`, serves on the inherited listening socket, and reports
 its metrics. SIGTERM drains it, and so does the end of the channel: a worker does not run without a supervisor. Sharp
-edge: a worker ignores SIGINT and SIGHUP; the supervisor handles them.
+edge: a worker ignores SIGINT, SIGHUP and SIGUSR1; the supervisor handles them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Worker:
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain_soon)
-        for number in (signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             loop.add_signal_handler(number, lambda: None)  # the supervisor handles these signals
 
     async def _build(self, settings: Settings, briefing: Briefing) -> Gateway:

@@ -131,7 +131,6 @@ def without_vip(terminal: Terminal) -> None:
     terminal.config.write_text(text)
 
 
-@pytest.mark.xfail(strict=True, reason="the groups of accounts are not checked")
 def test_check_refuses_to_lack_a_group_that_accounts_are_in_unless_forced(terminal: Terminal) -> None:
     for name in ("ann", "ben"):
         terminal.ok("accounts", "create", name, "--group", "vip")
@@ -148,6 +147,14 @@ def test_check_refuses_to_lack_a_group_that_accounts_are_in_unless_forced(termin
     for name in ("ann", "ben"):
         terminal.ok("accounts", "move", name, "default")
     assert terminal.json("check")["ok"]
+
+
+def test_reload_is_refused_where_no_gateway_runs(terminal: Terminal) -> None:
+    assert "no gateway runs on this machine" in terminal.refused("reload")
+    folder = terminal.config.parent / "var"
+    folder.mkdir(exist_ok=True)
+    (folder / "gateway.pid").write_text("1\n")  # of a gateway that has ended
+    assert "no gateway runs on this machine" in terminal.refused("reload")
 
 
 def test_check_names_file_and_key_of_every_error(terminal: Terminal) -> None:

@@ -223,7 +223,7 @@ async def test_limits_replaced_at_a_reload_apply_to_the_next_admission(world):
     async with world() as w:
         key = await w.caller()
         await w.admit(key)
-        w.ledger.groups = {"default": GroupLimits(rpm=1)}
+        w.ledger.use_groups({"default": GroupLimits(rpm=1)})
         await w.admit(key)
         await refused(w, errors.RequestRateLimited, w.admit(key))
 

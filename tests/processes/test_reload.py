@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served, is_alive
@@ -102,7 +100,6 @@ rpm = 2
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the groups of accounts are not checked")
 async def test_reload_that_removes_a_group_with_accounts_is_refused_unless_it_is_forced(serve: Serve) -> None:
     gateway = await serve(MODELS + GROUP)
     async with gateway.session() as session:
@@ -120,6 +117,15 @@ async def test_reload_that_removes_a_group_with_accounts_is_refused_unless_it_is
     assert (forced.returncode, json.loads(forced.stdout)) == (0, {"pid": gateway.pid, "forced": True})
     await reloaded(gateway, 1)
     assert (await gateway.chat()).status == 429, "without its group the account has no more than before"
+
+
+async def test_reload_that_removes_an_unused_group_is_done(serve: Serve) -> None:
+    gateway = await serve(MODELS + GROUP)
+    gateway.configure(MODELS)
+    done = await command(gateway, "reload")
+    assert done.returncode == 0, done.stderr
+    await reloaded(gateway, 1)
+    assert (await gateway.chat()).status == 200
 
 
 async def _spent(gateway: Served, before: int, amount: int) -> bool:
