@@ -50,6 +50,9 @@ class Provider:
     """Base of every provider: a name, typed options, and the HTTP client for the upstream."""
 
     name: ClassVar[str] = ""
+    #: Fields that the gateway does not know and this provider forwards, on every endpoint; "*" for any. An instance may
+    #: have its own.
+    forwarded_fields: frozenset[str] = frozenset()
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True):
         """The keys this provider reads under [providers.NAME], besides `plugin`."""
@@ -68,7 +71,7 @@ class Provider:
 class Chat(abc.ABC):
     """The provider answers chat completions."""
 
-    #: Fields of `ChatRequest` that this provider supports, "*" for unknown ones; None means all.
+    #: Fields of `ChatRequest` that this provider supports, and unknown ones ("*": any); None means all known ones.
     chat_fields: ClassVar[frozenset[str] | None] = None
     #: The field in which the gateway sends its own output limit.
     limit_field: str = "max_tokens"
@@ -97,7 +100,7 @@ class Chat(abc.ABC):
 class Embeddings(abc.ABC):
     """The provider creates embeddings of texts."""
 
-    #: Optional fields of `EmbeddingRequest` that this provider supports; None means all.
+    #: Optional fields of `EmbeddingRequest` that this provider supports; None means all known ones.
     embedding_fields: ClassVar[frozenset[str] | None] = None
     #: Whether inputs may be lists of token numbers; they are refused otherwise.
     takes_tokens: bool = False
@@ -110,7 +113,7 @@ class Embeddings(abc.ABC):
 class Images(abc.ABC):
     """The provider generates images."""
 
-    #: Optional fields of `ImageRequest` that this provider supports; None means all.
+    #: Optional fields of `ImageRequest` that this provider supports; None means all known ones.
     image_fields: ClassVar[frozenset[str] | None] = None
     #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
     gives_urls: bool = False
@@ -128,7 +131,7 @@ class Images(abc.ABC):
 class Speech(abc.ABC):
     """The provider generates speech."""
 
-    #: Optional fields of `SpeechRequest` that this provider supports; None means all.
+    #: Optional fields of `SpeechRequest` that this provider supports; None means all known ones.
     speech_fields: ClassVar[frozenset[str] | None] = None
     #: Audio formats that it can generate.
     speech_formats: ClassVar[frozenset[str]] = frozenset({"mp3", "opus", "aac", "flac", "wav", "pcm"})
@@ -144,7 +147,7 @@ class Speech(abc.ABC):
 class Transcription(abc.ABC):
     """The provider transcribes audio."""
 
-    #: Optional form fields of `TranscriptionRequest` that this provider supports; None means all.
+    #: Optional form fields of `TranscriptionRequest` that this provider supports; None means all known ones.
     transcription_fields: ClassVar[frozenset[str] | None] = None
     #: Response formats that it supports: "json" and "text" need only the text, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})

@@ -1,15 +1,16 @@
 """Request fields that a target does not support (docs/providers/matrix.md), on every endpoint.
 
 `adapt(request, candidates, Chat, unknown_params=…)` prepares the request for each candidate. An unsupported semantic
-field refuses the request. An unsupported sampling field or hint is dropped. Unknown fields follow the operator's
-setting. The names of dropped fields go into `x-gateway-dropped-params`. A provider names the fields it supports in
-`chat_fields`, `embedding_fields` and so on: None means all, and "*" among the names means unknown fields too. Sharp
-edge: a refusal counts only if no candidate can serve the request.
+field refuses the request. An unsupported sampling field or hint is dropped. An unknown field is dropped too, unless the
+provider names it and the operator's setting allows it. The names of dropped fields go into `x-gateway-dropped-params`.
+A provider names the known fields that it supports in `chat_fields`, `embedding_fields` and so on (None: all of them),
+and unknown ones there or in `forwarded_fields`; "*" means any. Sharp edge: a refusal counts only if no candidate can
+serve the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -81,7 +82,7 @@ def adapt(
 
 def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Adapted[R]:
     unsupported = candidate.model.unsupported_params
-    if honoured is None and not unsupported and (unknown_params == "forward" or not request.extra):
+    if honoured is None and not unsupported and not request.extra:
         return Adapted(candidate, request, request.dropped)
     if honoured is not None:
         refused = sorted(request.demands() - honoured)
@@ -91,12 +92,22 @@ def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None
     unwanted = [
         name for name in request.present_fields() if _is_unwanted(name, classes.get(name), honoured, unsupported)
     ]
-    if unknown_params == "drop":
-        unwanted += request.extra
-    elif honoured is not None and UNKNOWN not in honoured:
-        unwanted += (name for name in request.extra if name not in honoured)  # a dialect may have its own fields
+    if request.extra:
+        unwanted += _unforwarded(request, candidate.provider, honoured or frozenset(), unknown_params)
+    if not unwanted:
+        return Adapted(candidate, request, request.dropped)
     named = (name for name in unwanted if classes.get(name) != "hint")  # dropped hints are not reported
     return Adapted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
+
+
+def _unforwarded(
+    request: RequestFields, provider: Provider, honoured: frozenset[str], unknown_params: str
+) -> Iterable[str]:
+    """The unknown fields that the provider does not get."""
+    if unknown_params == "drop":
+        return request.extra
+    forwarded = provider.forwarded_fields | honoured  # a dialect may have its own fields
+    return () if UNKNOWN in forwarded else [name for name in request.extra if name not in forwarded]
 
 
 def _is_unwanted(name: str, kind: str | None, honoured: frozenset[str] | None, unsupported: frozenset[str]) -> bool:

@@ -85,7 +85,8 @@ class RequestFields(Struct, kw_only=True):
         """The same without those fields, known or not."""
         fields = {name: raw for name, raw in self.fields.items() if name not in names}
         unset: dict[str, Any] = {name: None for name in names if name in self.field_classes}
-        return structs.replace(self, fields=fields, **unset)
+        extra = tuple(name for name in self.extra if name in fields)
+        return structs.replace(self, fields=fields, extra=extra, **unset)
 
     def drop(self, name: str) -> Self:
         """The same without a known field that was given; `x-gateway-dropped-params` will name it."""

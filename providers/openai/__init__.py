@@ -25,7 +25,7 @@ from .server import SharedOptions, quirks_of
 from .speech import OpenAISpeech
 from .transcription import OpenAITranscription
 
-Preset = Literal["mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "ollama"]
+Preset = Literal["mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "llamacpp", "ollama"]
 
 
 class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIChat):

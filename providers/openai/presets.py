@@ -17,9 +17,6 @@ OPENAI = "https://api.openai.com/v1"
 
 #: Everything that a chat may ask for: the fields of the wire, and the parts of messages that are no text.
 ALL_FIELDS = frozenset(ChatRequest.field_classes) | {"image_url", "input_audio", "file"}
-#: In `chat_fields`: unknown fields are forwarded, too.
-UNKNOWN = "*"
-
 Instead = Mapping[str, Mapping[str, Raw]]  # by a field's value: the fields that say it there
 ReasoningBack = Literal["as_sent", "as_reasoning", "with_tools"]
 
@@ -29,7 +26,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     base_url: str = OPENAI
     refused: frozenset[str] = frozenset()  # known fields and parts that it cannot honour
-    own: frozenset[str] | None = None  # unknown fields that it takes; None: whatever comes
+    own: frozenset[str] = frozenset()  # fields of its own, which the gateway does not know and forwards to it
     rename: Mapping[str, str] = {}  # by our name
     instead: Mapping[str, Instead] = {}  # by our name
     always: Mapping[str, Raw] = {}  # sent unless the caller says something of the kind
@@ -50,10 +47,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     @property
     def chat_fields(self) -> frozenset[str] | None:
-        """The fields it can honour, as a provider declares them."""
-        if not self.refused and self.own is None:
-            return None
-        return ALL_FIELDS - self.refused | (self.own if self.own is not None else {UNKNOWN})
+        """The known fields it can honour, as a provider declares them."""
+        return ALL_FIELDS - self.refused if self.refused else None
 
 
 def field_value(field: str, value: object) -> Mapping[str, Raw]:
@@ -92,6 +87,9 @@ _OPENAI_HINTS = frozenset(
     {"verbosity", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
 )
 
+# A server's own fields: how it samples and fills in its template. Fields that let a caller raise the output limit
+# (`n_predict`, `best_of`), run before others (`priority`), or reach hosts, slots and code are not among them; an
+# operator may allow them with `forward_params`.
 _MISTRAL_OWN = frozenset({
     "random_seed", "safe_prompt", "prompt_mode", "guardrails", "top_k", "min_tokens", "repetition_penalty",
     "prompt_logprobs", "top_prompt_logprobs",
@@ -99,6 +97,29 @@ _MISTRAL_OWN = frozenset({
 _GROQ_OWN = frozenset({
     "reasoning_format", "include_reasoning", "citation_options", "compound_custom", "documents", "search_settings",
     "disable_tool_validation", "exclude_domains", "include_domains",
+})  # fmt: skip
+
+_VLLM_OWN = frozenset({
+    "top_k", "min_p", "repetition_penalty", "length_penalty", "min_tokens", "stop_token_ids", "bad_words",
+    "allowed_token_ids", "include_stop_str_in_output", "ignore_eos", "skip_special_tokens",
+    "spaces_between_special_tokens", "truncate_prompt_tokens", "add_generation_prompt", "continue_final_message",
+    "add_special_tokens", "documents", "chat_template_kwargs", "structured_outputs",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern", "include_reasoning",
+    "thinking_token_budget", "cache_salt",
+})  # fmt: skip
+_LLAMACPP_OWN = frozenset({
+    "top_k", "min_p", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range",
+    "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta", "repeat_penalty", "repeat_last_n",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "samplers",
+    "min_keep", "grammar", "json_schema", "ignore_eos", "cache_prompt", "chat_template_kwargs", "reasoning_format",
+    "add_generation_prompt", "parse_tool_calls",
+})  # fmt: skip
+_TOGETHER_OWN = frozenset({
+    "top_k", "min_p", "repetition_penalty", "safety_model", "reasoning", "chat_template_kwargs",
+    "context_length_exceeded_behavior",
+})  # fmt: skip
+_OPENROUTER_OWN = frozenset({
+    "top_k", "top_a", "min_p", "repetition_penalty", "reasoning", "include_reasoning", "provider", "transforms",
 })  # fmt: skip
 
 PRESETS: Mapping[str, Quirks] = {
@@ -118,6 +139,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "deepseek": Quirks(
         base_url="https://api.deepseek.com",
+        own=frozenset({"thinking"}),
         refused=_OPENAI_ONLY | {"n", "logit_bias", "seed", "input_audio", "file"},
         instead={"reasoning_effort": _DEEPSEEK_LEVELS},
         max_tokens_field="max_tokens",
@@ -144,6 +166,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "together": Quirks(
         base_url="https://api.together.xyz/v1",
+        own=_TOGETHER_OWN,
         refused=_OPENAI_ONLY | {"file"},
         instead=_THREE_LEVELS,
         max_tokens_field="max_tokens",
@@ -151,18 +174,29 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "openrouter": Quirks(
         base_url="https://openrouter.ai/api/v1",
+        own=_OPENROUTER_OWN,
         refused=frozenset({"moderation"}),
         instead={"reasoning_effort": _OPENROUTER_LEVELS},
         always=field_value("usage", {"include": True}),
     ),
     "vllm": Quirks(
         base_url="http://localhost:8000/v1",
+        own=_VLLM_OWN,
         refused=_OPENAI_ONLY,
         instead=_THREE_LEVELS,
         developer_role=False,
     ),
+    "llamacpp": Quirks(
+        base_url="http://localhost:8080/v1",
+        own=_LLAMACPP_OWN,
+        refused=_OPENAI_ONLY,
+        instead=_THREE_LEVELS,
+        max_tokens_field="max_tokens",
+        developer_role=False,
+    ),
     "ollama": Quirks(
         base_url="http://localhost:11434/v1",
+        own=frozenset({"reasoning"}),
         # It ignores what it does not know, so what a caller counts on has to be refused here.
         refused=_OPENAI_ONLY | {"n", "logit_bias", "input_audio", "file"},
         instead=_THREE_LEVELS,

@@ -8,10 +8,10 @@ Sharp edge: the key is read in `start`, so nothing can be sent before.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Raw, field, json, structs
+from msgspec import Meta, Raw, field, json, structs
 
 from gateway import Answer, Multipart, Target, Upstream, dialect_headers
 
@@ -30,6 +30,8 @@ class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_onl
     rename: dict[str, str] = field(default_factory=dict)
     # efforts that the server calls otherwise: minimal = "low"
     reasoning_effort: dict[str, str] = field(default_factory=dict)
+    # fields unknown to the gateway that are forwarded, beside those of the preset; "*": all
+    forward_params: tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...] = ()
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
 
 
@@ -54,6 +56,7 @@ class OpenAIServer(HttpProvider):
     def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
         self.options = options  # `configured_url` reads them
         super().__init__(options, upstream, base_url=self.configured_url)
+        self.forwarded_fields = self.quirks.own.union(options.forward_params)
         self.official = urlsplit(self.base_url).hostname == OFFICIAL_HOST
 
     @property

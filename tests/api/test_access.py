@@ -107,7 +107,6 @@ async def test_disabled_and_unknown_models_give_the_same_403(
     assert not upstream.seen
 
 
-@pytest.mark.xfail(strict=True, reason="the time of a 403 is sent")
 async def test_headers_of_a_403_do_not_tell_a_disabled_model_from_an_unknown_one(client: Client) -> None:
     """The time to refuse is longer for a model that exists: its price, its tokens and its targets are looked up."""
     found = []

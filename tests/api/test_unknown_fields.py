@@ -48,14 +48,12 @@ async def sent(client: Client, upstream: FakeUpstream, endpoint: str, **fields: 
 
 
 @pytest.mark.parametrize("endpoint", REQUESTS)
-@pytest.mark.xfail(strict=True, reason="every unknown field is forwarded")
 async def test_unknown_field_is_dropped_and_named(client: Client, upstream: FakeUpstream, endpoint: str) -> None:
     body, dropped = await sent(client, upstream, endpoint, model="plain", user="u", priority=-9)
     assert "priority" not in body
     assert dropped == "priority" or endpoint != "chat"  # the other answers of this upstream are no answers
 
 
-@pytest.mark.xfail(strict=True, reason="every unknown field is forwarded")
 async def test_fields_of_a_preset_are_forwarded_and_others_are_not(client: Client, upstream: FakeUpstream) -> None:
     body, dropped = await sent(client, upstream, "chat", model="house", top_k=5, priority=-9, best_of=20)
     assert body["top_k"] == 5

@@ -61,6 +61,13 @@ def test_presets_are_documented_with_what_they_refuse() -> None:
         assert named == {name for name in PRESETS[preset].refused if is_refused(name)}, preset
 
 
+def test_page_lists_the_own_fields_of_each_preset() -> None:
+    page = (PAGES / "openai.md").read_text(encoding="utf-8")
+    table = page.split("forwarded beside the fields of this API |", 1)[1].split("\n\n", 1)[0]
+    rows = {preset: set(re.findall(r"`(\w+)`", names)) for preset, names in re.findall(r"\| `(\w+)` \| (.*) \|", table)}
+    assert rows == {preset: set(quirks.own) for preset, quirks in PRESETS.items() if quirks.own}
+
+
 def is_refused(name: str) -> bool:
     """Whether a request with the field is refused, where others lose it."""
     return ChatRequest.field_classes.get(name, "semantic") == "semantic"

@@ -51,7 +51,11 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     document = {
         "store": {"data_dir": str(tmp_path)},
         "providers": {
-            "up": {"plugin": "openai", "base_url": upstream.base_url},
+            "up": {
+                "plugin": "openai",
+                "base_url": upstream.base_url,
+                "forward_params": ["flavour", "reasoning", "thinking"],
+            },
             "mistral": {"plugin": "openai", "preset": "mistral", "base_url": upstream.base_url},
         },
         "groups": {"default": {}, "slow": {"tpm": 1500}},

@@ -351,11 +351,12 @@ async def test_values_that_a_vendor_would_ignore_or_refuse_are_refused_by_the_ga
     ("preset", "theirs", "dropped"),
     [
         ("mistral", {"random_seed": 3, "top_k": 5, "safe_prompt": True}, "min_p"),
-        ("vllm", {"seed": 3, "top_k": 5, "safe_prompt": True, "min_p": 0.1, "user": "u", "store": True}, ""),
-        ("deepseek", {"top_k": 5, "safe_prompt": True, "min_p": 0.1, "user": "u", "store": True}, "seed"),
+        ("vllm", {"seed": 3, "top_k": 5, "min_p": 0.1, "user": "u", "store": True}, "safe_prompt"),
+        ("llamacpp", {"seed": 3, "top_k": 5, "min_p": 0.1, "user": "u", "store": True}, "safe_prompt"),
+        ("deepseek", {"user": "u", "store": True}, "seed,top_k,min_p,safe_prompt"),
     ],
 )
-async def test_strict_vendor_does_not_get_fields_that_it_refuses(
+async def test_vendor_gets_the_unknown_fields_that_its_preset_names(
     preset: str,
     theirs: dict[str, Any],
     dropped: str,

@@ -30,6 +30,7 @@ class Honours(Struct):
     chat_fields: Any = None
     embedding_fields: Any = None
     image_fields: Any = None
+    forwarded_fields: frozenset[str] = frozenset()
 
 
 class Without(Struct):
@@ -38,10 +39,10 @@ class Without(Struct):
     unsupported_params: frozenset[str] = frozenset()
 
 
-def place(*fields: str, unsupported: tuple[str, ...] = ()) -> Any:
-    """A candidate that honours those fields; all of them where none is named."""
+def place(*fields: str, unsupported: tuple[str, ...] = (), forwarded: tuple[str, ...] = ()) -> Any:
+    """A candidate that honours those fields; all known ones where none is named."""
     honoured = frozenset(fields) or None
-    return Place(Honours(honoured, honoured, honoured), Without(frozenset(unsupported)))
+    return Place(Honours(honoured, honoured, honoured, frozenset(forwarded)), Without(frozenset(unsupported)))
 
 
 def texts(**fields: Any) -> EmbeddingRequest:
@@ -69,8 +70,11 @@ def test_every_capability_has_a_check_of_the_fields_it_honours() -> None:
 
 
 def test_provider_that_honours_everything_gets_the_request_itself() -> None:
-    request = texts(dimensions=8, user="u", odd=1)
+    request = texts(dimensions=8, user="u")
     [only] = adapted(request, place())
+    assert only.request is request
+    request = texts(dimensions=8, odd=1)
+    [only] = adapted(request, place(forwarded=("odd",)))
     assert only.request is request
 
 
@@ -110,11 +114,25 @@ def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
 
 
 def test_setting_decides_whether_unknown_fields_are_refused() -> None:
-    assert adapted(texts(odd=1), place())[0].dropped == ()
-    assert adapted(texts(odd=1), place(), unknown="drop")[0].dropped == ("odd",)
+    own = place(forwarded=("odd",))
+    assert adapted(texts(odd=1), own)[0].dropped == ()
+    assert adapted(texts(odd=1), own, unknown="drop")[0].dropped == ("odd",)
     for request in (texts(odd=1), picture(odd=1), talk(odd=1), texts(api_key="sk-evil")):
         with pytest.raises(UnknownParameter):
             adapted(request, place(), unknown="reject")
+
+
+@pytest.mark.parametrize("names", [(), ("min_p",)])
+def test_unknown_field_that_the_provider_does_not_name_is_dropped_and_named(names: tuple[str, ...]) -> None:
+    [only] = adapted(talk(odd=1, min_p=0.1), place(forwarded=names))
+    assert set(only.dropped) == {"odd", "min_p"} - set(names)
+    assert only.request.fields.keys() == {"model", "messages", *names}
+    assert only.request.extra == names
+
+
+def test_any_unknown_field_is_forwarded_to_a_provider_that_names_all_with_an_asterisk() -> None:
+    for one in (place(forwarded=("*",)), place("*")):
+        assert adapted(texts(odd=1), one)[0].dropped == ()
 
 
 def test_endpoint_check_excludes_a_candidate_or_refuses_the_request() -> None:
