@@ -78,11 +78,14 @@ class CircuitRegistry:
         """Another worker opened a circuit, or closed one that was open for the cause `was`.
 
         Without `was`, the worker is of an older release, which shares every cause: only the upstream's word is taken.
+        Failures that another worker met are no reason to leave a target that has just answered this one.
         """
+        now = time.monotonic()
         for circuit in self._meant_by(key):
             if cause:
-                if cause in EXPLAINED:  # an unknown cause comes from a worker of another release
-                    circuit.apply(cause, time.monotonic(), seconds)  # type: ignore[arg-type]  # it was just looked at
+                # An unknown cause comes from a worker of another release.
+                if cause in SAID_BY_UPSTREAM or (cause in EXPLAINED and not circuit.count.answered_lately(now)):
+                    circuit.apply(cause, now, seconds)  # type: ignore[arg-type]  # it was just looked at
             elif circuit.cause == was or (not was and circuit.cause in SAID_BY_UPSTREAM):
                 circuit.recovered()
             self._note(circuit.key, circuit.cause)

@@ -81,9 +81,13 @@ class FailureCount:
         """Whether there were at least five faults within a minute, and no more answers than faults."""
         return self._faults >= IN_A_ROW and self._faults >= self.good - self._good_before
 
+    def answered_lately(self, now: float) -> bool:
+        """Whether there was an answer within the window."""
+        return self.success_at > now - WINDOW_SECONDS
+
     def works(self, now: float, *, used_within: float) -> bool:
         """Whether the target has answered lately, and not only failed since."""
-        return self.success_at > now - WINDOW_SECONDS or (not self.row and self.success_at > now - used_within)
+        return self.answered_lately(now) or (not self.row and self.success_at > now - used_within)
 
     def opened(self) -> None:
         """The circuit opens: each account may count again."""

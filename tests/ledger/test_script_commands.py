@@ -15,6 +15,7 @@ from gateway.ledger.admission import Admission
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
+from gateway.ledger.limits import GroupTable
 from gateway.ledger.script_batcher import Batch, Tick
 from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 from gateway.store.command import Script, pack
@@ -62,7 +63,12 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
     sent = Sent()
     groups = {"default": limits}
     admission = Admission(
-        sent, SCRIPT, tick=Tick(), groups=groups, orphaned=lambda _: None, checkpoint=InflightCheckpoint(None)
+        sent,
+        SCRIPT,
+        tick=Tick(),
+        groups=GroupTable(groups),
+        orphaned=lambda _: None,
+        checkpoint=InflightCheckpoint(None),
     )
     quotes = [
         quote_of(hold, tokens, model=model, groups=frozenset({"default"} if enabled else ()), version=model)

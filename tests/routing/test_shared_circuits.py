@@ -69,6 +69,17 @@ async def test_failures_close_a_target_on_the_same_machine_only(workers: list[Wo
     assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
 
 
+async def test_failures_of_one_worker_do_not_close_a_target_that_has_just_answered_its_sibling(
+    workers: list[Worker],
+) -> None:
+    """Each worker knows its own callers only: the failures may all be one caller's."""
+    one, sibling, _ = workers
+    sibling.target.succeeded(time.monotonic(), 0.1, "other")
+    one.fail(UpstreamUnreachable())
+    await all_delivered(one, sibling)
+    assert (one.target.cause, sibling.target.cause) == ("failures", None)
+
+
 async def test_a_machine_that_starts_does_not_take_over_the_failures_of_another(
     workers: list[Worker], store: Store
 ) -> None:
