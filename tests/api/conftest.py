@@ -34,7 +34,11 @@ def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Models on that server: m1 for everyone, secret for another group, capped with a small output limit."""
-    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    provider: dict[str, Any] = {
+        "plugin": "openai",
+        "base_url": upstream.base_url,
+        "api_key": "sk-upstream-canary-0123456789",
+    }
     provider["forward_params"] = ["custom_field"]
     # Without retries, so that each scripted failure is seen by the test that scripted it.
     model = {"provider": "up", "model": "upstream-m1", "price": {"input": 1, "output": 2}, "retries": 0}

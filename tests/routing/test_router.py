@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway import Chat, ChatChunk, Provider
+from gateway import Chat, ChatChunk, Embeddings, Provider
 from gateway.catalog import Catalog
 from gateway.config.loader import parse
 from gateway.errors import (
     NoHealthyUpstream,
+    ProviderFailed,
     UnsupportedParameter,
     UpstreamError,
     UpstreamRejected,
@@ -22,6 +23,7 @@ from gateway.errors import (
 )
 from gateway.log import PluginLog
 from gateway.metrics import Metrics, Totals
+from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate, Router
@@ -191,3 +193,24 @@ def test_target_that_a_fallback_shares_with_its_model_is_listed_once() -> None:
     found = router.resolve(router.catalog.models["m"], Chat)
     assert places(found) == [("a", "theirs"), ("b", "theirs"), ("a", "others")]
     assert found[0].model.name == "m"
+
+
+class Both(Named, Embeddings):
+    name = "both"
+
+    async def embed(self, request: Any, target: Any) -> Any: ...
+
+
+def test_capabilities_of_one_upstream_model_have_circuits_of_their_own_that_a_reload_keeps(tmp_path: Path) -> None:
+    """Faults of one capability do not quarantine the other."""
+    found, health = catalog(tmp_path), CircuitRegistry(Metrics())
+    providers = {"b": {0: Both(None, None)}}  # type: ignore[arg-type]
+    router = Router(found, providers, health=health)
+    model = found.models["plain"]
+    [chat], [vectors] = router.resolve(model, Chat), router.resolve(model, Embeddings)
+    for number in range(5):
+        chat.circuit.failed(ProviderFailed(), 0.0, account=f"a{number}", of_plugin=True)
+    assert (chat.circuit.cause, vectors.circuit.closed()) == ("plugin", True)
+    again = Router(found, providers, health=health)
+    assert again.resolve(model, Embeddings)[0].circuit is vectors.circuit
+    assert health.circuit("b", 0, "theirs", "chat") is chat.circuit

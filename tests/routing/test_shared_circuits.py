@@ -16,7 +16,14 @@ from gateway.http_client.proxied_errors import refused
 from gateway.metrics import Metrics
 from gateway.routing.circuit_breaker import Circuit
 from gateway.routing.circuit_registry import CircuitRegistry
-from gateway.routing.circuit_sync import CHANNEL, CircuitSync, read_circuit_events
+from gateway.routing.circuit_sync import (
+    CHANNEL,
+    EXPIRES_AFTER,
+    HASH,
+    CircuitEvent,
+    CircuitSync,
+    read_circuit_events,
+)
 from gateway.store import Store
 from tests.polling import until
 
@@ -91,6 +98,17 @@ async def test_a_machine_that_starts_does_not_take_over_the_failures_of_another(
     await until(stored)
     async with late(store, "there") as elsewhere, late(store, "here") as sibling:
         assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
+
+
+async def test_a_worker_that_starts_removes_what_machines_that_are_gone_have_left(
+    workers: list[Worker], store: Store
+) -> None:
+    left = CircuitEvent("gone", "p", 0, "m", "failures", 30.0, time.time() - EXPIRES_AFTER - 60.0, "chat", "elsewhere")
+    fresh = CircuitEvent("here", "p", 0, "n", "failures", 30.0, time.time(), "chat", "there")
+    for event in (left, fresh):
+        await store.client.hset(HASH, event.field, msgspec.json.encode(event))
+    async with late(store, "there"):
+        assert await read_circuit_events(store) == [fresh]
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Embedding models on the upstream, on two of its names, and one that only chats."""
     model = {"provider": "up", "model": "upstream-e1", "price": PRICE, "endpoints": ["embeddings"]}
     places = [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}]
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     up["forward_params"] = ["input_type"]
     return parse(
         {

@@ -45,7 +45,7 @@ async def released(accounts: Accounts) -> Any:
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Image models priced by image, by token and by both, on a server that tells addresses when asked."""
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     up["forward_params"] = ["seed"]
     model = {"provider": "up", "model": "upstream-i1", "price": {"per_image": PER_IMAGE}, "endpoints": ["images"]}
     places = [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}]

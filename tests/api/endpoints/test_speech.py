@@ -35,7 +35,7 @@ TOKEN = NANO // 1000
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Voices priced by character, by second and by token; the fake provider for what never ends."""
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     up["forward_params"] = ["seed"]
     model = {"provider": "up", "model": "upstream-v1", "price": {"per_character": 1000}, "endpoints": ["speech"]}
     places = [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}]

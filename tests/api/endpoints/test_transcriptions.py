@@ -39,7 +39,7 @@ LIMIT = 2 << 20
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """Transcribers priced by second and by token, one of the whisper family, and the fake one for what never ends."""
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     up["forward_params"] = ["seed"]
     model = {
         "provider": "up", "model": "upstream-t1", "price": {"per_second_in": "0.01"}, "endpoints": ["transcription"],
