@@ -208,20 +208,27 @@ class Supervisor:
 
         `force`: also if accounts are in a group that it removes.
         """
-        self._keep(self._reload(force=force))
+        self._keep(self._reload_in_turn(force=force))
 
-    async def _reload(self, *, force: bool) -> None:
+    async def _reload_in_turn(self, *, force: bool) -> None:
         async with self._one_reload:
             try:
-                configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
-                settings = configuration.settings()
-            except SettingsError as error:
-                _refuse_reload(str(error).splitlines())
-                return
-            if not force and (problems := await self._removed_groups(settings)):
-                _refuse_reload(problems)
-                return
-            self._use(configuration, settings)
+                await self._reload(force=force)
+            except Exception as error:
+                # The edge of a reload: a failure must not stop a gateway that serves.
+                gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
+
+    async def _reload(self, *, force: bool) -> None:
+        try:
+            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
+            settings = configuration.settings()
+        except SettingsError as error:
+            _refuse_reload(str(error).splitlines())
+            return
+        if not force and (problems := await self._removed_groups(settings)):
+            _refuse_reload(problems)
+            return
+        self._use(configuration, settings)
 
     async def _removed_groups(self, settings: Settings) -> list[str]:
         """A line for each group that `settings` removes while accounts are in it."""
