@@ -12,7 +12,6 @@ import contextlib
 import logging
 import math
 import os
-import re
 import sys
 import time
 import traceback
@@ -21,6 +20,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from gateway.redaction import redact as redact
+
 gateway_log = logging.getLogger("gateway")
 
 LONGEST_ROUTE = len("/v1/audio/transcriptions")
@@ -28,16 +29,6 @@ _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))  # formatting
 MAX_PATH = 200  # characters of a path that are logged
 WARN_EVERY = 60.0  # seconds between two warnings about one subject
 MAX_SUBJECTS = 1000
-
-_SECRET = re.compile(
-    r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
-    re.IGNORECASE,
-)
-
-
-def redact(text: str) -> str:
-    """`text` with everything that looks like a credential hidden."""
-    return _SECRET.sub(r"\1***", text)
 
 
 class Redactor(logging.Formatter):

@@ -25,6 +25,7 @@ from gateway.http_client.response import Response
 from gateway.http_client.upload import Upload
 
 MAX_HEAD_BYTES: Final = 64 * 1024
+FRAMING: Final = 64  # bytes of one read; a read of more without content is not only the frame of a chunk
 JOIN_BYTES: Final = 64 * 1024  # bodies up to this size are sent in one write with their head; larger ones are not
 WRITE_HIGH_WATER: Final = 256 * 1024
 
@@ -100,6 +101,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     _paused: bool = False
     _closing: bool = False
     _head_bytes: int = 0
+    _trailer_bytes: int = 0
     idle_since: float = 0.0
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         incoming.carried_by(self)
         self._is_head_request = method == "HEAD"
         self._head_done = self._complete = False
-        self._head_bytes = 0
+        self._head_bytes = self._trailer_bytes = 0
         if len(body) <= JOIN_BYTES:
             self._transport.write(head + body)
         else:
@@ -201,6 +203,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             incoming.push(piece)
         elif self._head_done and not head_was_done:
             incoming.wake()
+        elif head_was_done and nbytes > FRAMING and not self._trailers_in_bounds(nbytes):
+            self._malformed(incoming, f"trailers or chunk extensions are over {MAX_HEAD_BYTES} bytes")
+            return
         if self._complete:
             self._finish(incoming)
 
@@ -273,6 +278,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         # The rest of this read may be body. The dict has only the first value of a repeated header name.
         size = sum(len(name) + len(value) + 4 for name, value in self._headers.items())
         return self._head_done and max(before, size) <= MAX_HEAD_BYTES
+
+    def _trailers_in_bounds(self, nbytes: int) -> bool:
+        """Count bytes that are neither head nor content. Small reads are not counted: the idle time limits those."""
+        self._trailer_bytes += nbytes
+        return self._trailer_bytes <= MAX_HEAD_BYTES
 
     def _ends_with_connection(self) -> bool:
         names = {name.lower() for name in self._headers}

@@ -1,7 +1,8 @@
 """Decompresses answers of servers that compress although they were asked not to, one step at a time.
 
 `feed` takes arrived bytes; `step` returns at most `STEP` decompressed bytes, or b"" if more must arrive.
-Sharp edge: a small piece may decompress to a thousand times its size, so the caller limits the decompressed bytes.
+Sharp edge: a small piece may decompress to a thousand times its size, so the caller limits the decompressed bytes. The
+reverse is limited here: bytes after the end of the data, and data that decompress to nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ if TYPE_CHECKING:
 
 STEP: Final = 128 * 1024
 GZIP: Final = 16 + zlib.MAX_WBITS
+MAX_EMPTY: Final = 64 * 1024  # compressed bytes in a row that may decompress to nothing, such as a long header
 
 
 class Inflater:
     """One body in a content coding: gzip or deflate. Any other coding is refused when its first bytes arrive."""
 
-    __slots__ = ("_coding", "_inflate", "_waiting")
+    __slots__ = ("_coding", "_empty", "_inflate", "_waiting")
 
     def __init__(self, coding: str) -> None:
         self._coding = coding.strip().lower()
         self._inflate: _Decompress | None = None
         self._waiting = b""
+        self._empty = 0  # bytes since the last step that returned some
 
     @property
     def complete(self) -> bool:
@@ -44,12 +47,18 @@ class Inflater:
                 return b""
             self._inflate = self._begin(self._waiting[0])
         if self._inflate.eof:
+            if self._waiting:
+                raise UpstreamInvalidResponse(detail=f"{self._coding}: bytes after the end of the data")
             return b""
+        before = len(self._waiting)
         try:
             step = self._inflate.decompress(self._waiting, STEP)
         except zlib.error as error:
             raise UpstreamInvalidResponse(detail=f"{self._coding}: {error}") from None
-        self._waiting = self._inflate.unconsumed_tail
+        self._waiting = self._inflate.unconsumed_tail or self._inflate.unused_data
+        self._empty = 0 if step else self._empty + before - len(self._waiting)
+        if self._empty > MAX_EMPTY:
+            raise UpstreamInvalidResponse(detail=f"{self._coding}: {self._empty} bytes without content")
         return step
 
     def _begin(self, first: int) -> _Decompress:

@@ -18,7 +18,7 @@ from gateway.config.secret_watcher import Stamp, stamp_of
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem, suggestion
 from gateway.http_client.upstream import Upstream
-from gateway.log import gateway_log
+from gateway.log import gateway_log, redact
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins
 from gateway.plugins.provider import Provider
@@ -30,6 +30,11 @@ class Instances(Struct):
     instances: dict[str, dict[int, Provider]]  # by name, then by the number of the credential
     failures: dict[str, str]
     files: dict[str, dict[Path, Stamp]]  # each provider's secret files, with their stamps from before they were read
+
+    def reason(self, name: str) -> str:
+        """Why provider `name`, or the first of its credentials, failed."""
+        found = (text for label, text in self.failures.items() if label == name or label.startswith(f"{name}#"))
+        return next(found, "it cannot be created")
 
 
 def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type[Provider], list[Struct]]:
@@ -55,8 +60,8 @@ async def build_providers(
             # The Options class of a third party may raise anything.
             if not is_plugin_error(error):
                 raise
-            made.failures[name] = str(error)
-            gateway_log.error("provider %s is out of service: %s", name, error)
+            reason = made.failures[name] = redact(str(error))
+            gateway_log.error("provider %s is out of service: %s", name, reason)
             continue
         proxy = settings.providers[name].proxy
         made.files[name] = {path: stamp_of(path) for path in _files(credentials, proxy)}
@@ -80,18 +85,20 @@ async def _instance(
     try:
         instance = provider(options, upstream)
         await instance.start()
+        instance.secret_texts = _secret_texts(options)
     except BaseException as error:
         # A third-party constructor or start may raise anything; it must not stop the other providers.
         if not is_plugin_error(error):
             raise
-        reason = failures[label] = _without_secrets(str(error), options)
-        gateway_log.error("provider %s is out of service: %s", label, reason or type(error).__name__)
+        reason = failures[label] = _without_secrets(str(error), options) or type(error).__name__
+        gateway_log.error("provider %s is out of service: %s", label, reason)
         return None
     return instance
 
 
 def _secrets(options: Struct) -> list[Secret]:
-    values = (getattr(options, name) for name in options.__struct_fields__)
+    values = [getattr(options, name) for name in options.__struct_fields__]
+    values += [item for value in values if isinstance(value, dict) for item in value.values()]  # headers
     return [value for value in values if isinstance(value, Secret)]
 
 
@@ -101,9 +108,17 @@ def _files(credentials: Iterable[Struct], proxy: ProxySetting | None) -> list[Pa
     return [path for path in (*found, proxy.file if proxy is not None else None) if path is not None]
 
 
-def _without_secrets(text: str, options: Struct) -> str:
-    """`text` without the values of the provider's secrets, which the error of a constructor may quote."""
+def _secret_texts(options: Struct) -> tuple[str, ...]:
+    """The values of the provider's secrets, as far as they can be read."""
+    texts = []
     for secret in _secrets(options):
         with contextlib.suppress(SecretError):
-            text = text.replace(secret.reveal(), HIDDEN)
-    return text
+            texts.append(secret.reveal())
+    return tuple(texts)
+
+
+def _without_secrets(text: str, options: Struct) -> str:
+    """`text` without the values of the provider's secrets, which the error of a constructor may quote."""
+    for secret in _secret_texts(options):
+        text = text.replace(secret, HIDDEN)
+    return redact(text)

@@ -17,13 +17,14 @@ import pluggy
 from msgspec import Struct
 
 from gateway.config.settings import PluginSettings
-from gateway.log import PluginLog
+from gateway.log import PluginLog, redact
 from gateway.plugins import hookspecs
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.version import __version__
 
 ENTRY_POINT_GROUP = "gateway"
+MAX_REASON = 1000  # characters of an exception's text that a report shows
 
 # Named as strings: the engine never imports its own providers; it loads them like other plugins.
 BUILTINS: Mapping[str, str] = {
@@ -43,7 +44,8 @@ class PluginRefused(Exception):
     """A plugin's `startup` hook raised, so the gateway must not start."""
 
     def __init__(self, plugin: str, hook: str, error: Exception) -> None:
-        super().__init__(f"plugin {plugin} refuses to start: {type(error).__name__} in {hook}: {error}")
+        text = f"{type(error).__name__} in {hook}: {error}"
+        super().__init__(f"plugin {plugin} refuses to start: {redact(text[:MAX_REASON])}")
 
 
 class PluginReport(Struct, kw_only=True):
@@ -80,7 +82,7 @@ class Plugins:
             # Third-party code may raise anything while it loads; only this plugin fails.
             if not is_plugin_error(error):
                 raise
-            self._fail(report, f"{type(error).__name__}: {error}")
+            self._fail(report, redact(f"{type(error).__name__}: {error}"[:MAX_REASON]))
 
     def _register_providers(self, report: PluginReport, module: Any) -> None:
         offered: list[type[Provider]] = []

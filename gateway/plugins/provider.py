@@ -53,6 +53,8 @@ class Provider:
     #: Fields that the gateway does not know and this provider forwards, on every endpoint; "*" for any. An instance may
     #: have its own.
     forwarded_fields: frozenset[str] = frozenset()
+    #: The texts of the secrets in `options`, which no error may show; the gateway sets them.
+    secret_texts: tuple[str, ...] = ()
 
     class Options(Struct, frozen=True, forbid_unknown_fields=True):
         """The keys this provider reads under [providers.NAME], besides `plugin`."""

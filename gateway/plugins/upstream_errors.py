@@ -30,12 +30,13 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
+from gateway.redaction import MAX_MESSAGE, REMOVED, clean, hide, redact
 
 if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer
 
 MAX_BODY = 256 * 1024  # bytes of an error's body that are read
-MAX_MESSAGE = 600  # characters of an upstream's message that are passed on
+MAX_READ = 4 * MAX_MESSAGE  # characters of an upstream's message that are read
 MAX_WAIT = 86_400.0  # seconds; a longer Retry-After is ignored
 
 # The order matters if a text matches twice: an overflow is often also called an invalid request.
@@ -60,19 +61,8 @@ _TIME = re.compile(r"time[d ]?[ _-]?out", re.IGNORECASE)
 _AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|unauthori[sz]ed", re.IGNORECASE)
 _INVALID = re.compile(r"invalid[ _]?request|bad[ _]?request|validation|invalid[ _]argument|unsupported", re.IGNORECASE)
 
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>)\]]+", re.IGNORECASE)
-_KEY = re.compile(
-    r"\b(?:bearer|basic)\s+[\w.~+/=-]{6,}|\b(?:sk|pk|rk|gsk|xai|nvapi)[-_][\w*-]{4,}"
-    r"|\b(?:key|api|org|proj|hf)[-_][\w*-]{12,}"
-    r"|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{8,}|\beyJ[\w-]{8,}\.[\w.-]+",
-    re.IGNORECASE,
-)
-_HOST = re.compile(
-    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w-]+(?:\.[\w-]+)*:\d{3,5}\b|\blocalhost\b"
-    r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|dev|cloud|internal|local|lan|svc|invalid)\b",
-    re.IGNORECASE,
-)
 _PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
+_CODE = re.compile(r"[a-z0-9_.-]{1,64}", re.IGNORECASE)
 
 
 class Complaint(Struct, frozen=True):
@@ -100,17 +90,35 @@ async def error_body(answer: Answer) -> bytes:
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
     """The typed error for an answer with an error status."""
-    for text in hidden:
-        body = body.replace(text.encode(), b"[removed]")
-    return _typed(status, _parse(body), retry_after=wait_asked(headers))
+    for text in filter(None, hidden):
+        body = body.replace(text.encode(), REMOVED.encode())
+    return _typed(status, _without(hidden, _parse(body)), retry_after=wait_asked(headers))
 
 
 def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
     """The typed error for the value of a top-level `error`, an object or a text, in an answer of status 200."""
-    complaint = _complaint(error)
-    for text in hidden:
-        complaint = msgspec.structs.replace(complaint, message=complaint.message.replace(text, "[removed]"))
+    complaint = _without(hidden, _complaint(error))
     return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=None)
+
+
+def clean_error(error: GatewayError, hidden: Sequence[str] = ()) -> None:
+    """Clean the texts of an error that a provider raised: its author may have put an address or a key into them."""
+    if error.message != error.default_message:
+        error.message = clean(error.message, hidden) or error.default_message
+        error.args = (error.message,)
+    if error.code != error.default_code and not _CODE.fullmatch(hide(error.code or "", hidden)):
+        error.code = error.default_code
+    if error.param != error.default_param:
+        param = error.param or ""
+        error.param = _param(param) if redact(hide(param, hidden)) == param else error.default_param
+    if error.detail:
+        error.detail = redact(hide(error.detail, hidden))
+
+
+def _without(hidden: Sequence[str], complaint: Complaint) -> Complaint:
+    """The complaint without the `hidden` texts; in a body they may be escaped, so they are removed here again."""
+    message, code = hide(complaint.message, hidden)[:MAX_READ], hide(complaint.code, hidden)
+    return Complaint(message, code, complaint.param, complaint.status)
 
 
 def wait_asked(headers: Mapping[str, str]) -> float | None:
@@ -133,14 +141,6 @@ def _until(date: str) -> float:
         return email.utils.parsedate_to_datetime(date).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return 0.0
-
-
-def clean(text: str) -> str:
-    """`text` for a caller: one line, limited in length, without addresses and texts that look like credentials."""
-    text = " ".join(text[: 4 * MAX_MESSAGE].split())
-    for pattern in (_URL, _KEY, _HOST):
-        text = pattern.sub("[removed]", text)
-    return "".join(character for character in text[:MAX_MESSAGE] if character.isprintable())
 
 
 def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> GatewayError:
@@ -216,7 +216,7 @@ def _parse(body: bytes) -> Complaint:
     try:
         document = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Complaint(message=body[: 4 * MAX_MESSAGE].decode("utf-8", "replace"))
+        return Complaint(message=body[:MAX_READ].decode("utf-8", "replace"))
     if isinstance(document, list) and document:
         document = document[0]  # some gateways wrap the error in an array
     if isinstance(document, dict) and document.get("error"):

@@ -30,6 +30,7 @@ from gateway.http_client.send_state import current, track_part
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_plugin_error
+from gateway.plugins.upstream_errors import clean_error
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.retry_policy import RetryPolicy
@@ -267,7 +268,8 @@ class Dispatcher:
     # Failures --------------------------------------------------------------------------------------------------------
 
     def failed(self, candidate: Candidate, error: GatewayError, *, digest: int = 0) -> None:
-        """Count a failure at a target: of an attempt with a request of `digest`, or of a stream that had begun."""
+        """Count a failure at a target and clean its texts: of an attempt with a request of `digest`, or of a stream."""
+        clean_error(error, candidate.provider.secret_texts)
         candidate.circuit.failed(error, time.monotonic(), account=current().account, digest=digest)
         if isinstance(error, UpstreamError):
             self.metrics.upstream_error(candidate.model.name, candidate.target.provider, error.code or "upstream_error")
