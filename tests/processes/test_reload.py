@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served, is_alive
@@ -126,6 +128,33 @@ async def test_reload_that_removes_an_unused_group_is_done(serve: Serve) -> None
     assert done.returncode == 0, done.stderr
     await reloaded(gateway, 1)
     assert (await gateway.chat()).status == 200
+
+
+@pytest.mark.xfail(strict=True, reason="the reload takes the provider out of service")
+async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_configuration_serves(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "fake"\nproxy = "env:NO_SUCH_PROXY"', 1))
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "providers.fake.proxy: environment variable NO_SUCH_PROXY is not set" in gateway.text)
+    assert "reload refused, the old configuration stays" in gateway.text
+    assert "configuration reloaded" not in gateway.text
+    assert (await gateway.chat()).status == 200
+
+
+@pytest.mark.xfail(strict=True, reason="the reload takes the provider out of service")
+async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by_all_workers(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "openai"\nbase_url = "no-address"', 1) + ADDED)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "all workers use the old one" in gateway.text)
+    await until(lambda: gateway.text.count("reload failed, the old configuration stays") == 2)
+    assert (await gateway.chat()).status == 200
+    victim = gateway.workers[0]
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: not is_alive(victim))
+    answers = await asyncio.gather(*(gateway.chat() for _ in range(10)))
+    assert {answer.status for answer in answers} == {200}
+    assert (await gateway.chat("added")).status == 403
 
 
 async def _spent(gateway: Served, before: int, amount: int) -> bool:

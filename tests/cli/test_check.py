@@ -1,0 +1,141 @@
+"""`gateway check` finds what `gateway serve` would stumble on: constructors, literal credentials, modes of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from gateway import Chat, Provider, Secret, hookimpl
+from gateway.plugins import loader
+from gateway.plugins.loader import PluginReport
+
+from .conftest import Terminal
+
+CANARY = "check-canary-77aa"
+
+
+def faults_of(terminal: Terminal, *words: str) -> dict[str, str]:
+    result = terminal.run("check", "--json", *words)
+    document = json.loads(result.stdout)
+    assert result.exit_code == (0 if document["ok"] else 1)
+    return {fault["key"]: fault["message"] for fault in document["faults"]}
+
+
+def write(terminal: Terminal, text: str) -> None:
+    """Add to the configuration."""
+    terminal.config.write_text(terminal.config.read_text() + text)
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+@pytest.mark.parametrize(
+    "url", ["api.example.com/v1", "ftp://api.example.com", "https://", "https://u:p@api.example.com"]
+)
+def test_base_url_that_is_no_address_is_a_fault(terminal: Terminal, url: str) -> None:
+    write(terminal, f'[providers.up]\nplugin = "openai"\nbase_url = "{url}"\n')
+    assert faults_of(terminal)["providers.up"] == "base_url must be an http or https address without credentials"
+    assert "providers.up" in faults_of(terminal, "--offline")
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "api-key", "x-goog-api-key", "Cookie", "X-Auth-Token"])
+def test_literal_credential_in_headers_is_a_fault(terminal: Terminal, name: str) -> None:
+    write(
+        terminal,
+        '[providers.up]\nplugin = "openai"\nbase_url = "https://api.example.com"\n'
+        f'headers = {{ {name} = "{CANARY}" }}\n',
+    )
+    result = terminal.run("check", "--json")
+    (key,) = {fault["key"] for fault in json.loads(result.stdout)["faults"]}
+    assert key.startswith("providers.up.headers.")
+    assert CANARY not in result.output
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+def test_headers_may_be_references_and_other_headers_literals(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UP_TOKEN", CANARY)
+    write(
+        terminal,
+        '[providers.up]\nplugin = "openai"\nbase_url = "https://api.example.com"\n'
+        'headers = { Authorization = "env:UP_TOKEN", X-Title = "mine" }\n',
+    )
+    assert faults_of(terminal) == {}
+    monkeypatch.delenv("UP_TOKEN")
+    assert faults_of(terminal) == {"providers.up.headers.Authorization": "environment variable UP_TOKEN is not set"}
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+def test_files_that_others_may_read_or_change_are_named(terminal: Terminal, tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("sk-something")
+    write(terminal, f'[providers.up]\nplugin = "anthropic"\napi_key = "file:{secret}"\n')
+    terminal.config.chmod(0o666)
+    secret.chmod(0o644)
+    found = terminal.json("check")["warnings"]
+    assert any(text.startswith(f"{terminal.config}: other users can change it (mode 0666)") for text in found)
+    assert any(text.startswith("providers.up.api_key: other users can read or change") for text in found)
+    terminal.config.chmod(0o600)
+    secret.chmod(0o600)
+    assert not any("other users" in text for text in terminal.json("check")["warnings"])
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+def test_offline_check_needs_no_secret_and_no_store(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    terminal.config.write_text(
+        '[store]\nurl = "redis://127.0.0.1:1"\n[providers.c]\nplugin = "anthropic"\napi_key = "env:NO_SUCH_KEY"\n'
+        'proxy = "env:NO_SUCH_PROXY"\n[models.m]\nprovider = "c"\nfree = true\n'
+    )
+    assert set(faults_of(terminal)) == {"providers.c.api_key", "providers.c.proxy", "store.url"}
+    assert faults_of(terminal, "--offline") == {}
+    write(terminal, '[models.n]\nprovider = "d"\nfree = true\n')
+    assert set(faults_of(terminal, "--offline")) == {"models.n.provider"}
+
+
+class Babbling(Provider, Chat):
+    """Its constructor quotes its key."""
+
+    name = "babbling"
+
+    class Options(Struct, frozen=True):
+        api_key: Secret
+
+    def __init__(self, options: Any, upstream: Any) -> None:
+        raise ValueError(f"cannot use {options.api_key.reveal()} at redis://:hunter2@host")
+
+    def stream_chat(self, request: Any, target: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def babbling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two plugins beside the built-in ones: one quotes a secret in its constructor, one while it loads."""
+    module = ModuleType("babbling")
+    module.register_providers = hookimpl(lambda register: register(Babbling))  # type: ignore[attr-defined]
+
+    def broken() -> ModuleType:
+        raise RuntimeError(f"no access with {CANARY} to redis://:hunter2@host, password=hunter3")
+
+    reports = [
+        (PluginReport(name="babbling", version="0", source="test"), lambda: module),
+        (PluginReport(name="broken", version="0", source="test"), broken),
+    ]
+    monkeypatch.setattr(loader, "_third_party", lambda: iter(reports))
+    monkeypatch.setenv("BABBLE_KEY", CANARY)
+
+
+@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
+@pytest.mark.usefixtures("babbling")
+def test_texts_of_exceptions_are_shown_without_secrets(terminal: Terminal) -> None:
+    write(terminal, '[providers.loud]\nplugin = "babbling"\napi_key = "env:BABBLE_KEY"\n')
+    for words in (["check"], ["check", "--json"], ["plugins"], ["plugins", "--json"]):
+        output = terminal.run(*words).output
+        for secret in (CANARY, "hunter2", "hunter3"):
+            assert secret not in output, words
+    assert "cannot use" in faults_of(terminal)["providers.loud"]
