@@ -19,6 +19,7 @@ COMMANDS = {
     "plugins": "What is loaded, what it can do, and why something is not.",
     "audit": "Hold the ledger against the balances.",
     "usage": "An account's ledger lines with tokens and cost.",
+    "refused": "List and book settlements that the store refused.",
     "compact": "Move old ledger lines into an archive file.",
     "explain": "Whether a call would be admitted now, and which rules stand in its way.",
 }

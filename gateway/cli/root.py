@@ -59,7 +59,14 @@ class Root(click.Group):
 
 
 def explained(error: Exception) -> str:
-    """What an exception means to an operator; imports here, because the engine is loaded by then anyway."""
+    """What an exception means to an operator, without credentials."""
+    from gateway.redaction import redact
+
+    return redact(_explained(error))
+
+
+def _explained(error: Exception) -> str:
+    """Imports here, because the engine is loaded by then anyway."""
     from redis.exceptions import RedisError
 
     from gateway.accounts.accounts import Refused
@@ -68,9 +75,11 @@ def explained(error: Exception) -> str:
     from gateway.config.toml_reader import SettingsError
     from gateway.errors import GatewayError
     from gateway.ledger import ArchiveError
+    from gateway.ledger.refused import RefusedFileError
     from gateway.store import StoreSetupError
 
-    if isinstance(error, (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError)):
+    plain = (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError, RefusedFileError)
+    if isinstance(error, plain):
         return str(error)
     if isinstance(error, GatewayError):
         text = error.log_text()

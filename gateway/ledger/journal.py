@@ -12,6 +12,7 @@ A killed process loses nothing; a power failure may lose the last seconds, as wi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -25,6 +26,7 @@ from msgspec import Struct
 
 from gateway.ledger.entry import Entry
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
+from gateway.ledger.refused import REFUSED, RefusedFile
 
 log = logging.getLogger("gateway.ledger")
 
@@ -33,7 +35,7 @@ ELSEWHERE = -2  # in a journal, but other code counts its confirmation
 KEEP = 60.0  # seconds after the last confirmation: an asynchronous failover can lose what was confirmed before it
 SEGMENT_SECONDS = 30.0
 SEGMENT_BYTES = 4 << 20
-REFUSED = "refused.jsonl"  # entries that the store refused, for the operator
+SETTLED = ".settled.jsonl"  # end of the name of a file whose entries the store had confirmed when its owner stopped
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Entry)
@@ -54,6 +56,7 @@ class Segment(Struct):
     unconfirmed: bool = False
     size: int = 0
     touched: float = 0.0
+    settled: bool = False  # the store had confirmed all entries when the owner before this one stopped
 
     @property
     def closed(self) -> bool:
@@ -82,6 +85,7 @@ class Journal:
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
         self._numbers = 0
+        self._refused = RefusedFile(folder)
 
     @property
     def unconfirmed(self) -> int:
@@ -114,13 +118,16 @@ class Journal:
             segment.touched = time.monotonic()
 
     def refuse(self, entry: Entry, reason: str) -> None:
-        """Set an entry aside for the operator."""
-        log.error("settlement %s of account %s set aside in %s: %s", entry.request_id, entry.account, REFUSED, reason)
+        """Set an entry aside for the operator, once, unless it charges nothing."""
+        if not entry.amount:
+            log.warning("the release of request %s of account %s failed: %s", entry.request_id, entry.account, reason)
+            return
         try:
-            with (self.folder / REFUSED).open("ab") as file:
-                file.write(_encoder.encode(entry) + b"\n")
+            if not self._refused.add(entry):
+                return
         except OSError as error:
             log.error("%s cannot be written: %s", REFUSED, error)
+        log.error("settlement %s of account %s set aside in %s: %s", entry.request_id, entry.account, REFUSED, reason)
 
     def rotate(self) -> list[Segment]:
         """Close the current segment and return all segments, oldest first."""
@@ -138,10 +145,13 @@ class Journal:
     def take_over_file(self, path: Path) -> None:
         """Move a dead owner's file into this journal as a segment that is due; later it is kept like the others."""
         self._numbers += 1
-        mine = self._path(self._numbers)
+        settled = path.name.endswith(SETTLED)
+        mine = self._path(self._numbers, SETTLED if settled else ".jsonl")
         path.rename(mine)
         now = time.monotonic()
-        self._segments[self._numbers] = Segment(self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now)
+        self._segments[self._numbers] = Segment(
+            self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now, settled=settled
+        )
 
     def settle(self, segment: Segment) -> None:
         """Mark all entries of a segment as stored in Redis."""
@@ -162,8 +172,14 @@ class Journal:
                 del self._segments[segment.number]
 
     def close(self) -> None:
-        """Close the files. The next process sends them again; settlements already booked stay unchanged."""
-        self.rotate()
+        """Close the files. The next process sends them again; settlements already booked stay unchanged.
+
+        The name of a file tells the next process whether the store has confirmed all of it.
+        """
+        for segment in self.rotate():
+            if not segment.due and not segment.path.name.endswith(SETTLED):
+                with contextlib.suppress(OSError):
+                    segment.path.rename(self._path(segment.number, SETTLED))
         self.checkpoint.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -178,8 +194,8 @@ class Journal:
                 found.append((lock, sorted(self.folder.glob(f"{owner}.*.jsonl"))))
         return found
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{self._owner}.{number:08d}.jsonl"
+    def _path(self, number: int, end: str = ".jsonl") -> Path:
+        return self.folder / f"{self._owner}.{number:08d}{end}"
 
     def _open_segment(self) -> Segment:
         """The segment to write to. Each new segment removes old ones, so no timer is needed while nothing is written.

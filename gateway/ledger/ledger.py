@@ -36,6 +36,7 @@ from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.audit_report import AuditReport
 from gateway.ledger.compaction import Compacted, compact_account
 from gateway.ledger.dry_run import DryRun, dry_run
+from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import gather_all
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
@@ -44,6 +45,7 @@ from gateway.ledger.limits import GroupLimits, GroupTable, RateState
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
+from gateway.ledger.refused_booking import book_refused
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
@@ -127,6 +129,16 @@ class Ledger:
         changes nothing. The entry is queued when this returns; a failure is logged.
         """
         self._writer.book(hold, record, free=free)
+
+    async def book_refused(self, entry: Entry, *, archives: Sequence[Path] = ()) -> str:
+        """Book an entry that the store refused before; returns "", or why it is refused again.
+
+        A request that is settled is not charged again. If lines of its time were moved to archives, all of these are
+        needed to know that.
+        """
+        return await book_refused(
+            self._writer, entry, self.lines(entry.account, archives=archives) if archives else None
+        )
 
     async def drain(self) -> None:
         """Wait until every entry booked so far is in the store, in the journal, or logged as lost."""

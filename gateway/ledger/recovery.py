@@ -127,14 +127,14 @@ class Recovery:
         for segment in self._journal.rotate():
             if segment.due:
                 with contextlib.closing(read_entries(segment.path)) as entries:
-                    await self._send(entries)
+                    await self._send(entries, settled=segment.settled)
                 if failovers != self._failovers:  # confirmations of the former server may be lost
                     raise StoreUnavailable(detail="the store was replaced while the journal was sent")
                 self._journal.settle(segment)
 
-    async def _send(self, entries: Iterable[Entry]) -> None:
+    async def _send(self, entries: Iterable[Entry], *, settled: bool = False) -> None:
         for chunk in _chunks(entries):
-            await gather_all(self._writer.send(entry) for entry in chunk)
+            await gather_all(self._writer.send(entry, settled=settled) for entry in chunk)
 
 
 def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:

@@ -38,11 +38,15 @@ Shortfall = Callable[[str, int, bool], None]
 
 
 class Waiting(Struct):
-    """An entry that is being sent; `segment` is its place in the journal. An entry that is sent again has a future."""
+    """An entry that is being sent; `segment` is its place in the journal. An entry that is sent again has a future.
+
+    The result of the future is why the store refused the entry, or "".
+    """
 
     entry: Entry
-    future: asyncio.Future[None] | None = None
+    future: asyncio.Future[str] | None = None
     segment: int = NOWHERE
+    settled: bool = False  # the store has confirmed it before
     ended: bool = False  # whether `drain` no longer waits for it
 
 
@@ -95,10 +99,14 @@ class SettlementWriter:
             self._all_ended.clear()
             await self._all_ended.wait()
 
-    def send(self, entry: Entry) -> asyncio.Future[None]:
-        """Send an entry of a journal. The future ends when the store took or refused it, or with StoreUnavailable."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE))
+    def send(self, entry: Entry, *, settled: bool = False) -> asyncio.Future[str]:
+        """Send an entry of a journal. The future ends when the store took or refused it, or with StoreUnavailable.
+
+        Its result is the reason of a refusal, or "". `settled`: the store has confirmed the entry before, so it is not
+        refused if it is so old that its line may have been archived.
+        """
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE, settled))
         return future
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
@@ -135,7 +143,7 @@ class SettlementWriter:
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
-            self._failed(batch, InternalError(detail=f"there is no account {batch.account}"))
+            self._refused(batch, InternalError(detail=f"there is no account {batch.account}"))
             return
         at = 0
         for item in batch.items:
@@ -160,28 +168,38 @@ class SettlementWriter:
         self._on_shortfall(model, uncollected, late)
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        if len(batch.items) > 1 and self.journal is not None and not isinstance(error, StoreUnavailable):
+            for item in batch.items:  # one of them failed; those before it are booked and must not be set aside
+                if not item.ended:
+                    self._batches.send(Batch(batch.account, [item], self._batches))
+        else:
+            self._refused(batch, error)
+
+    def _refused(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        """End the entries of a batch that failed: they wait in the journal, or a repetition would fail again."""
         away = isinstance(error, StoreUnavailable)
+        reason = error.detail or error.message
         for item in batch.items:
             if item.ended:  # before a later part of the reply could not be used
                 continue
-            if self.journal is not None and item.segment != NOWHERE and not away:  # a repetition would fail again
-                self.journal.refuse(item.entry, error.detail or error.message)
+            if self.journal is not None and item.segment != NOWHERE and not away:
+                self.journal.refuse(item.entry, reason)
                 self._confirm(item)
             if item.segment == NOWHERE:
-                amount, reason = -item.entry.amount, error.log_text() or error.message
-                log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, reason)
+                amount, text = -item.entry.amount, error.log_text() or error.message
+                log.error("%s: settlement of %d nano failed: %s", item.entry.request_id, amount, text)
             if item.future is not None and away:
                 if not item.future.done():
                     item.future.set_exception(own_error(error))
             else:
-                self._end(item)
+                self._end(item, "" if away else reason)
         if away and self.journal is not None:
             self.on_journaled()
 
-    def _end(self, item: Waiting) -> None:
+    def _end(self, item: Waiting, reason: str = "") -> None:
         if item.future is not None:
             if not item.future.done():
-                item.future.set_result(None)
+                item.future.set_result(reason)
         elif not item.ended:
             item.ended = True
             self._booked -= 1
@@ -207,8 +225,11 @@ class SettlementWriter:
         try:
             found = await self._lookup(entry.account, entry.request_id, entry.at)
         except GatewayError as error:
-            self._failed(Batch(entry.account, [item], self._batches), error)
-            return
+            if item.settled and not isinstance(error, StoreUnavailable):
+                found = 0  # the line is in an archive
+            else:
+                self._failed(Batch(entry.account, [item], self._batches), error)
+                return
         if found is None:
             entry.force = 1
             self._batches.put(entry.account, item)

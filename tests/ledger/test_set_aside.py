@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,7 +32,6 @@ def set_aside(folder: Path) -> list[str]:
     return [found.request_id for found in read_entries(folder / "refused.jsonl")]
 
 
-@pytest.mark.xfail(strict=True, reason="booked settlements are set aside, or the same one again")
 async def test_entry_is_set_aside_once_however_often_its_journal_is_sent(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))
@@ -48,7 +45,6 @@ async def test_entry_is_set_aside_once_however_often_its_journal_is_sent(world, 
         assert (tmp_path / "refused.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.xfail(strict=True, reason="booked settlements are set aside, or the same one again")
 async def test_release_without_a_charge_is_not_set_aside(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
         hold = await ledger.admit(*w.ask(await w.caller()))
@@ -58,7 +54,6 @@ async def test_release_without_a_charge_is_not_set_aside(world, tmp_path):
         assert not (tmp_path / "refused.jsonl").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="booked settlements are set aside, or the same one again")
 async def test_only_the_entry_that_fails_is_set_aside_of_a_batch(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, _):
         key = await w.caller()
@@ -71,7 +66,6 @@ async def test_only_the_entry_that_fails_is_set_aside_of_a_batch(world, tmp_path
         assert (await w.accounts.show("acme")).balance == 10**10 - 4 * 5
 
 
-@pytest.mark.xfail(strict=True, reason="booked settlements are set aside, or the same one again")
 async def test_old_entry_that_was_confirmed_before_a_stop_is_not_set_aside_after_its_line_was_archived(
     world, tmp_path, monkeypatch
 ):
