@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gateway.billing.usage import Usage as Usage
     from gateway.billing.usage import completion_usage as completion_usage
     from gateway.config.secret import Secret as Secret
+    from gateway.config.secret_headers import SecretHeaders as SecretHeaders
+    from gateway.config.secret_headers import reveal_headers as reveal_headers
     from gateway.http_client.forwarded_headers import dialect_headers as dialect_headers
     from gateway.http_client.multipart import Multipart as Multipart
     from gateway.http_client.timeouts import Timeouts as Timeouts
@@ -81,6 +83,7 @@ _HOME = {
         "billing.call_record": ("CallRecord",),
         "billing.usage": ("Usage", "completion_usage"),
         "config.secret": ("Secret",),
+        "config.secret_headers": ("SecretHeaders", "reveal_headers"),
         "http_client.forwarded_headers": ("dialect_headers",),
         "http_client.multipart": ("Multipart",),
         "http_client.timeouts": ("Timeouts",),

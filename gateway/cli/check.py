@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import pepper_of
@@ -14,13 +16,19 @@ from gateway.cli.configuration import config_option, config_path, demo_option, j
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
+from gateway.config.file_modes import wide_modes
 from gateway.config.proxy import ProxyError
 from gateway.config.secret import Secret, SecretError
+from gateway.config.secret_references import secret_texts
 from gateway.config.settings import Settings
-from gateway.config.toml_reader import SettingsError, SettingsProblem, dotted, suggestion
+from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, dotted, suggestion
+from gateway.http_client.upstream import Upstream
+from gateway.log import redact
 from gateway.plugins.instances import check_options
+from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
-from gateway.plugins.provider import capabilities_of
+from gateway.plugins.provider import Provider, capabilities_of
+from gateway.redaction import hide
 
 
 class Findings(Struct):
@@ -33,16 +41,23 @@ class Findings(Struct):
 
     def add(self, message: str, *key: str | int) -> None:
         """Note that the configuration, or `key` in it, is wrong."""
-        self.faults.append(SettingsProblem(self.config, dotted(key), message))
+        self.faults.append(SettingsProblem(self.config, dotted(key), redact(message)))
+
+    def hide(self, texts: Sequence[str]) -> None:
+        """Remove secrets, which an exception of a plugin may quote."""
+        self.faults = [structs.replace(fault, message=hide(fault.message, texts)) for fault in self.faults]
 
 
 @click.command()
 @config_option
 @demo_option
+@click.option("--offline", is_flag=True, help="Check the file and the plugins alone: no secret and no store is read.")
 @json_option
 @click.option("--force", is_flag=True, help="Only warn of accounts whose group the configuration lacks.")
 @click.pass_context
-def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool, force: bool) -> None:
+def command(
+    ctx: click.Context, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool
+) -> None:
     """Validate the configuration, the plugins and the store; name file and key of each problem."""
     findings = Findings("" if demo and config is None else str(config_path(config)))
     try:
@@ -51,8 +66,11 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool, 
         findings.faults += error.problems
     else:
         findings.warnings += settings.warnings
-        _check_plugins(settings, findings)
-        _check_store(settings, findings, force=force)
+        _check_plugins(settings, findings, offline=offline)
+        if not offline:
+            findings.warnings += wide_modes(settings)
+            _check_store(settings, findings, force=force)
+            findings.hide(secret_texts(settings))
         note(f"models: {len(settings.models)}, providers: {len(settings.providers)}, groups: {len(settings.groups)}")
     findings.ok = not findings.faults
     for line in (*map(str, findings.faults), *(f"warning: {text}" for text in findings.warnings)):
@@ -64,7 +82,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool, 
     ctx.exit(0 if findings.ok else 1)
 
 
-def _check_plugins(settings: Settings, findings: Findings) -> None:
+def _check_plugins(settings: Settings, findings: Findings, *, offline: bool) -> None:
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the findings say it, once
     plugins = load_plugins(settings.plugins)
     for report in plugins.reports:
@@ -75,21 +93,53 @@ def _check_plugins(settings: Settings, findings: Findings) -> None:
         if name not in names:
             findings.add(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
     for name in settings.providers:
-        _check_provider(settings, name, plugins, findings)
-        _check_proxy(settings, name, findings)
+        _check_provider(settings, name, plugins, findings, offline=offline)
+        if not offline:
+            _check_proxy(settings, name, findings)
     _check_endpoints(settings, plugins, findings)
 
 
-def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings) -> None:
+def _check_provider(settings: Settings, name: str, plugins: Plugins, findings: Findings, *, offline: bool) -> None:
     try:
-        _, credentials = check_options(name, settings, plugins)
+        kind, credentials = check_options(name, settings, plugins)
     except SettingsError as error:
         findings.faults += error.problems
         return
+    except BaseException as error:
+        # The Options class of a third party may raise anything.
+        if not is_plugin_error(error):
+            raise
+        findings.add(f"{type(error).__name__}: {error}", "providers", name)
+        return
     for number, options in enumerate(credentials):
-        place = ("credentials", number) if len(credentials) > 1 else ()
-        for field in options.__struct_fields__:
-            _check_secret(getattr(options, field), findings, "providers", name, *place, field)
+        place: Key = ("providers", name, *(("credentials", number) if len(credentials) > 1 else ()))
+        if not offline:
+            _check_secrets(options, findings, place)
+        if (reason := asyncio.run(_constructed(kind, options))) is not None:
+            findings.add(reason, *place)
+
+
+async def _constructed(kind: type[Provider], options: Struct) -> str | None:
+    """Why `gateway serve` could not create the provider; None if it can. Its `start` is not called."""
+    try:
+        kind(options, Upstream())
+    except SecretError:
+        return None  # `_check_secrets` names it
+    except BaseException as error:
+        # A third-party constructor may raise anything.
+        if not is_plugin_error(error):
+            raise
+        return str(error) or type(error).__name__
+    return None
+
+
+def _check_secrets(options: Struct, findings: Findings, place: Key) -> None:
+    for field in options.__struct_fields__:
+        value = getattr(options, field)
+        items = value.items() if isinstance(value, dict) else ()
+        _check_secret(value, findings, *place, field)
+        for name, item in items:
+            _check_secret(item, findings, *place, field, str(name))
 
 
 def _check_proxy(settings: Settings, name: str, findings: Findings) -> None:

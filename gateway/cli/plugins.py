@@ -12,10 +12,12 @@ import msgspec
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
 from gateway.cli.output import print_rows
 from gateway.cli.session import run
+from gateway.config.secret_references import secret_texts
 from gateway.config.settings import PluginSettings, Settings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins.loader import PluginReport, load_plugins
+from gateway.redaction import hide
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import StoreSetupError
 
@@ -38,7 +40,8 @@ def show(settings: Settings, as_json: bool) -> None:
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
     reports = load_plugins(settings.plugins).reports
     quarantine(reports, settings, _events(settings), time.time())
-    forms = [msgspec.to_builtins(report) for report in reports]
+    hidden = secret_texts(settings)
+    forms = [msgspec.to_builtins(report) | {"reason": hide(report.reason, hidden)} for report in reports]
     print_rows(COLUMNS, forms, as_json=as_json)
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from gateway.config.advice import advise
 from gateway.config.renamed import with_new_names
 from gateway.config.settings import (
     DEFAULT_GROUP,
@@ -66,10 +67,10 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
         settings,
         file=file,
         demo=demo,
-        warnings=warnings,
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
     named = {name: _names(document.get(name)) for name in ("providers", "models")}
+    settings = structs.replace(settings, warnings=(*warnings, *advise(settings)))
     check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
     if reader.problems:
         raise SettingsError(reader.problems)

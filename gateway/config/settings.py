@@ -311,7 +311,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
-    warnings: tuple[str, ...] = ()  # one text for each old name of a key; no key of the file
+    warnings: tuple[str, ...] = ()  # about old names and about values that may be a mistake; no key of the file
 
     @property
     def folder(self) -> Path:

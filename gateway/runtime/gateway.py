@@ -16,6 +16,7 @@ from gateway.api.routes import Application
 from gateway.catalog import Catalog
 from gateway.config.secret_watcher import SecretWatch
 from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError, SettingsProblem
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
@@ -128,7 +129,10 @@ class Gateway:
         return Application(self)
 
     async def reload(self, settings: Settings) -> None:
-        """Use new settings from the next request on; sockets, store and plugins do not change."""
+        """Use new settings from the next request on; sockets, store and plugins do not change.
+
+        SettingsError if a provider that serves cannot be created with them; then the old settings stay in use.
+        """
         catalog = Catalog.build(settings)
         async with self._changing:
             await self._use_providers(settings, previous=self.settings)
@@ -170,6 +174,12 @@ class Gateway:
         }
         fresh = [name for name in wanted if name not in kept]
         made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
+        if not stale and (lost := [name for name in fresh if name in self.providers and name not in made.instances]):
+            for provider in _instances(made.instances):
+                await self._close_provider(provider)
+            raise SettingsError(
+                [SettingsProblem(settings.file, f"providers.{name}", made.reason(name)) for name in lost]
+            )
         renewed = set(made.instances)
         for name in stale:
             if name in fresh and name in self.providers:

@@ -26,6 +26,7 @@ from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, pepper_of
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
+from gateway.config.secret_references import unreadable
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import GatewayError, StoreUnavailable
@@ -71,6 +72,7 @@ class Supervisor:
         self._one_reload = asyncio.Lock()
         self._machine = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._previous: Configuration | None = None  # of before the last reload, until a worker refuses that
 
     async def run(self) -> None:
         """Serve until a signal; raises the error of a failed start."""
@@ -177,6 +179,7 @@ class Supervisor:
             brief=lambda: Briefing(pepper, self.configuration, self._machine),
             on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
+            on_reload_refused=self._reload_refused,
         )
 
     async def _await_ready(self) -> None:
@@ -222,6 +225,7 @@ class Supervisor:
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
             settings = configuration.settings()
+            _check_secrets(settings, before=self.settings)
         except SettingsError as error:
             _refuse_reload(str(error).splitlines())
             return
@@ -247,10 +251,23 @@ class Supervisor:
         for name in _fixed(self.settings, settings):
             gateway_log.warning("%s has changed, which takes a restart", name)
         _log_warnings(settings)
+        self._previous = self.configuration
+        self._use(configuration, settings)
+
+    def _use(self, configuration: Configuration, settings: Settings) -> None:
+        """Send the configuration to every worker, and to those that start later."""
         self.configuration, self.settings = configuration, settings
         payload = msgspec.msgpack.encode(configuration)
         for worker in self.workers:
             worker.send("reload", payload)
+
+    def _reload_refused(self) -> None:
+        """A worker could not use the new configuration: all workers get the old one again."""
+        if self._previous is None:
+            return
+        previous, self._previous = self._previous, None
+        gateway_log.error("a worker refused the new configuration; all workers use the old one")
+        self._use(previous, previous.settings())
 
     def _worker_ended(self, life: Life) -> None:
         self.totals.forget(life.source)
@@ -342,6 +359,14 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
 def _refuse_reload(problems: Iterable[str]) -> None:
     for problem in problems:
         gateway_log.error("reload refused, the old configuration stays: %s", problem)
+
+
+def _check_secrets(settings: Settings, *, before: Settings) -> None:
+    """SettingsError if a secret cannot be read; one that the running configuration cannot read either is accepted."""
+    known = {(problem.key, problem.message) for problem in unreadable(before)}
+    new = [problem for problem in unreadable(settings) if (problem.key, problem.message) not in known]
+    if new:
+        raise SettingsError(new)
 
 
 def _log_warnings(settings: Settings) -> None:

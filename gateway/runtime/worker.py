@@ -182,6 +182,7 @@ class Worker:
             except Exception as error:
                 # Third-party providers are created here and may raise anything; the worker keeps its old configuration.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
+                self._tell("reload refused")
 
     def _tell(self, name: str, payload: bytes = b"") -> None:
         if self.channel is not None:

@@ -36,7 +36,7 @@ Counted = Callable[["Life", bytes], None]
 class Life:
     """One process of a worker, from its start to its end."""
 
-    def __init__(self, number: int, on_counts: Counted) -> None:
+    def __init__(self, number: int, on_counts: Counted, on_reload_refused: Callable[[], None] = lambda: None) -> None:
         self.number = number
         self.ready = False  # it serves
         self.reaches_upstreams = True  # at least one target works, or none was tried
@@ -45,6 +45,7 @@ class Life:
         self.ended = asyncio.Event()
         self.code: int | None = None
         self._on_counts = on_counts
+        self._on_reload_refused = on_reload_refused
         self._process: asyncio.subprocess.Process | None = None
         self._channel: Channel | None = None
         self._silent = asyncio.Event()  # the channel is closed
@@ -138,6 +139,8 @@ class Life:
             self.leaving.set()
         elif message.name == "upstreams":
             self.reaches_upstreams = message.payload == b"1"
+        elif message.name == "reload refused":
+            self._on_reload_refused()
 
 
 @dataclass(eq=False, repr=False)
@@ -150,6 +153,7 @@ class WorkerProcess:
     brief: Callable[[], Briefing]
     on_counts: Counted
     on_end: Callable[[Life], None]
+    on_reload_refused: Callable[[], None] = lambda: None
     lives: list[Life] = field(default_factory=list)  # older processes that still drain, and last the one that serves
     _stopping: bool = False
     _first: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -192,7 +196,7 @@ class WorkerProcess:
 
     async def _live(self) -> Life:
         """Run one process until it takes no more requests."""
-        life = Life(self.spec.number, self.on_counts)
+        life = Life(self.spec.number, self.on_counts, self.on_reload_refused)
         try:
             await life.start(self.spec, self.listener, self.brief)
         except OSError as error:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from gateway import Answer, Multipart, Provider, Secret, Target, Upstream
+from gateway import Answer, Multipart, Provider, Secret, SecretHeaders, Target, Upstream, reveal_headers
 from gateway.plugins.upstream_errors import raise_for_status
 
 from .base_url import checked_base_url
@@ -23,7 +23,7 @@ class HttpOptions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """The keys under [providers.NAME] that every subclass has."""
 
     api_key: Secret | None = None  # none for servers that want none
-    headers: dict[str, str] = {}  # sent with every request; they replace the provider's own
+    headers: SecretHeaders = {}  # sent with every request; they replace the provider's own
 
 
 class HttpProvider(Provider):
@@ -53,7 +53,10 @@ class HttpProvider(Provider):
 
     async def start(self) -> None:
         """Read the secrets once, perhaps from files."""
-        self.headers = {**self.common_headers, **self.credentials(), **self.options.headers}
+        own = reveal_headers(self.options.headers)
+        references = (name for name, value in self.options.headers.items() if isinstance(value, Secret))
+        self.hidden = (*self.hidden, *(own[name] for name in references))
+        self.headers = {**self.common_headers, **self.credentials(), **own}
 
     async def post_url(
         self,

@@ -41,6 +41,7 @@ from gateway import (
     Images,
     Provider,
     Secret,
+    SecretHeaders,
     Speech,
     SpeechChunk,
     SpeechRequest,
@@ -51,6 +52,7 @@ from gateway import (
     TranscriptionRequest,
     Upstream,
     hookimpl,
+    reveal_headers,
 )
 from gateway.errors import UpstreamTruncated
 
@@ -105,7 +107,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
         api_key: Secret | None = None  # of the developer API
         base_url: str = ""  # up to and with the API's version; empty: Google's own
-        headers: dict[str, str] = {}  # sent with every request
+        headers: SecretHeaders = {}  # sent with every request
         project: str = ""  # of Google Cloud: Vertex, not the developer API
         location: str = ""  # a region, "us", "eu" or "global"
         service_account: Secret | None = None  # its key as JSON; none: what the environment offers
@@ -132,7 +134,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     async def start(self) -> None:
         """Read the key, or find Google's credentials, once: both may come from files."""
         options = self.options
-        common = {**JSON_HEADERS, **options.headers}
+        common = {**JSON_HEADERS, **reveal_headers(options.headers)}
         if options.auth == "none":
             self._credentials = FixedHeaders(common)
         elif self._address.vertex:
@@ -152,7 +154,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     @property
     def _hidden(self) -> tuple[str, ...]:
         """Texts that no error may show."""
-        return (*self._address.hidden, *self._credentials.hidden)
+        return (*self._address.hidden, *self._credentials.hidden, *self.secret_texts)
 
     # Chat ------------------------------------------------------------------------------------------------------------
 

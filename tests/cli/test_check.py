@@ -31,7 +31,6 @@ def write(terminal: Terminal, text: str) -> None:
     terminal.config.write_text(terminal.config.read_text() + text)
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 @pytest.mark.parametrize(
     "url", ["api.example.com/v1", "ftp://api.example.com", "https://", "https://u:p@api.example.com"]
 )
@@ -41,7 +40,6 @@ def test_base_url_that_is_no_address_is_a_fault(terminal: Terminal, url: str) ->
     assert "providers.up" in faults_of(terminal, "--offline")
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 @pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "api-key", "x-goog-api-key", "Cookie", "X-Auth-Token"])
 def test_literal_credential_in_headers_is_a_fault(terminal: Terminal, name: str) -> None:
     write(
@@ -55,7 +53,6 @@ def test_literal_credential_in_headers_is_a_fault(terminal: Terminal, name: str)
     assert CANARY not in result.output
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 def test_headers_may_be_references_and_other_headers_literals(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +67,6 @@ def test_headers_may_be_references_and_other_headers_literals(
     assert faults_of(terminal) == {"providers.up.headers.Authorization": "environment variable UP_TOKEN is not set"}
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 def test_files_that_others_may_read_or_change_are_named(terminal: Terminal, tmp_path: Path) -> None:
     secret = tmp_path / "key"
     secret.write_text("sk-something")
@@ -85,7 +81,6 @@ def test_files_that_others_may_read_or_change_are_named(terminal: Terminal, tmp_
     assert not any("other users" in text for text in terminal.json("check")["warnings"])
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 def test_offline_check_needs_no_secret_and_no_store(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     terminal.config.write_text(
@@ -130,7 +125,6 @@ def babbling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BABBLE_KEY", CANARY)
 
 
-@pytest.mark.xfail(strict=True, reason="gateway check does not look at this")
 @pytest.mark.usefixtures("babbling")
 def test_texts_of_exceptions_are_shown_without_secrets(terminal: Terminal) -> None:
     write(terminal, '[providers.loud]\nplugin = "babbling"\napi_key = "env:BABBLE_KEY"\n')

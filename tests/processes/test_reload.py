@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served, is_alive
@@ -130,7 +128,6 @@ async def test_reload_that_removes_an_unused_group_is_done(serve: Serve) -> None
     assert (await gateway.chat()).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="the reload takes the provider out of service")
 async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_configuration_serves(serve: Serve) -> None:
     gateway = await serve(workers=2)
     gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "fake"\nproxy = "env:NO_SUCH_PROXY"', 1))
@@ -141,7 +138,6 @@ async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_confi
     assert (await gateway.chat()).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="the reload takes the provider out of service")
 async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by_all_workers(serve: Serve) -> None:
     gateway = await serve(workers=2)
     gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "openai"\nbase_url = "no-address"', 1) + ADDED)
