@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from gateway.log_form import TEXT, is_json, json_line
 from gateway.redaction import redact as redact
 
 gateway_log = logging.getLogger("gateway")
@@ -37,16 +38,20 @@ class Redactor(logging.Formatter):
     A plugin's exception may quote a caller's message or the operator's key, in no shape that a pattern knows.
     """
 
-    def __init__(self, form: str, *, quote: bool = False) -> None:
+    def __init__(self, form: str, *, quote: bool = False, as_json: bool = False) -> None:
         super().__init__(form)
-        self._quote = quote
+        self.quote = quote
+        self._json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        if not self._json:
+            return redact(super().format(record))
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        return json_line(record, record.getMessage(), traceback.strip())
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging names it so
         """Where it happened and what kind it was; `quote` adds the words."""
-        return super().formatException(ei) if self._quote else "\n".join(_places(ei[1]))
+        return super().formatException(ei) if self.quote else "\n".join(_places(ei[1]))
 
 
 def _places(error: BaseException | None) -> list[str]:
@@ -65,15 +70,25 @@ def _places(error: BaseException | None) -> list[str]:
     return lines
 
 
-def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Log to stderr in one line per event; called once per process."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    form = "%(asctime)s %(levelname)s %(name)s[%(process)d] %(message)s"
-    handler.setFormatter(Redactor(form, quote=level.lower() == "debug"))
+def configure(level: str = "info", *, form: str = "text", access: bool = True, stream: TextIO | None = None) -> None:
+    """Log to stderr in one line per event; called once per process. `form` is text, json or auto, see `is_json`."""
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    as_json = is_json(form, access=access, stream=stream)
+    handler.setFormatter(Redactor(TEXT, quote=level.lower() == "debug", as_json=as_json))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
+
+
+def set_level(level: str) -> None:
+    """Change the level of a configured process, for example at a reload."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for handler in root.handlers:
+        if isinstance(handler.formatter, Redactor):
+            handler.formatter.quote = level.lower() == "debug"
 
 
 class AccessLine(msgspec.Struct, omit_defaults=True):

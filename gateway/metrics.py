@@ -74,6 +74,7 @@ METRICS = (
         ("endpoint",),
         OVERHEAD,
     ),
+    MetricSpec("gateway_limit_refusals", "counter", "Requests that a limit refused", ("model", "limit", "scope")),
     MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
     MetricSpec("gateway_cost", "counter", "Cost of the calls, in currency units", ("model",)),
     MetricSpec(
@@ -251,6 +252,10 @@ class Metrics:
         """Count a request that never reached a provider."""
         self.inc("gateway_requests", (endpoint, model, "", outcome))
         self.observe("gateway_request_duration_seconds", (endpoint, model), duration)
+
+    def limited(self, model: str, limit: str, scope: str) -> None:
+        """Count a request that a limit refused."""
+        self.inc("gateway_limit_refusals", (model, limit, scope))
 
     def upstream_error(self, model: str, provider: str, code: str) -> None:
         """Count a failed attempt at a target."""

@@ -38,6 +38,7 @@ RANKS = [
     {"schemas"},
     {"sse"},
     {"errors", "log", "ids", "amounts", "version"},
+    {"log_form"},
     {"redaction"},
 ]
 RANK = {package: rank for rank, packages in enumerate(reversed(RANKS)) for package in packages}

@@ -18,14 +18,17 @@ from tornado.httputil import HTTPMessageDelegate, RequestStartLine
 
 from gateway import errors
 from gateway.accounts.authenticator import KeyView
+from gateway.api.refusal_line import refusal_line
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
+from gateway.errors.facts import NO_FACTS, RefusalFacts
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.head import RequestHeaders
 from gateway.http_server.reply import Reply
 from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
 from gateway.log import AccessLine, gateway_log, redact
+from gateway.metrics import UNKNOWN
 
 METHODS = {"GET": "get", "HEAD": "get", "POST": "post"}
 _encoder = msgspec.json.Encoder()
@@ -48,6 +51,7 @@ class BaseHandler(HTTPMessageDelegate):
     key: ApiKey | None = None
     outcome = "ok"
     detail = ""
+    facts = NO_FACTS  # of the error that refused the request
     task: asyncio.Task[None] | None = None
     logged = False
 
@@ -115,7 +119,7 @@ class BaseHandler(HTTPMessageDelegate):
 
     def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """The transport refuses this request, usually its body; returns the headers and the body of the answer."""
-        self.outcome, self.detail = error.code or "error", error.log_text()
+        self._describe(error)
         answer = self.reply.replace(error)
         self.log_access()
         return answer
@@ -145,8 +149,12 @@ class BaseHandler(HTTPMessageDelegate):
             gateway_log.error("%s failed in %s", self.request_id, type(self).__name__, exc_info=exception)
             error = errors.InternalError()
         self.reply.send_error(error)
-        self.outcome, self.detail = error.code or "error", error.log_text()
+        self._describe(error)
         self.log_access()
+
+    def _describe(self, error: GatewayError) -> None:
+        """Keep what the access line and the metrics tell about the error."""
+        self.outcome, self.detail, self.facts = error.code or "error", error.log_text(), RefusalFacts.of(error)
 
     def log_access(self) -> None:
         """Write the access line once, and count a request that no settlement counted."""
@@ -154,17 +162,45 @@ class BaseHandler(HTTPMessageDelegate):
             return
         self.logged = True
         if not self.counted():
-            duration = time.monotonic() - self.reply.started
-            self.services.metrics.refused(self.endpoint_name, "unknown", self.outcome, duration)
+            self._count()
         if self.services.access_log.enabled:
             self.services.access_log.write(self.access_line())
+
+    def _count(self) -> None:
+        metrics, model = self.services.metrics, self.served_model() or UNKNOWN
+        metrics.refused(self.endpoint_name, model, self.outcome, time.monotonic() - self.reply.started)
+        if self.facts.limit:
+            metrics.limited(model, self.facts.limit, self.facts.scope)
 
     def counted(self) -> bool:
         """Whether a settlement counted this request in the metrics."""
         return False
 
+    def served_model(self) -> str:
+        """The name of the catalogue's model that the request is for; "" if it is not known, or not served."""
+        return ""
+
+    def requested_model(self) -> str:
+        """The name that the caller gave, if it was read."""
+        return self.served_model()
+
     def access_line(self) -> AccessLine:
         """The access line of this request."""
+        line = self._plain_line()
+        return line if line.status < 400 else self._refusal_line(line, self.facts)
+
+    def _refusal_line(self, line: AccessLine, facts: RefusalFacts) -> AccessLine:
+        return refusal_line(
+            line,
+            facts,
+            self.headers,
+            model=self.requested_model(),
+            peer=self.exchange.context.remote_ip,
+            trusted_proxies=self.services.settings.server.trusted_proxies,
+            unknown_key=self.key is None and line.status == 401,
+        )
+
+    def _plain_line(self) -> AccessLine:
         metadata = self.metadata
         return AccessLine(
             request_id=self.request_id,

@@ -89,12 +89,20 @@ class InferenceHandler(KeyedHandler):
     def counted(self) -> bool:
         return self.call is not None and self.call.record is not None
 
+    def served_model(self) -> str:
+        call = self.call
+        return call.model.name if call is not None and call.model is not None else ""
+
+    def requested_model(self) -> str:
+        call = self.call
+        return self.served_model() or (getattr(call.request, "model", None) or "" if call is not None else "")
+
     def access_line(self) -> AccessLine:
-        record = self.call.record if self.call is not None else None
-        if record is None:
+        call = self.call
+        if call is None or (record := call.record) is None:
             return super().access_line()
         metadata = self.metadata
-        return AccessLine(  # by position: 1 µs less
+        line = AccessLine(  # by position: 1 µs less
             self.request_id,
             self.method,
             self.path,
@@ -117,3 +125,6 @@ class InferenceHandler(KeyedHandler):
             metadata.sdk,
             self.detail,
         )
+        if record.status < 400 or call.error is None:
+            return line
+        return self._refusal_line(line, call.error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -89,9 +90,18 @@ def _multiplier(value: object) -> Decimal:
     raise ValueError("expected a number above 0 and at most 1000")
 
 
+def _network(value: object) -> str:
+    """An IP address or a CIDR block."""
+    try:
+        return str(ip_network(value if isinstance(value, str) else "", strict=False))
+    except ValueError:
+        raise ValueError("expected an IP address or a block such as 10.0.0.0/8") from None
+
+
 Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
 QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
 UnixTime = Annotated[int, FromToml(_unix_time)]
+NetworkText = Annotated[str, FromToml(_network)]
 IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
 Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator
 
@@ -121,6 +131,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     legacy_quota_code: bool = False
     obfuscation: Literal["upstream", "on", "off"] = "upstream"
     response_headers: tuple[ResponseHeader, ...] = ()
+    trusted_proxies: tuple[NetworkText, ...] = ()
+    proxy_protocol: bool = False
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True):
@@ -295,6 +307,7 @@ class LogSettings(Struct, frozen=True, kw_only=True):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     access: bool = True
+    form: Literal["auto", "text", "json"] = "auto"
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -66,6 +66,8 @@ def _check_server(settings: Settings, reader: TomlReader) -> None:
     server, metrics = settings.server, settings.metrics
     if server.port and (server.host, server.port) == (metrics.host, metrics.port):
         reader.problem(("metrics", "port"), f"port {metrics.port} is [server]'s already")
+    if server.proxy_protocol and not server.trusted_proxies:
+        reader.problem(("server", "proxy_protocol"), "name the proxies that send it in trusted_proxies")
 
 
 def _check_default_image_model(settings: Settings, reader: TomlReader, known: Collection[str]) -> None:

@@ -265,6 +265,7 @@ class RequestRateLimited(TooManyRequests):
     """The limit of requests per minute is reached."""
 
     default_message = "Rate limit reached for requests"
+    limit = "rpm"
 
 
 class TokenRateLimited(TooManyRequests):
@@ -272,6 +273,7 @@ class TokenRateLimited(TooManyRequests):
 
     type = "tokens"
     default_message = "Rate limit reached for tokens"
+    limit = "tpm"
 
 
 class ConcurrencyLimited(TooManyRequests):
@@ -279,6 +281,7 @@ class ConcurrencyLimited(TooManyRequests):
 
     default_code = "concurrency_limit_exceeded"
     default_message = "Too many requests at the same time"
+    limit = "concurrency"
     default_wait = 1.0
 
 
@@ -294,12 +297,17 @@ class QuotaExhausted(TooManyRequests):
 class BalanceExhausted(QuotaExhausted):
     """The account's balance does not cover the hold."""
 
+    limit = "balance"
+    scope = "account"
+
 
 class SpendLimitExceeded(QuotaExhausted):
     """The spend limit of the account or of the group is reached."""
 
     default_code = "organization_spend_limit_exceeded"
     default_message = "The account's spend limit is reached"
+    limit = "spend"
+    scope = "account"
 
 
 class BudgetExceeded(QuotaExhausted):
@@ -307,6 +315,8 @@ class BudgetExceeded(QuotaExhausted):
 
     default_code = "project_spend_limit_exceeded"
     default_message = "The key's budget is reached"
+    limit = "budget"
+    scope = "key"
 
 
 # 500, 503 ----------------------------------------------------------------------------------------------------------
@@ -359,9 +369,13 @@ class Overloaded(Unavailable):
 
     default_code = "server_is_overloaded"
     default_message = "The gateway is overloaded; try again in a moment"
+    limit = "load"
+    scope = "gateway"
 
 
 class NoHealthyUpstream(Unavailable):
     """No target of the model is available."""
 
     default_message = "No healthy upstream for this model"
+    limit = "circuit"
+    scope = "upstream"

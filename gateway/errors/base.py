@@ -25,6 +25,10 @@ class GatewayError(Exception):
     default_wait: ClassVar[float | None] = None  # seconds of `retry_after` for an error that is raised without one
     should_retry: ClassVar[bool | None] = None
     close_connection: ClassVar[bool] = False
+    # For the operator's log and metrics only.
+    limit: str = ""  # what is used up: rpm, tpm, concurrency, balance, budget, spend, load, rate, circuit
+    scope: str = ""  # whose limit it is: key, account, gateway, upstream
+    upstream_request_id: str = ""  # the upstream's own id of the failed request
     retryable: ClassVar[bool] = False
 
     def __init__(

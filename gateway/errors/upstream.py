@@ -72,6 +72,8 @@ class UpstreamRateLimited(UpstreamError):
     type = "rate_limit_error"
     default_code = "slow_down"
     default_message = "The model provider is receiving too many requests; slow down"
+    limit = "rate"
+    scope = "upstream"
     should_retry = True
     default_wait = 1.0
 

@@ -14,6 +14,7 @@ two. A client's half-close while its answer is produced counts as a disconnect.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from http import HTTPStatus
 from typing import Final
@@ -21,10 +22,15 @@ from typing import Final
 from tornado.httputil import HTTPServerConnectionDelegate
 
 from gateway.errors import GatewayError
+from gateway.http_server.client_address import Network
 from gateway.http_server.connection import Connection
 from gateway.http_server.exchange import Refusal
 from gateway.http_server.limits import ServerLimits
+from gateway.http_server.proxy_protocol import ProxyPreface
 from gateway.http_server.server_state import ServerState
+from gateway.log import WarningLimit
+
+log = logging.getLogger("gateway")
 
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
@@ -38,7 +44,8 @@ class HTTPServer:
     """Serves one application on one socket in the running event loop.
 
     `on_protocol_error` makes the answer to requests that reach no handler: malformed ones and oversized headers (400),
-    oversized bodies (413), slow ones (408).
+    oversized bodies (413), slow ones (408). `preface_from`: networks whose proxies send a PROXY header, version 2,
+    before each connection; no other connection is then accepted.
     """
 
     def __init__(
@@ -48,9 +55,12 @@ class HTTPServer:
         *,
         server_header: str = "model-gateway",
         on_protocol_error: Refusal = openai_error,
+        preface_from: tuple[Network, ...] = (),
     ) -> None:
         self.app = app
         self.state = ServerState(limits or ServerLimits(), server_header=server_header)
+        self._preface_from = preface_from
+        self._preface_warnings = WarningLimit()
         self._idle_until = 0.0
         self._error_answer = on_protocol_error
         self._loop: asyncio.AbstractEventLoop
@@ -69,9 +79,18 @@ class HTTPServer:
         self._loop = loop = asyncio.get_running_loop()
         self.state.start(loop)
         self._sock = sock
-        self._listener = await loop.create_server(
-            lambda: Connection(self, loop), sock=sock, backlog=self.state.limits.backlog
-        )
+        self._listener = await loop.create_server(self._new_protocol, sock=sock, backlog=self.state.limits.backlog)
+
+    def _new_protocol(self) -> Connection | ProxyPreface:
+        connection = Connection(self, self._loop)
+        if not self._preface_from:
+            return connection
+        timeout = self.state.limits.header_timeout
+        return ProxyPreface(connection, self._preface_from, timeout=timeout, on_refused=self._preface_refused)
+
+    def _preface_refused(self, reason: str) -> None:
+        if events := self._preface_warnings.due("preface", self._loop.time()):
+            log.warning("connections closed because of server.proxy_protocol: %d, the last one: %s", events, reason)
 
     @property
     def connections(self) -> int:
@@ -83,7 +102,7 @@ class HTTPServer:
         if self._listener is None:
             return
         while (queued := self._next_queued()) is not None:
-            accepting = self._loop.connect_accepted_socket(lambda: Connection(self, self._loop), queued)
+            accepting = self._loop.connect_accepted_socket(self._new_protocol, queued)
             task: asyncio.Task[object] = self._loop.create_task(accepting)
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)

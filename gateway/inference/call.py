@@ -19,6 +19,7 @@ from gateway.billing.usage import Usage
 from gateway.billing.usage_bounds import Counted
 from gateway.catalog import Model
 from gateway.errors import GatewayError
+from gateway.errors.facts import RefusalFacts
 from gateway.http_client.send_state import SendState
 from gateway.http_server.reply import Reply
 from gateway.inference.idempotency import Claim
@@ -76,6 +77,7 @@ class Call(Struct, eq=False):
     cut_by: GatewayError | None = None  # why the gateway itself ended it
     status: int = 200
     outcome: str = "ok"
+    error: RefusalFacts | None = None  # of the error that ended it
     detail: str = ""
     settled: bool = False
     record: CallRecord | None = None

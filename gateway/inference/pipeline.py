@@ -16,6 +16,7 @@ from gateway import errors
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
+from gateway.errors.facts import RefusalFacts
 from gateway.http_client.send_state import track
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Body, Endpoint
@@ -281,6 +282,9 @@ class Pipeline:
             if isinstance(error, errors.ContentFiltered):
                 error.code = endpoint.filter_code
         call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
+        call.error = RefusalFacts.of(error)
+        if error.limit:
+            self._services.metrics.limited(call.model.name, error.limit, error.scope)
         if call.committed:
             assert call.sink is not None
             call.sink.fail(endpoint.error_frame(error))

@@ -32,6 +32,7 @@ REMEMBERED = 50_000  # accounts whose group a worker caches
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE = range(12)
 NOACCT, REGROUP = 20, 21
 WIDTH = 9  # integers per call in a reply
+SCOPES = {1: "key", 2: "account"}  # of rules.lua: whose limit refuses
 #: Makes the error of a refusal without limits, by code; any other code is one of the key.
 PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
     ACCOUNT: partial(errors.InsufficientPermissions, "This account is disabled"),
@@ -142,7 +143,7 @@ class Admission:
             else:
                 self._checkpoint.clear(request_id)
                 if not future.done():
-                    future.set_exception(_refusal(code, detail, rates, quote))
+                    future.set_exception(_refusal(code, detail, rates, quote, scope=SCOPES.get(granted, "")))
 
     def _remember(self, account: str, group: str) -> None:
         if len(self._group_of) >= REMEMBERED:
@@ -225,7 +226,7 @@ def _group_text(group: str, rpm: int, tpm: int, concurrency: int) -> str:
     return "".join(bulk(argument) for argument in (group, rpm, tpm, concurrency, LEASE))
 
 
-def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote) -> GatewayError:
+def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote, *, scope: str) -> GatewayError:
     if code == TOOBIG:
         limit = rates.limit_tokens if rates else 0
         return errors.InvalidValue(
@@ -244,4 +245,5 @@ def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote) -> G
         return PLAIN_REFUSALS.get(code, errors.InvalidApiKey)()
     if rates is not None:
         limited.rate_headers = rates.headers()
+    limited.scope = scope
     return limited

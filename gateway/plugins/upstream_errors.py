@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MAX_BODY = 256 * 1024  # bytes of an error's body that are read
 MAX_READ = 4 * MAX_MESSAGE  # characters of an upstream's message that are read
+REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
 MAX_WAIT = 86_400.0  # seconds; a longer Retry-After is ignored
 
 # The order matters if a text matches twice: an overflow is often also called an invalid request.
@@ -62,6 +63,7 @@ _AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|
 _INVALID = re.compile(r"invalid[ _]?request|bad[ _]?request|validation|invalid[ _]argument|unsupported", re.IGNORECASE)
 
 _PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
+_REQUEST_ID = re.compile(r"[\w.:/=+-]{1,100}", re.ASCII)
 _CODE = re.compile(r"[a-z0-9_.-]{1,64}", re.IGNORECASE)
 
 
@@ -92,13 +94,24 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden
     """The typed error for an answer with an error status."""
     for text in filter(None, hidden):
         body = body.replace(text.encode(), REMOVED.encode())
-    return _typed(status, _without(hidden, _parse(body)), retry_after=wait_asked(headers))
+    error = _typed(status, _without(hidden, _parse(body)), retry_after=wait_asked(headers))
+    error.upstream_request_id = _request_id(headers)
+    return error
 
 
 def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
     """The typed error for the value of a top-level `error`, an object or a text, in an answer of status 200."""
     complaint = _without(hidden, _complaint(error))
     return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=None)
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The upstream's id of a request, under any vendor's name; "" without one."""
+    for name in REQUEST_IDS:
+        text = headers.get(name)
+        if text is not None and _REQUEST_ID.fullmatch(text):
+            return text
+    return ""
 
 
 def clean_error(error: GatewayError, hidden: Sequence[str] = ()) -> None:

@@ -141,6 +141,7 @@ class Gateway:
 
     def _use(self, settings: Settings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog
+        self.access_log.enabled = settings.log.access
         self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.use_groups(catalog.groups)
         self.idempotency.most = settings.server.max_kept_answers

@@ -30,7 +30,7 @@ from gateway.config.secret_references import unreadable
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.log import configure, gateway_log
+from gateway.log import configure, gateway_log, set_level
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
 from gateway.runtime.pid_file import PidFile
@@ -257,6 +257,7 @@ class Supervisor:
     def _use(self, configuration: Configuration, settings: Settings) -> None:
         """Send the configuration to every worker, and to those that start later."""
         self.configuration, self.settings = configuration, settings
+        set_level(settings.log.level)
         payload = msgspec.msgpack.encode(configuration)
         for worker in self.workers:
             worker.send("reload", payload)
@@ -340,7 +341,7 @@ class Supervisor:
 
 def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
     """Run a gateway until a stop signal; returns the exit code."""
-    configure(settings.log.level)
+    configure(settings.log.level, form=settings.log.form, access=settings.log.access)
     _log_warnings(settings)
     try:
         if config_path is None:
@@ -392,12 +393,14 @@ async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
 
 def _fixed(before: Settings, now: Settings) -> list[str]:
     """The changed settings that are read only at the start, by key."""
-    sections = ("metrics", "store", "plugins", "log")
+    sections = ("metrics", "store", "plugins")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [
         "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "write_timeout",
-        "max_header_bytes", "keepalive_comment", "commit_after",
+        "max_header_bytes", "keepalive_comment", "commit_after", "proxy_protocol",
     ]  # fmt: skip
-    return changed + [
-        f"server.{name}" for name in at_start if getattr(before.server, name) != getattr(now.server, name)
-    ]
+    return (
+        changed
+        + [f"server.{name}" for name in at_start if getattr(before.server, name) != getattr(now.server, name)]
+        + (["log.form"] if before.log.form != now.log.form else [])
+    )

@@ -25,6 +25,7 @@ from gateway.config.configuration import Configuration
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import Draining
+from gateway.http_server.client_address import Network, networks
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Journal
@@ -85,7 +86,7 @@ class Worker:
         if briefing is None:
             return
         settings = briefing.configuration.settings()
-        log.configure(settings.log.level)
+        log.configure(settings.log.level, form=settings.log.form, access=settings.log.access)
         self.gateway = await self._build(settings, briefing)
         self._built.set()
         await self._serve(self.gateway, listener)
@@ -105,7 +106,10 @@ class Worker:
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
         server = HTTPServer(
-            gateway.application(), server_limits(gateway.settings), on_protocol_error=ProtocolErrors(gateway)
+            gateway.application(),
+            server_limits(gateway.settings),
+            on_protocol_error=ProtocolErrors(gateway),
+            preface_from=preface_from(gateway.settings),
         )
         await server.start(listener)
         # These objects live as long as the process, so the collector need not check them again.
@@ -178,7 +182,9 @@ class Worker:
         assert self.gateway is not None
         async with self._one_reload:
             try:
-                await self.gateway.reload(msgspec.msgpack.decode(payload, type=Configuration).settings())
+                settings = msgspec.msgpack.decode(payload, type=Configuration).settings()
+                await self.gateway.reload(settings)
+                log.set_level(settings.log.level)
             except Exception as error:
                 # Third-party providers are created here and may raise anything; the worker keeps its old configuration.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
@@ -234,6 +240,11 @@ def server_limits(settings: Settings) -> ServerLimits:
         body_idle_timeout=server.body_timeout,
         write_timeout=server.write_timeout,
     )
+
+
+def preface_from(settings: Settings) -> tuple[Network, ...]:
+    """The proxies that send a PROXY header before each connection; none unless the settings say so."""
+    return networks(settings.server.trusted_proxies) if settings.server.proxy_protocol else ()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

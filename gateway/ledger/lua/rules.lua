@@ -8,6 +8,7 @@
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local NOACCT, REGROUP = 20, 21
+local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local HEAD, WIDTH = 5, 9
 local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
@@ -109,7 +110,8 @@ local function fit(key, hold, least, share)
   return nil, left and left < needed and BUDGET or FUNDS
 end
 
--- Returns the code, then Redis time (µs) of the admission and the amount held, or the wait (µs) and 0.
+-- Returns the code, then Redis time (µs) of the admission and the amount held; or the wait (µs), and whose limit refuses:
+-- the key's or the account's, 0 where the code says it.
 local function decide(i, key, model, enabled, hold, tokens, least, share)
   if holds[i] then
     local before = read_hold(holds[i])
@@ -120,11 +122,12 @@ local function decide(i, key, model, enabled, hold, tokens, least, share)
   if account[1] ~= 'active' then return ACCOUNT, 0, 0 end
   if not permitted(key, model, rules[model], enabled) then return MODEL, 0, 0 end
   if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0, 0 end
-  if full(key) or full(limits) then return CONC, 0, 0 end
+  if full(key) then return CONC, 0, OF_KEY end
+  if full(limits) then return CONC, 0, OF_ACCOUNT end
   local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))
-  if wait > 0 then return RPM, wait, 0 end
+  if wait > 0 then return RPM, wait, wait_for(key.requests, 1) == wait and OF_KEY or OF_ACCOUNT end
   wait = math.max(wait_for(key.tokens, tokens), wait_for(limits.tokens, tokens))
-  if wait > 0 then return TPM, wait, 0 end
+  if wait > 0 then return TPM, wait, wait_for(key.tokens, tokens) == wait and OF_KEY or OF_ACCOUNT end
   if hold > 0 then
     local granted, refusal = fit(key, hold, least, share)
     if not granted then return refusal, 0, 0 end
