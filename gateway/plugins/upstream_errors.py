@@ -30,7 +30,8 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from gateway.redaction import MAX_MESSAGE, REMOVED, clean, hide, redact
+from gateway.redaction import MAX_MESSAGE, REMOVED, hide, redact
+from gateway.redaction import clean as clean
 
 if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer

@@ -137,7 +137,7 @@ async def test_line_and_metric_of_a_429_name_the_limit_and_whose_it_is(
     lines: list[AccessLine],
     gateway: Gateway,
     group: str,
-    key: dict[str, int],
+    key: dict[str, Any],
     limit: str,
     scope: str,
 ) -> None:

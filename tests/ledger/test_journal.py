@@ -86,7 +86,7 @@ async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tm
             if len(sent) == 1:
                 recovery.reconnected(ServerIdentity("b", "y"), ServerIdentity("c", "z"))
 
-        recovery._send = send_and_fail_over  # type: ignore[method-assign]
+        recovery._send = send_and_fail_over  # type: ignore[method-assign, assignment]
         recovery.reconnected(ServerIdentity("a", "x"), ServerIdentity("b", "y"))
         await until(lambda: not journal.unconfirmed)
         assert sent == [1, 1]
