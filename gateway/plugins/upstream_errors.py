@@ -96,7 +96,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden
     for text in filter(None, hidden):
         body = body.replace(text.encode(), REMOVED.encode())
     error = _typed(status, _without(hidden, _parse(body)), retry_after=wait_asked(headers))
-    error.upstream_request_id = _request_id(headers)
+    error.upstream_request_id = request_id_of(headers)
     return error
 
 
@@ -106,7 +106,7 @@ def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
     return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=None)
 
 
-def _request_id(headers: Mapping[str, str]) -> str:
+def request_id_of(headers: Mapping[str, str]) -> str:
     """The upstream's id of a request, under any vendor's name; "" without one."""
     for name in REQUEST_IDS:
         text = headers.get(name)

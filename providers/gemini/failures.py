@@ -15,7 +15,14 @@ import msgspec
 
 from gateway import Answer
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamRateLimited
-from gateway.plugins.upstream_errors import MAX_WAIT, error_body, error_of_answer, error_of_document, wait_asked
+from gateway.plugins.upstream_errors import (
+    MAX_WAIT,
+    error_body,
+    error_of_answer,
+    error_of_document,
+    request_id_of,
+    wait_asked,
+)
 
 _OUR_CREDENTIAL = re.compile(r"(API_KEY|ACCESS_TOKEN|CREDENTIALS|ACCOUNT_STATE|SERVICE_DISABLED|CONSUMER_)[A-Z_]*")
 _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
@@ -29,7 +36,11 @@ async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
     """The typed error for an answer that is no success."""
-    return _known(status, _error(body), wait_asked(headers)) or error_of_answer(status, headers, body, hidden)
+    known = _known(status, _error(body), wait_asked(headers))
+    if known is None:
+        return error_of_answer(status, headers, body, hidden)
+    known.upstream_request_id = request_id_of(headers)
+    return known
 
 
 def error_in_answer(data: bytes, hidden: Sequence[str] = ()) -> GatewayError | None:

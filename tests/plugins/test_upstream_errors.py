@@ -218,3 +218,10 @@ def test_retry_wait_given_as_a_date_is_read() -> None:
 )
 def test_error_documents_without_a_status_are_classified(document: Any, kind: type[GatewayError]) -> None:
     assert type(error_of_document(document)) is kind
+
+
+@pytest.mark.parametrize("name", ["x-request-id", "request-id", "x-amzn-requestid", "apim-request-id"])
+def test_error_has_the_upstreams_request_id_whichever_header_has_it(name: str) -> None:
+    assert of(500, b"", {name: "req-7"}).upstream_request_id == "req-7"
+    assert of(500, b"", {name: "a key with spaces, or worse"}).upstream_request_id == ""
+    assert of(500, b"").upstream_request_id == ""

@@ -456,8 +456,9 @@ async def test_every_error_status_has_its_error_type(
 async def test_retry_wait_is_read_from_the_details_or_else_from_the_header(delay: str, wait: float) -> None:
     error = google_error(429, "RESOURCE_EXHAUSTED", QUOTA, delay=delay)
     with pytest.raises(UpstreamRateLimited) as caught:
-        await answer_to(Reply.json(error, status=429, headers={"Retry-After": "3"}))
+        await answer_to(Reply.json(error, status=429, headers={"Retry-After": "3", "X-Request-Id": "req-7"}))
     assert caught.value.retry_after == wait
+    assert caught.value.upstream_request_id == "req-7"
 
 
 @pytest.mark.parametrize(
