@@ -55,9 +55,7 @@ class Findings(Struct):
 @json_option
 @click.option("--force", is_flag=True, help="Only warn of accounts whose group the configuration lacks.")
 @click.pass_context
-def command(
-    ctx: click.Context, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool
-) -> None:
+def command(ctx: click.Context, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool) -> None:
     """Validate the configuration, the plugins and the store; name file and key of each problem."""
     findings = Findings("" if demo and config is None else str(config_path(config)))
     try:

@@ -232,6 +232,10 @@ class Supervisor:
         if not force and (problems := await self._removed_groups(settings)):
             _refuse_reload(problems)
             return
+        for name in _fixed(self.settings, settings):
+            gateway_log.warning("%s has changed, which takes a restart", name)
+        _log_warnings(settings)
+        self._previous = self.configuration
         self._use(configuration, settings)
 
     async def _removed_groups(self, settings: Settings) -> list[str]:
@@ -246,13 +250,6 @@ class Supervisor:
             return ["a group is removed, and the store does not say whether accounts are in it"]
         in_use = {group: found for group, found in use.items() if group in removed}
         return [f"groups.{group}: {text}" for group, text in missing_groups(in_use, settings.groups).items()]
-
-    def _use(self, configuration: Configuration, settings: Settings) -> None:
-        for name in _fixed(self.settings, settings):
-            gateway_log.warning("%s has changed, which takes a restart", name)
-        _log_warnings(settings)
-        self._previous = self.configuration
-        self._use(configuration, settings)
 
     def _use(self, configuration: Configuration, settings: Settings) -> None:
         """Send the configuration to every worker, and to those that start later."""
