@@ -173,7 +173,7 @@ async def asked(
 def scripted() -> Iterator[Reply]:
     """Ways of an upstream to tell what it should not."""
     says = f"{UPSTREAM_SAYS} Incorrect API key provided: {UPSTREAM_KEY} for {MESSAGE}"
-    headers = {"x-odd": UPSTREAM_HEADER, "set-cookie": UPSTREAM_HEADER, "x-request-id": UPSTREAM_HEADER}
+    headers = {"x-odd": UPSTREAM_HEADER, "set-cookie": UPSTREAM_HEADER, "x-request-id": f"{UPSTREAM_HEADER} odd"}
     for status in (401, 403, 404, 429, 500, 503, 302):
         yield Reply.error(status, says, headers=headers)
     yield Reply(body=says.encode(), headers=headers)
