@@ -167,6 +167,10 @@ class PluginLog:
         """A provider raised something that is no Upstream error."""
         gateway_log.error("provider %s raised %s", provider, type(error).__name__, exc_info=error)
 
+    def provider_stuck(self, provider: str, seconds: float) -> None:
+        """A task with a provider's code has not ended `seconds` after it was cancelled."""
+        gateway_log.error("provider %s does not end a call %g s after it was cancelled", provider, seconds)
+
     def hook_failed(self, plugin: str, hook: str, error: BaseException) -> None:
         """A hook raised."""
         gateway_log.error("plugin %s raised %s in %s", plugin, type(error).__name__, hook, exc_info=error)

@@ -118,6 +118,12 @@ METRICS = (
         ("provider",),
         STALL,
     ),
+    MetricSpec(
+        "gateway_stuck_tasks",
+        "counter",
+        "Tasks of a provider that did not end 5 s after they were cancelled",
+        ("provider",),
+    ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),

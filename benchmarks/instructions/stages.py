@@ -64,7 +64,7 @@ TABLE = (
     (r"gateway/ledger/", r"^(Ledger\.(admit|hold|extend)|hold_note|reclaim_meta|(ask|group|call)_arguments)$", "admit"),
     (r"gateway/(handlers|api|inference)/", r"\.(admit|_ask)$", "admit"),
     (r"gateway/ledger/|gateway/settlement\.py$|inference/settlement\.py$|billing/settlement\.py$", "", "settle"),
-    (r"gateway/running\.py$|inference/active_calls\.py$", "", "settle"),
+    (r"gateway/running\.py$|inference/(active_calls|call_end)\.py$", "", "settle"),
     (r"gateway/(handlers|api|inference)/", r"\.settle$", "settle"),
     (r"gateway/routing/|http_client|transport/upstream\.py$|gateway_providers/", "", "dispatch"),
     (r"gateway/(caller_headers|text_lane)\.py$|forwarded_headers|plugins/text_fast_path", "", "dispatch"),

@@ -60,14 +60,19 @@ class InferenceHandler(KeyedHandler):
         if pending is not None:
             await pending
         call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
-        call.client_gone = self.client_gone
+        call.client_gone, call.caller = self.client_gone, self
         try:
             await self.pipeline.run(
                 call, self.endpoint, self.body, path=self.path, idempotency_key=self.metadata.idempotency_key
             )
         finally:
-            call.task = None
-        self.outcome, self.detail = call.outcome, call.detail
+            call.task = call.caller = None
+        self.call_ended()
+
+    def call_ended(self) -> None:
+        """The call was answered and settled, perhaps without its task."""
+        assert self.call is not None
+        self.outcome, self.detail = self.call.outcome, self.call.detail
         self.log_access()
 
     def on_connection_close(self) -> None:

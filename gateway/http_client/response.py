@@ -59,6 +59,7 @@ class Response:
         "coding",
         "ended",
         "headers",
+        "heard",
         "status",
     )
 
@@ -68,6 +69,7 @@ class Response:
         self.status = 0  # until the head has arrived
         self.coding = ""  # the body's Content-Encoding
         self.ended = False  # nothing more will arrive
+        self.heard = 0.0  # loop time at which the reader was last woken
         self._loop = loop
         self._carrier: Carrier | None = None
         self._pieces: list[bytes] = []
@@ -178,6 +180,10 @@ class Response:
         if self._since:
             return min(self._since + self._patience, self._deadline)
         return self._deadline
+
+    def is_watched(self) -> bool:
+        """Whether the reader waits for the upstream, so that `due` ends the wait; always before the head."""
+        return not self.ended and (self._since > 0.0 or not self.status)
 
     def expire(self) -> None:
         """End the answer, because its deadline has passed."""
@@ -291,6 +297,7 @@ class Response:
         finally:
             self._waiter = self._lane = None
             self._since = 0.0
+            self.heard = self._loop.time()
 
     def _resume(self) -> None:
         self._paused = False

@@ -4,13 +4,35 @@
 the HTTP client when it connects and when it sends. When the caller leaves, the state says so, and no attempt starts
 after that. Sharp edge: tasks share the state of the task that starts them, so each attempt of a hedge has a part of its
 own. A provider that does not use the HTTP client counts as one that has sent its request.
+
+The state also has the answers that the HTTP client waits for. The clock of the calls leaves those to the client's own
+deadlines. It sets `late` before it cancels an attempt that has no first chunk in time; the dispatcher then knows why.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Protocol
 
 from msgspec import Struct
+
+from gateway.errors import UpstreamTimeout
+
+
+class Awaited(Protocol):
+    """An answer of an upstream that arrives."""
+
+    ended: bool
+    heard: float  # loop time at which its reader was last woken; 0 before
+
+    def is_watched(self) -> bool:
+        """Whether its reader waits for the upstream, within a deadline of the HTTP client."""
+
+    def due(self) -> float:
+        """The loop time of that deadline."""
+
+    def close(self) -> None:
+        """Stop reading it."""
 
 
 class SendState(Struct, eq=False):
@@ -21,6 +43,9 @@ class SendState(Struct, eq=False):
     caller_left: bool = False  # no attempt may start
     parts: tuple[SendState, ...] = ()  # of attempts that run at once; `sent` is set when they have ended
     account: str = ""  # whose call it is
+    answers: tuple[Awaited, ...] = ()  # that the HTTP client reads for the call, and the last one that ended
+    late: UpstreamTimeout | None = None  # why the attempt is cancelled, until the dispatcher has the failure
+    late_at: float = 0.0  # monotonic seconds of that cancellation
 
     def is_sent(self) -> bool:
         """Whether an upstream has the request and has not refused it."""
@@ -38,7 +63,18 @@ class SendState(Struct, eq=False):
 
     def raced(self, *, won: bool) -> None:
         """The attempts have ended, or are cancelled; `won`: one has answered."""
-        self.sent, self.parts = won or self.is_sent(), ()
+        self.sent, self.answers, self.parts = won or self.is_sent(), self.all_answers(), ()
+
+    def all_answers(self) -> tuple[Awaited, ...]:
+        """The answers of the call, those of attempts that run at once included."""
+        if not self.parts:
+            return self.answers
+        return (*self.answers, *(answer for part in self.parts for answer in part.answers))
+
+    def expect(self, answer: Awaited) -> None:
+        """The HTTP client waits for `answer`."""
+        before = self.answers
+        self.answers = (*(one for one in before if not one.ended), answer) if before else (answer,)
 
     def begin(self, now: float) -> None:
         """An attempt begins."""
@@ -72,8 +108,10 @@ def current() -> SendState:
     return _state.get(None) or track(SendState())
 
 
-def set_sent(sent: bool) -> None:
-    """Called by the HTTP client: False while it connects, True when the request was sent."""
+def set_sent(sent: bool, answer: Awaited | None = None) -> None:
+    """Called by the HTTP client: False while it connects, True when the request was sent; `answer` is a new one."""
     state = _state.get(None)
     if state is not None:
         state.sent = sent
+        if answer is not None:
+            state.expect(answer)

@@ -90,7 +90,7 @@ class Upstream:
         started = pool.loop.time()
         if self._proxies is not None and (proxy := _proxy_for(head, self._proxies)) is not None:
             incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)
-            set_sent(False)
+            set_sent(False, incoming)
             self._proxy_client().start(
                 incoming, method, head, headers={**headers, **trace}, body=body, connect=timeouts.connect, proxy=proxy
             )
@@ -108,7 +108,7 @@ class Upstream:
             else:
                 connection.start(incoming, _streamed_head(head), method=method)
                 connection.upload(incoming, body, length=head.length)
-            set_sent(True)
+            set_sent(True, incoming)
         if not incoming.status:
             await incoming.wait()
             incoming.check_head()

@@ -2,19 +2,18 @@
 
 Every `RENEW_EVERY` seconds one script per account renews the holds and stores the cost so far. After a crash of the
 machine a call is charged at that cost; after the death of a worker, by its inflight checkpoint, exact to the chunk. A
-channel reports a revocation at once. The renewal finds it too, in case the message was lost. It also cuts a call that
-has no first token after its timeout. Sharp edge: `ActiveCalls` only cuts a call; the pipeline settles it.
+channel reports a revocation at once. The renewal finds it too, in case the message was lost. Sharp edge: `ActiveCalls`
+only cuts a call; the pipeline settles it, or the clock of the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.accounts.accounts import CHANGED
-from gateway.errors import GatewayError, InvalidApiKey, UpstreamTimeout
+from gateway.errors import GatewayError, InvalidApiKey
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 from gateway.ledger.checkpoint_record import encode_stream
@@ -23,7 +22,6 @@ from gateway.log import gateway_log
 from gateway.store import Store
 
 RENEW_EVERY = 5.0  # seconds; a lease lasts 60
-OVERDUE = 1.0  # seconds after its timeout at which a call is cut; the upstream's own deadlines come first
 
 
 class ActiveCalls:
@@ -33,7 +31,6 @@ class ActiveCalls:
         self._ledger = ledger
         self._store = store
         self._calls: dict[str, Call] = {}
-        self._seen: dict[str, float] = {}  # by request id, the time of the first renewal of its lease
         self._empty = asyncio.Event()
         self._empty.set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -45,6 +42,11 @@ class ActiveCalls:
             loop.create_task(self._renew_forever()),
             loop.create_task(self._store.listen(CHANGED, self._changed)),
         ]
+
+    @property
+    def calls(self) -> Mapping[str, Call]:
+        """Admitted calls that are not settled, by request id."""
+        return self._calls
 
     async def close(self) -> None:
         """Stop both."""
@@ -103,15 +105,11 @@ class ActiveCalls:
         return len(calls)
 
     async def renew_leases(self) -> None:
-        """Renew every hold, store the cost of each call, and cut calls that are overdue or whose key was revoked."""
+        """Renew every hold, store the cost of each call, and cut calls whose key was revoked."""
         holds = []
-        now, before, self._seen = time.monotonic(), self._seen, {}
-        for request_id, call in self._calls.items():
+        for call in self._calls.values():
             call.hold.used = call.cost_so_far()
             holds.append(call.hold)
-            since = self._seen[request_id] = before.get(request_id, now)
-            if _is_overdue(call, now - since):
-                call.cut(UpstreamTimeout(detail="its provider did not end the call after its timeout"))
         for request_id, answer in (await self._ledger.renew_leases(holds)).items():
             if answer == "revoked" and (revoked := self._calls.get(request_id)) is not None:
                 revoked.cut(InvalidApiKey())
@@ -135,8 +133,3 @@ class ActiveCalls:
         if message["type"] == "message":
             account, _, key = message["data"].decode().partition(":")
             self.revoked(account, key)
-
-
-def _is_overdue(call: Call, age: float) -> bool:
-    """Whether the call has no first token after the total timeout of its model."""
-    return call.first_token is None and age > call.model.targets[0].target.timeouts.total + OVERDUE

@@ -2,6 +2,9 @@
 
 The handler creates it, the pipeline fills it, `ActiveCalls` renews its lease and may cut it, `Settlement` makes the
 ledger line from it. Times are monotonic seconds.
+
+`stop` and `cut` cancel its task. A provider may suppress the cancellation or clean up for long; the clock then ends the
+call `STOP_WITHIN` seconds later without its task.
 """
 
 from __future__ import annotations
@@ -29,15 +32,41 @@ from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 
+STOP_WITHIN = 0.25  # seconds after which a call that was stopped ends without its task
+
 
 class UsageCounter(Protocol):
     """The part of an endpoint that a call uses."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def prompt_param(self) -> str: ...
+    @property
+    def filter_code(self) -> str: ...
 
     def usage(self, call: Call) -> Usage | None:
         """What a stream used so far; None while nothing is charged."""
+
+    def error_frame(self, error: GatewayError) -> bytes:
+        """The frame of an error inside a stream."""
+
+    def stream_ended(self, call: Call) -> None:
+        """Called when the stream has ended or was cut."""
+
+
+class Clock(Protocol):
+    """What ends calls at their deadlines."""
+
+    def expect(self, when: float) -> None:
+        """Check the calls at the monotonic time `when` at the latest."""
+
+
+class Caller(Protocol):
+    """The handler of the request."""
+
+    def call_ended(self) -> None:
+        """The call was answered and settled without its task."""
 
 
 class Call(Struct, eq=False):
@@ -48,6 +77,7 @@ class Call(Struct, eq=False):
     key: ApiKey
     reply: Reply
     task: asyncio.Task[Any] | None = None
+    caller: Caller | None = None
     claim: Claim | None = None  # on the caller's Idempotency-Key
     # Set by the quote; nothing reads them before.
     model: Model = None  # type: ignore[assignment]
@@ -60,6 +90,8 @@ class Call(Struct, eq=False):
     # Set by admission.
     hold: Hold = None  # type: ignore[assignment]
     running: bool = False  # admitted and not settled yet
+    clock: Clock | None = None
+    deadline: float = 0.0  # at which the whole call ends
     # Set while the answer comes.
     attempts: list[Candidate] = []
     sending: SendState = field(default_factory=SendState)
@@ -71,10 +103,15 @@ class Call(Struct, eq=False):
     first_token: float | None = None  # seconds after the start
     chunks: int = 0
     upstream_waited: float = 0.0  # seconds spent on upstreams
+    asked_at: float = 0.0  # since when the stream waits for its provider; 0 while it waits for the client or the store
+    lane_units: int = -1  # delivered when the text fast path was checked last; -1 while it is closed
     # Set at the end.
     client_gone: bool = False
+    detached: bool = False  # nothing more may be written to its connection without a check
     output_rate: float = 0.0  # tokens a second that an answer without usage is charged by; 0: by what was delivered
     cut_by: GatewayError | None = None  # why the gateway itself ended it
+    stop_by: float = 0.0  # when it ends without its task; 0 unless that was cancelled
+    abandoned: bool = False  # it was ended without its task
     status: int = 200
     outcome: str = "ok"
     error: RefusalFacts | None = None  # of the error that ended it
@@ -124,12 +161,21 @@ class Call(Struct, eq=False):
         return self.sink is not None and self.sink.committed
 
     @property
-    def cancelled(self) -> bool:
-        """Whether its task was cancelled, even if a provider suppressed the exception."""
-        return self.task is not None and self.task.cancelling() > 0
+    def stopped(self) -> bool:
+        """Whether the gateway has cancelled its task, so that errors of its provider mean nothing."""
+        return self.stop_by > 0.0 or self.sending.late is not None
 
     def cut(self, error: GatewayError) -> None:
         """End a running call: the upstream is closed, the client gets `error`, and what was delivered is charged."""
-        if self.running and self.task is not None and self.cut_by is None:
+        if self.running and self.cut_by is None:
             self.cut_by = error
-            self.task.cancel()
+            self.stop()
+
+    def stop(self) -> None:
+        """Cancel its task; after `STOP_WITHIN` seconds it ends in any case."""
+        if self.task is None or self.stop_by:
+            return
+        self.stop_by = time.monotonic() + STOP_WITHIN
+        self.task.cancel()
+        if self.clock is not None:
+            self.clock.expect(self.stop_by)

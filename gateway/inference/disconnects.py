@@ -45,7 +45,7 @@ class Disconnects:
         """The caller of a running call has left. An answer with an Idempotency-Key is completed for a retry."""
         if call.claim is not None and call.claim.keeps:
             return
-        call.client_gone = True
+        call.client_gone = call.detached = True
         if call.task is None:
             return
         call.sending.leave()
@@ -53,9 +53,9 @@ class Disconnects:
             call.output_rate = self._rates.get(_target(call), USUAL_RATE)
         within, drains = self._read_within(call)
         if not within:
-            call.task.cancel()
+            call.stop()
             return
-        timer = asyncio.get_running_loop().call_later(within, call.task.cancel)
+        timer = asyncio.get_running_loop().call_later(within, call.stop)
         self._rests[call.request_id] = Rest(call, timer, drains)
         if drains:
             account = call.key.account
@@ -80,8 +80,7 @@ class Disconnects:
         """The worker stops: close the upstreams that are read without a caller, and read no more of them."""
         self._stopped = True
         for rest in list(self._rests.values()):
-            if rest.call.task is not None:
-                rest.call.task.cancel()
+            rest.call.stop()
 
     def _read_within(self, call: Call) -> tuple[float, bool]:
         """Seconds for which the upstream is read on, and whether that counts as a drain; 0 closes it now."""

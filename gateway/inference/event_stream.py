@@ -6,7 +6,7 @@ is not read. Where a provider has a text fast path, most chunks do not pass thro
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -26,11 +26,13 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
     assert sink is not None
     slot: Slot | None = None  # stores what was delivered, in case this worker is killed
     fast_path: TextRelay | None = None
-    taken, started = 0, time.monotonic()
+    taken, started = 0, monotonic()
+    services.clock.relays(call)
     try:
         while item is not None:
             frames = encoder.feed(item)
             if limit is not None and limit.due(encoder.delivered):
+                call.asked_at = 0.0
                 await limit.extend(encoder.delivered)
             if frames:
                 call.chunks += 1
@@ -43,13 +45,16 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                 slow = sink.send(frames)
                 frames = b""  # free the memory while the upstream is silent
                 if slow is not None:
+                    call.asked_at = 0.0
                     await slow
             taken += 1
-            if not taken % TURN or call.cancelled:
+            if not taken % TURN or call.stop_by:
                 await yield_to_loop()
+            call.asked_at = monotonic()
             item = await anext(rest, None)
             if fast_path is not None and fast_path.slow is not None:
                 slow, fast_path.slow = fast_path.slow, None
+                call.asked_at = 0.0
                 await slow
         last: bytes = encoder.close()
         return last
@@ -60,7 +65,8 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
         # A third-party provider may raise anything, and may yield items that the encoder cannot encode.
         raise services.dispatcher.contain(opened.candidate, error) from error
     finally:
-        call.upstream_waited += time.monotonic() - started  # before the settlement, which counts it in the metrics
+        call.asked_at = now = monotonic()  # its end may take as long as a chunk
+        call.upstream_waited += now - started  # before the settlement, which counts it in the metrics
         if fast_path is not None:
             fast_path.close()
         await close_stream(opened, services.dispatcher)

@@ -2,7 +2,7 @@
 
 An `Endpoint` has the parts that differ between resources. Holds, dispatch, settlement, disconnected clients, cut calls,
 drain and idempotency are implemented here, once. Sharp edges: a request that is refused before admission holds nothing.
-After admission `_settle` always runs. A client that disconnects cancels the call and its upstream request, unless the
+After admission `settle` always runs. A client that disconnects cancels the call and its upstream request, unless the
 call has an Idempotency-Key: a retry may then ask for the answer.
 """
 
@@ -16,9 +16,9 @@ from gateway import errors
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
-from gateway.errors.facts import RefusalFacts
 from gateway.http_client.send_state import track
 from gateway.inference.call import Call
+from gateway.inference.call_end import close_claim, fail, fail_stopped, settle
 from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
 from gateway.inference.idempotency import Answer, Claim, check_name
@@ -55,22 +55,24 @@ class Pipeline:
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))
         except asyncio.CancelledError:
-            if call.cut_by is not None:
-                self._fail(call, endpoint, call.cut_by)
-            elif not call.client_gone:
+            if not (call.stopped or call.client_gone):
                 raise
+            fail_stopped(call, self._services)
         except errors.GatewayError as error:
-            self._fail(call, endpoint, error)
+            if call.stopped:
+                fail_stopped(call, self._services)  # a provider may turn the cancellation into an error of its own
+            else:
+                fail(call, error, self._services)
         except Exception as error:
             # The pipeline's edge: after a bug the client still gets an error, and what was delivered is settled.
             gateway_log.error("%s failed in provider %s", call.request_id, call.provider, exc_info=error)
-            self._fail(call, endpoint, errors.InternalError())
+            fail(call, errors.InternalError(), self._services)
         finally:
             call.running = False
             if call.sink is not None:
                 call.sink.close()
-            self._settle(call)
-            _close_claim(call)
+            settle(call, self._services)
+            close_claim(call)
 
     # Quote -----------------------------------------------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class Pipeline:
                 if hold.amount < call.quote.hold:
                     self._lower(call, endpoint, hold)
         except BaseException:
-            _close_claim(call)  # a refused call may be retried with the same key
+            close_claim(call)  # a refused call may be retried with the same key
             raise
         call.hold = hold
         if call.quote.output_limit is not None:
@@ -174,6 +176,7 @@ class Pipeline:
         if hold.rates is not None:
             hold.rates.write(call.reply.headers)
         services.active_calls.add(call)
+        services.clock.begin(call)
 
     def _lower(self, call: Call, endpoint: Endpoint[Any], hold: Hold) -> None:
         """Lower the output limit to what the smaller hold covers."""
@@ -197,12 +200,14 @@ class Pipeline:
             )
         finally:
             call.upstream_waited = time.monotonic() - started
+        if call.stop_by:
+            raise asyncio.CancelledError  # its provider answered the cancellation
         self._describe(call)
         call.public_model = (
             await self._public_model(call) if endpoint.names_model and call.fallback else call.model.name
         )
         body, media_type = await endpoint.encode(call, answer, services)
-        self._settle(call)
+        settle(call, services)
         record, headers = call.record, call.reply.headers
         assert record is not None
         if "cost" in services.settings.server.response_headers or call.key.shows_cost:
@@ -218,6 +223,7 @@ class Pipeline:
         """Send the first stream that yields an item; until then keep-alive comments hold the connection open."""
         services, started = self._services, time.monotonic()
         sink = call.sink = endpoint.sink(call, services)
+        services.clock.opens(call)
         try:
             opened = await services.dispatcher.open(call.adapted, endpoint.attempt_stream, call.attempts)
         finally:
@@ -232,7 +238,7 @@ class Pipeline:
         finally:
             endpoint.stream_ended(call)
         last = endpoint.last_frames(call, last)
-        self._settle(call)
+        settle(call, services)
         sink.finish(last)
 
     def _describe(self, call: Call) -> None:
@@ -272,47 +278,6 @@ class Pipeline:
         except BaseException:
             await close_stream(opened, self._services.dispatcher)
             raise
-
-    # The end ---------------------------------------------------------------------------------------------------------
-
-    def _fail(self, call: Call, endpoint: Endpoint[Any], error: errors.GatewayError) -> None:
-        """End the answer with `error`: as an HTTP status if nothing was sent yet, else as a frame of the stream."""
-        if isinstance(error, errors.ContextLengthExceeded | errors.ContentFiltered):
-            error.param = endpoint.prompt_param  # a provider does not know the endpoint it serves
-            if isinstance(error, errors.ContentFiltered):
-                error.code = endpoint.filter_code
-        call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
-        call.error = RefusalFacts.of(error)
-        if error.limit:
-            self._services.metrics.limited(call.model.name, error.limit, error.scope)
-        if call.committed:
-            assert call.sink is not None
-            call.sink.fail(endpoint.error_frame(error))
-        else:
-            call.reply.send_error(error)
-
-    def _settle(self, call: Call) -> None:
-        """Charge what was used, once; called as soon as the amount is known and again at the end."""
-        if call.settled:
-            return
-        try:
-            usage = None if call.client_gone and call.model.disconnect == "void" else call.usage()
-        except Exception as error:
-            # A bug in counting must not lose the charge: the estimate of the prompt is charged instead.
-            gateway_log.error("%s: usage failed", call.request_id, exc_info=error)
-            usage = call.quote.prompt
-        if call.client_gone:
-            call.outcome, call.status = "client_closed", 499
-        services = self._services
-        services.active_calls.discard(call.request_id)
-        services.metrics.ended(call.endpoint.name)
-        services.settlement.settle(call, usage)
-        services.disconnects.ended(call)
-
-
-def _close_claim(call: Call) -> None:
-    if call.claim is not None:
-        call.claim.close(call.reply.headers, charged=call.record is not None and call.record.cost > 0)
 
 
 def _replay(call: Call, answer: Answer) -> None:

@@ -10,6 +10,7 @@ from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
+from gateway.inference.call import Call
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
@@ -27,6 +28,19 @@ class Overload(Protocol):
 
     @property
     def high(self) -> bool: ...
+
+
+class Clock(Protocol):
+    """Ends calls at their deadlines."""
+
+    def begin(self, call: Call) -> None:
+        """The call was admitted."""
+
+    def opens(self, call: Call) -> None:
+        """The call waits for the first chunk of a stream."""
+
+    def relays(self, call: Call) -> None:
+        """The stream of the call has its first chunk."""
 
 
 class Services(Protocol):
@@ -49,5 +63,7 @@ class Services(Protocol):
     metrics: Metrics
     access_log: AccessLog
 
+    @property
+    def clock(self) -> Clock: ...
     @property
     def overload(self) -> Overload: ...

@@ -27,6 +27,7 @@ def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object
     assert slot is not None, "a chat has a slot in the inflight checkpoint"
     assert sink is not None
     assert isinstance(limit, HoldExtension)
+    call.lane_units = encoder.delivered.text_quarter_tokens
     return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit)
 
 
@@ -55,6 +56,7 @@ class TextRelay:
     def close(self) -> None:
         """Close the lane, which also breaks the reference cycle between the stream and its call."""
         self.lane.take = self._write = None
+        self.call.lane_units = -1
         self.call.chunks += self._chunks
         self._chunks = 0
 
@@ -69,7 +71,7 @@ class TextRelay:
         self._chunks += len(texts)
         self.slot.delivered(encoder.delivered.text_quarter_tokens)
         write = self._write
-        if write is None or self.call.client_gone:
+        if write is None or self.call.detached:
             self.slow = self.sink.send(frames)
             self._write = self.sink.chunk_writer()
         else:

@@ -5,7 +5,7 @@ The caller sees nothing of a failed attempt, so a failure still has its HTTP sta
 one model may fit a fallback with a larger window. A call has at most three attempts, and extra ones use a budget.
 Failed attempts are not billed. No attempt starts after the caller has left. Sharp edge: a hedged call runs two attempts
 at once. The one that answers is last in `tried`. The other is cancelled and not awaited, because third-party code may
-ignore the cancellation.
+ignore the cancellation. `stuck` watches it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from gateway.errors import (
 from gateway.http_client.send_state import current, track_part
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
-from gateway.plugins.isolation import check_stream, is_plugin_error
+from gateway.plugins.isolation import check_stream, is_cancelled, is_plugin_error
 from gateway.plugins.upstream_errors import clean_error
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.retry_policy import RetryPolicy
 from gateway.routing.router import Candidate
+from gateway.routing.stuck_tasks import StuckTasks
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Adapted[Any])
@@ -77,6 +78,7 @@ class Dispatcher:
     def __init__(self, metrics: Metrics, log: PluginLog) -> None:
         self.metrics = metrics
         self.log = log
+        self.stuck = StuckTasks(metrics, log)
         self._budgets: dict[str, RetryBudget] = {}
         self._losers: set[asyncio.Task[Any]] = set()  # cancelled hedged attempts, until they have ended
 
@@ -112,7 +114,12 @@ class Dispatcher:
 
     def may_continue(self, model: Model, tried: Sequence[Candidate]) -> bool:
         """Whether a cut stream may use one more attempt to be continued; counts it then."""
-        if current().caller_left or len(tried) > model.retries or not self._budget(model.name).spend():
+        if (
+            current().caller_left
+            or is_cancelled()
+            or len(tried) > model.retries
+            or not self._budget(model.name).spend()
+        ):
             return False
         self.metrics.inc("gateway_extra_attempts", (model.name, "continuation"))
         return True
@@ -145,11 +152,16 @@ class Dispatcher:
                     if model.hedge_after and policy.may_hedge():
                         return await policy.in_time(self._hedged(option, run, policy, kind=kind))
                     return await policy.in_time(self._attempt(option, run, kind=kind))
+                except asyncio.CancelledError:
+                    failure = self._take_late()
+                    if failure is None:
+                        raise
+                    self.failed(option.candidate, failure)
                 except GatewayError as error:
-                    failure = error
+                    failure = self._take_late() or error
                 if reply is None or failure.retryable or option.candidate.model is model:
                     reply = failure  # a request that only a fallback refuses is not the caller's mistake
-                if current().caller_left:
+                if current().caller_left or is_cancelled():
                     break
                 if policy is None:
                     policy = RetryPolicy(options, tried, budget, started=started, begun=True)
@@ -158,6 +170,15 @@ class Dispatcher:
             raise reply
         finally:
             del reply, failure  # as in `contain`; also after a later answer, or when the client left
+
+    def _take_late(self) -> GatewayError | None:
+        """The timeout for which the clock has cancelled this attempt; the task may go on with another one."""
+        state = current()
+        late, state.late = state.late, None
+        task = asyncio.current_task()
+        if late is not None and task is not None:
+            task.uncancel()
+        return late
 
     async def _attempt(self, option: F, run: Callable[[F], Awaitable[T]], *, kind: type | None) -> T:
         """One attempt, with its result reported to the circuit; raises a GatewayError, or passes on a cancellation.
@@ -247,6 +268,7 @@ class Dispatcher:
             if raced and not (task.done() and _failed(task)):
                 self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
             task.cancel()
+            self.stuck.watch(task, candidate)
             self._losers.add(task)
             task.add_done_callback(partial(self._dropped, candidate))
 

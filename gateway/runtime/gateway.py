@@ -20,6 +20,7 @@ from gateway.config.toml_reader import SettingsError, SettingsProblem
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
+from gateway.inference.call_clock import CallClock
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
@@ -88,6 +89,7 @@ class Gateway:
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.dispatcher = Dispatcher(self.metrics, self.log)
         self.active_calls = ActiveCalls(self.ledger, store)
+        self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
@@ -232,6 +234,8 @@ class Gateway:
     async def close(self) -> None:
         """Write the last settlements and release everything; call it after the last request has ended."""
         await self.active_calls.close()
+        self.clock.close()
+        self.dispatcher.stuck.close()
         self.watchdog.close()
         self.overload.close()
         await self.secrets.close()

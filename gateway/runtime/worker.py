@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -92,6 +93,12 @@ class Worker:
         await self._serve(self.gateway, listener)
         await self._report()
         self.channel.close()
+        if self.gateway.dispatcher.stuck:
+            gateway_log.warning(
+                "ending without %d calls that their providers do not end", len(self.gateway.dispatcher.stuck)
+            )
+            logging.shutdown()
+            os._exit(0)  # the event loop would wait for their tasks
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
