@@ -175,6 +175,16 @@ class PluginLog:
         """A hook raised."""
         gateway_log.error("plugin %s raised %s in %s", plugin, type(error).__name__, hook, exc_info=error)
 
+    def records_lost(self, plugin: str, records: int) -> None:
+        """The queue of a plugin's `call_settled` hook is full."""
+        gateway_log.error(
+            "plugin %s is too slow in call_settled: %d records of calls were lost for it", plugin, records
+        )
+
+    def hook_left(self, plugin: str, seconds: float) -> None:
+        """A hook did not return at the end of the process."""
+        gateway_log.error("plugin %s does not end its hooks within %g s; ending without it", plugin, seconds)
+
     def not_loaded(self, plugin: str, reason: str) -> None:
         """A plugin is out of service."""
         gateway_log.error("plugin %s is not loaded: %s", plugin, reason)

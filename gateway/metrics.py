@@ -124,6 +124,12 @@ METRICS = (
         "Tasks of a provider that did not end 5 s after they were cancelled",
         ("provider",),
     ),
+    MetricSpec(
+        "gateway_hook_records_lost",
+        "counter",
+        "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
+        ("plugin",),
+    ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),

@@ -15,17 +15,17 @@ from gateway.inference.call import Call
 from gateway.ledger import Ledger
 from gateway.log import WarningLimit, gateway_log
 from gateway.metrics import Metrics
-from gateway.plugins.loader import Plugins
+from gateway.plugins.hook_threads import HookThreads
 
 
 class Settlement:
     """Settles calls in the ledger and reports them to the metrics and the plugins."""
 
-    def __init__(self, ledger: Ledger, metrics: Metrics, plugins: Plugins) -> None:
+    def __init__(self, ledger: Ledger, metrics: Metrics, hooks: HookThreads) -> None:
         self.ledger = ledger
         self.metrics = metrics
-        self.plugins = plugins
-        self._observed = plugins.has_hook("call_settled")
+        self.hooks = hooks
+        self._observed = hooks.observed
         self._corrected = WarningLimit()
 
     def settle(self, call: Call, usage: Usage | None) -> CallRecord:
@@ -37,7 +37,7 @@ class Settlement:
         self.ledger.book(call.hold, record, free=usage is None)
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
         if self._observed:
-            self.plugins.call_each("call_settled", record=record)
+            self.hooks.call_settled(record)
         return record
 
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:

@@ -1,5 +1,7 @@
 """The four hooks of plugins: synchronous, called at start-up or once per call, never per chunk.
 
+`call_settled` and `shutdown` are called in a thread of the plugin, so that one that blocks delays only itself.
+
 A plugin implements the hooks it needs and names its module under the entry-point group `gateway`::
 
     from gateway import hookimpl
@@ -40,9 +42,12 @@ def startup(gateway: Gateway) -> None:
 
 @hookspec
 def shutdown(gateway: Gateway) -> None:
-    """Called after the last request has ended."""
+    """Called in the plugin's thread after the last request has ended, and after its records; has two seconds."""
 
 
 @hookspec
 def call_settled(record: CallRecord) -> None:
-    """Called when a call was settled; `record` has its usage and cost. Must not block."""
+    """Called in the plugin's thread after a call was settled; `record` has its usage and cost.
+
+    It may block. Up to 1,000 records wait for it; later ones are lost.
+    """

@@ -60,6 +60,18 @@ class PluginReport(Struct, kw_only=True):
     reason: str = ""
 
 
+class HookCall(Struct, frozen=True):
+    """One plugin's implementation of a hook, which takes those of the hook's arguments that it names."""
+
+    plugin: str
+    function: Callable[..., object]
+    names: tuple[str, ...]
+
+    def with_arguments(self, **arguments: Any) -> Callable[[], object]:
+        """The call with its part of the arguments."""
+        return partial(self.function, *(arguments[name] for name in self.names))
+
+
 class Plugins:
     """Every loaded plugin: provider classes, reports, hooks."""
 
@@ -113,28 +125,21 @@ class Plugins:
             self._hooks.unregister(name=report.name)
         self.log.not_loaded(report.name, reason)
 
-    def call_each(self, hook: str, **arguments: Any) -> None:
-        """Call a notification hook on every plugin; one that raises is logged, and the rest still run."""
-        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
-            names = implementation.argnames
-            try:
-                implementation.function(*(arguments[name] for name in names))
-            except Exception as error:
-                # Third-party code may raise anything; the call was settled before and stays settled.
-                self.log.hook_failed(implementation.plugin_name, hook, error)
+    def hook_calls(self, hook: str) -> list[HookCall]:
+        """Every plugin's implementation of `hook`."""
+        return [
+            HookCall(implementation.plugin_name, implementation.function, tuple(implementation.argnames))
+            for implementation in getattr(self._hooks.hook, hook).get_hookimpls()
+        ]
 
     def call_strict(self, hook: str, **arguments: Any) -> None:
         """Call a hook that may refuse; PluginRefused names the plugin and its reason."""
-        for implementation in getattr(self._hooks.hook, hook).get_hookimpls():
+        for call in self.hook_calls(hook):
             try:
-                implementation.function(*(arguments[name] for name in implementation.argnames))
+                call.with_arguments(**arguments)()
             except Exception as error:
                 # Third-party code may raise anything; each exception is a refusal that names the plugin.
-                raise PluginRefused(implementation.plugin_name, hook, error) from error
-
-    def has_hook(self, hook: str) -> bool:
-        """Whether any plugin implements `hook`; if not, the caller need not make its arguments."""
-        return bool(getattr(self._hooks.hook, hook).get_hookimpls())
+                raise PluginRefused(call.plugin, hook, error) from error
 
 
 def load_plugins(settings: PluginSettings, *, log: PluginLog | None = None) -> Plugins:

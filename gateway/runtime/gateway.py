@@ -29,6 +29,7 @@ from gateway.ledger import Journal, Ledger
 from gateway.ledger.price_tables import PriceTables
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
+from gateway.plugins.hook_threads import HookThreads
 from gateway.plugins.instances import build_providers
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider
@@ -93,7 +94,8 @@ class Gateway:
         self.disconnects = Disconnects(self.ledger)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
-        self.settlement = Settlement(self.ledger, self.metrics, plugins)
+        self.hooks = HookThreads(plugins, on_lost=self._records_lost)
+        self.settlement = Settlement(self.ledger, self.metrics, self.hooks)
         server = settings.server
         self.keep_alive = KeepAlive(commit_after=server.commit_after, comment_after=server.keepalive_comment)
         self._retired: list[Provider] = []
@@ -196,6 +198,9 @@ class Gateway:
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.health.reset(renewed)
 
+    def _records_lost(self, plugin: str, records: int) -> None:
+        self.metrics.inc("gateway_hook_records_lost", (plugin,), records)
+
     def _stalled(self, stall: Stall) -> None:
         """The loop was blocked: log it, and count it against the provider unless a large request explains it."""
         names = self.watchdog.names(stall.package, stall.provider)
@@ -243,7 +248,7 @@ class Gateway:
         await self.settlement.drain()
         await self.idempotency.drain()
         self.access_log.flush()
-        self.plugins.call_each("shutdown", gateway=self)
+        await self.hooks.shutdown(self)
         for provider in [*_instances(self.providers), *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()
