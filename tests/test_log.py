@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import threading
 
 import pytest
 
@@ -68,6 +69,22 @@ async def test_a_log_pipe_without_a_reader_does_not_stop_the_gateway() -> None:
     log.flush()
     os.close(writer)
     assert log.enabled
+
+
+@pytest.mark.xfail(strict=True, reason="a full pipe blocks the event loop")
+async def test_access_log_does_not_wait_for_a_reader_of_its_lines() -> None:
+    reader, writer = os.pipe()
+    log = AccessLog(fd=writer)
+    for number in range(1000):
+        log.write(AccessLine(str(number), "GET", "/", 200, 1.5, detail="x" * 200))
+    flushing = threading.Thread(target=log.flush, daemon=True)
+    flushing.start()
+    flushing.join(1.0)
+    waits = flushing.is_alive()
+    os.close(reader)  # the write fails, and the thread ends
+    flushing.join()
+    os.close(writer)
+    assert not waits
 
 
 def test_warning_is_due_once_per_subject_and_minute_with_the_number_of_its_events() -> None:
