@@ -1,17 +1,16 @@
 """Logging: one access line per request as JSON or text, and lines for operators; nothing secret ever reaches either.
 
-`configure()` sets up the process, `AccessLog` writes the requests. `Redactor` is the last fence: it hides anything
-shaped like a key or a bearer credential in whatever passes, tracebacks included. Sharp edge: fields come from the
-gateway's own records; caller-supplied text is only ever the client request id, which is validated before.
+`configure()` sets up the process, `AccessLog` writes the requests. Both write to `stderr`, which never blocks: a log
+without a reader loses lines, and the gateway serves on. `Redactor` is the last fence: it hides anything shaped like a
+key or a bearer credential in whatever passes, tracebacks included. Sharp edge: fields come from the gateway's own
+records; caller-supplied text is only ever the client request id, which is validated before.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
-import os
 import sys
 import time
 import traceback
@@ -21,6 +20,7 @@ from typing import Any, TextIO
 import msgspec
 
 from gateway.log_form import TEXT, is_json, json_line
+from gateway.log_output import LogOutput
 from gateway.redaction import redact as redact
 
 gateway_log = logging.getLogger("gateway")
@@ -28,6 +28,7 @@ gateway_log = logging.getLogger("gateway")
 LONGEST_ROUTE = len("/v1/audio/transcriptions")
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))  # formatting one takes 0.3 µs
 MAX_PATH = 200  # characters of a path that are logged
+FLUSH_WITHIN = 1.0  # seconds that the end of a process waits for the reader of its log
 WARN_EVERY = 60.0  # seconds between two warnings about one subject
 MAX_SUBJECTS = 1000
 
@@ -70,11 +71,46 @@ def _places(error: BaseException | None) -> list[str]:
     return lines
 
 
+def _gap_line(dropped: int) -> bytes:
+    """The line that stands for lines that were dropped, in the form of the others."""
+    text = "%d lines of the log were dropped: nobody read it"
+    record = logging.LogRecord("gateway", logging.WARNING, "", 0, text, (dropped,), None)
+    handlers = logging.getLogger().handlers
+    line = handlers[0].format(record) if handlers else record.getMessage()
+    return f"{line}\n".encode(errors="backslashreplace")
+
+
+#: The log of this process.
+stderr = LogOutput(2, gap_line=_gap_line)
+
+
+class OutputHandler(logging.Handler):
+    """Writes each record to an output, which does not block."""
+
+    def __init__(self, output: LogOutput) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Format the record here, because its arguments may change later."""
+        try:
+            self._output.write(self.format(record).encode(errors="backslashreplace") + b"\n")
+        except Exception:
+            # As every handler of `logging`: a log call never fails.
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Called at the end of the process."""
+        self._output.flush(within=FLUSH_WITHIN)
+
+
 def configure(level: str = "info", *, form: str = "text", access: bool = True, stream: TextIO | None = None) -> None:
-    """Log to stderr in one line per event; called once per process. `form` is text, json or auto, see `is_json`."""
-    stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
-    as_json = is_json(form, access=access, stream=stream)
+    """Log to stderr, or to `stream`, in one line per event; called once per process.
+
+    `form` is text, json or auto, see `is_json`.
+    """
+    handler: logging.Handler = OutputHandler(stderr) if stream is None else logging.StreamHandler(stream)
+    as_json = is_json(form, access=access, stream=stream or sys.stderr)
     handler.setFormatter(Redactor(TEXT, quote=level.lower() == "debug", as_json=as_json))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -123,9 +159,9 @@ class AccessLog:
     Sharp edge: a process killed outright loses the lines of its last tenth of a second; no money rests on them.
     """
 
-    def __init__(self, *, enabled: bool = True, fd: int = 2) -> None:
+    def __init__(self, *, enabled: bool = True, output: LogOutput = stderr) -> None:
         self.enabled = enabled
-        self._fd = fd
+        self._output = output
         self._lines: list[bytes] = []
         self._encode = msgspec.json.Encoder().encode
         self._second = 0
@@ -145,12 +181,12 @@ class AccessLog:
         self._lines.append(self._encode(line))
 
     def flush(self) -> None:
-        """Write what is queued."""
-        if self._lines:
-            self._lines.append(b"")
-            batch, self._lines = b"\n".join(self._lines), []
-            with contextlib.suppress(OSError):  # nobody reads the log: no reason to stop serving
-                os.write(self._fd, batch)
+        """Pass what is queued to the output."""
+        lines, self._lines = self._lines, []
+        if lines:
+            count = len(lines)
+            lines.append(b"")
+            self._output.write(b"\n".join(lines), count)
 
     def _now(self) -> str:
         now = time.time()

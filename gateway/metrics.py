@@ -130,6 +130,7 @@ METRICS = (
         "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
         ("plugin",),
     ),
+    MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
@@ -286,6 +287,11 @@ class Metrics:
     def ended(self, endpoint: str) -> None:
         """Count a request that ends."""
         self._in_flight[endpoint] -= 1
+
+    def log_lines_dropped(self, lines: int) -> None:
+        """Count lines of this process's log."""
+        if lines:
+            self.inc("gateway_log_lines_dropped", (), lines)
 
     def build_info(self) -> None:
         """Set `gateway_build_info`."""

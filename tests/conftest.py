@@ -26,6 +26,7 @@ from gateway.config.settings import Settings
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
+from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
 from tests.world import OpenWorld, open_world
@@ -72,6 +73,7 @@ def io_loop() -> Iterator[IOLoop]:
     loop.run_until_complete(loop.shutdown_asyncgens())  # as asyncio.run would; clients leave generators behind
     asyncio.set_event_loop(None)
     io_loop.close(all_fds=True)
+    stderr.flush(within=1.0)  # what the test logged belongs to its captured output
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ RANKS = [
     {"schemas"},
     {"sse"},
     {"errors", "log", "ids", "amounts", "version"},
-    {"log_form"},
+    {"log_form", "log_output"},
     {"redaction"},
 ]
 RANK = {package: rank for rank, packages in enumerate(reversed(RANKS)) for package in packages}

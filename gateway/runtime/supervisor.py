@@ -16,12 +16,14 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from gateway import log
 from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, pepper_of
 from gateway.config.configuration import Configuration
@@ -36,7 +38,7 @@ from gateway.runtime.demo import announce
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
-from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
+from gateway.runtime.worker import CUT_WITHIN, REPORT_EVERY, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
 from gateway.runtime.worker_process import Life, WorkerProcess
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
@@ -123,6 +125,7 @@ class Supervisor:
         self.workers = [self._worker(number, sock, pepper) for number, sock in enumerate(sockets)]
         for worker in self.workers:
             self._keep(worker.keep_alive())
+        self._keep(self._watch_workers())
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
@@ -274,9 +277,20 @@ class Supervisor:
         if not self.draining.is_set():
             self.metrics.inc("gateway_worker_restarts")
 
+    async def _watch_workers(self) -> None:
+        """Find workers that do not report. A pause of this process is not counted as theirs."""
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            now = time.monotonic()
+            for worker in self.workers:
+                worker.check(min(now - before, 2 * REPORT_EVERY))
+            before = now
+
     async def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all workers up to now."""
         await asyncio.gather(*(worker.report() for worker in self.workers))
+        self.metrics.log_lines_dropped(log.stderr.take_dropped())
         self.metrics.set("gateway_workers", (), sum(worker.ready for worker in self.workers))
         delta = self.metrics.drain()
         if delta is not None:

@@ -206,6 +206,7 @@ class Worker:
             await asyncio.sleep(REPORT_EVERY)
             self._report_upstreams()
             await self._report()
+            self._tell("alive")  # without requests there are no counts
 
     def _report_upstreams(self) -> None:
         """Say whether any target works, if that has changed."""
@@ -224,6 +225,7 @@ class Worker:
         if self.gateway is None:
             return
         metrics = self.gateway.metrics
+        metrics.log_lines_dropped(log.stderr.take_dropped())
         for _ in range(metrics.tallied // REPORTED_AT_ONCE + 1):
             delta = metrics.drain(REPORTED_AT_ONCE)
             if delta is not None:
@@ -233,6 +235,7 @@ class Worker:
 
 def _give_up() -> NoReturn:
     gateway_log.error("draining does not end; giving up")
+    logging.shutdown()
     os._exit(1)
 
 

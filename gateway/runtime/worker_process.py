@@ -1,7 +1,9 @@
 """The supervisor's side of one worker: a listening socket, and the processes that serve on it one after the other.
 
 `keep_alive()` starts a process, and the next one when that ends or begins to drain, with a growing pause if they end
-early. The socket stays open here, so queued connections wait for the next process and do not fail. Sharp edge: when a
+early. The socket stays open here, so queued connections wait for the next process and do not fail. A process that
+serves reports every second. Without a report for `UNREADY_AFTER` seconds it does not count as ready. After
+`KILLED_AFTER` it is killed and replaced, and its calls are settled like those of any dead worker. Sharp edge: when a
 process dies before it was ready, the socket is closed with its queued connections, so that clients reach other workers.
 """
 
@@ -27,6 +29,7 @@ from gateway.runtime.worker import Briefing, WorkerSpec
 MIN_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds before a dead worker is started again
 STAYED_UP = 10.0  # seconds after which a worker counts as stable
 REPORT_WITHIN = 0.25  # seconds to wait for a worker's counts at a scrape
+UNREADY_AFTER, KILLED_AFTER = 10.0, 30.0  # seconds without a report of a worker that was ready
 NOT_STARTED = 127  # exit code of a process that could not be started, as in shells
 READ_REST_WITHIN = 0.25  # seconds to read the last messages of a dead worker
 
@@ -44,6 +47,7 @@ class Life:
         self.leaving = asyncio.Event()  # it drains or has ended
         self.ended = asyncio.Event()
         self.code: int | None = None
+        self.silence = 0.0  # seconds without a message, of those in which this process ran
         self._on_counts = on_counts
         self._on_reload_refused = on_reload_refused
         self._process: asyncio.subprocess.Process | None = None
@@ -60,7 +64,18 @@ class Life:
     @property
     def serving(self) -> bool:
         """Whether it takes new requests."""
-        return self.ready and not self.leaving.is_set()
+        return self.ready and not self.leaving.is_set() and self.silence < UNREADY_AFTER
+
+    def check(self, seconds: float) -> None:
+        """Called every `seconds` seconds: notice a process whose event loop does not run, and kill it in the end."""
+        if not self.ready or self.ended.is_set():
+            return
+        before, self.silence = self.silence, self.silence + seconds
+        if before < UNREADY_AFTER <= self.silence:
+            gateway_log.error("worker %d has not reported for %.0f s; it is not ready", self.number, self.silence)
+        if before < KILLED_AFTER <= self.silence:
+            gateway_log.error("worker %d has not reported for %.0f s; killing it", self.number, self.silence)
+            self.signal(signal.SIGKILL)
 
     async def start(self, spec: WorkerSpec, listener: socket.socket, brief: Callable[[], Briefing]) -> None:
         """Start the process; OSError if the system refuses."""
@@ -128,6 +143,9 @@ class Life:
             del self._reports[ticket]
 
     def _receive(self, message: Message) -> None:
+        if self.silence >= UNREADY_AFTER:
+            gateway_log.warning("worker %d reports again", self.number)
+        self.silence = 0.0
         if message.name == "counts":
             self._on_counts(self, message.payload)
         elif message.name == "reported" and message.payload in self._reports:
@@ -223,6 +241,11 @@ class WorkerProcess:
         await life.wait()
         self.lives.remove(life)
         self.on_end(life)
+
+    def check(self, seconds: float) -> None:
+        """Notice processes that do not report; called every `seconds` seconds."""
+        for life in self.lives:
+            life.check(seconds)
 
     def send(self, name: str, payload: bytes = b"") -> None:
         """Send a message to every process of this worker."""

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from gateway.http_client.forwarded_headers import bind, forwarded_headers, trace_headers
+from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
@@ -66,6 +67,7 @@ async def test_sdk_headers_of_a_caller_are_in_the_access_line(
     }
     await ask(client, said)
     gateway.access_log.flush()
+    assert stderr.flush(within=5.0)
     line = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert (line["organization"], line["project"], line["sdk"]) == ("org-1", "proj-2", "python 3.52.0 retry 1")
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -81,8 +82,7 @@ async def nothing_is_held(gateway: Served) -> bool:
     return (await gateway.account()).held == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the supervisor only notices a worker that has ended")
-@pytest.mark.parametrize("way", ["stopped"])
+@pytest.mark.parametrize("way", ["stopped", "blocked"])
 async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_for_what_they_delivered(
     yard: Yard, way: str
 ) -> None:
@@ -122,7 +122,6 @@ async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_
     await gateway.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="the supervisor only notices a worker that has ended")
 async def test_worker_that_reports_again_is_ready_again_and_not_replaced(yard: Yard) -> None:
     gateway = yard.make(kind=HastyGateway)
     await gateway.started()
@@ -161,3 +160,38 @@ async def test_worker_ends_with_calls_that_their_provider_does_not_end(yard: Yar
     await gateway.started()
     assert await nothing_is_held(gateway)
     await gateway.proved()
+
+
+class Unread(Served):
+    """A gateway whose log goes into a pipe that nobody reads."""
+
+    def launch(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=self.environment,
+            start_new_session=True,
+        )
+
+
+async def test_gateway_whose_log_nobody_reads_serves_counts_the_dropped_lines_and_stops(yard: Yard) -> None:
+    gateway = yard.make(kind=Unread)
+    await gateway.started()
+    await asyncio.to_thread(gateway.create_key)
+    answers: list[Any] = []
+
+    async def dropped() -> float:
+        answers.extend(await asyncio.gather(*(gateway.chat(timeout=30.0) for _ in range(50))))
+        return (await gateway.metrics()).get("gateway_log_lines_dropped_total", 0.0)
+
+    await until(dropped, within=60.0)  # more than a pipe and a mebibyte
+    assert {answer.status for answer in answers} == {200}
+    assert await gateway.readiness() == 200
+    process = gateway.process
+    assert process is not None
+    process.send_signal(signal.SIGTERM)
+    assert await gateway.ended() == 0
+    assert process.stderr is not None
+    process.stderr.close()
