@@ -16,11 +16,13 @@ import errno
 import os
 import select
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 
 MOST_WAITING = 1 << 20  # bytes
 PIECE = 1 << 16  # bytes per write, as many as a pipe takes
+
+Job = tuple[bytes, int]  # whole lines, and their number
 
 
 def _no_line(dropped: int) -> bytes:
@@ -33,57 +35,65 @@ class LogOutput:
     def __init__(self, fd: int, *, gap_line: Callable[[int], bytes] = _no_line) -> None:
         self._fd = fd
         self._gap_line = gap_line  # the line that stands for so many dropped ones
-        self._waiting: deque[tuple[bytes, int]] = deque()  # bytes, and the number of lines in them
-        self._size = 0  # bytes that wait, or are being written
-        self._gap = 0  # dropped lines that no line stands for yet
-        self._dropped = 0  # dropped lines since the last `take_dropped`
-        self._changed = threading.Condition(threading.Lock())
+        self._jobs: SimpleQueue[Job | threading.Event] = SimpleQueue()
+        self._writers = threading.Lock()  # guards what follows, up to the empty line
+        self._queued = 0  # bytes, since the start
+        self._refused = 0  # lines that were dropped because too many wait
+        self._reported = 0  # lines that were dropped, up to the last `take_dropped`
+        self._gap = 0  # refused lines that no line stands for yet
         self._started = False
+
+        self._written = 0  # bytes that the thread has written, or failed to write
+        self._failed = 0  # lines that it failed to write
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait, or are being written."""
+        return self._queued - self._written
 
     def write(self, data: bytes, lines: int = 1) -> None:
         """Queue whole lines, or drop them if too many wait."""
-        with self._changed:
-            if self._size + len(data) > MOST_WAITING:
-                self._drop(lines)
+        with self._writers:
+            if self.waiting + len(data) > MOST_WAITING:
+                self._refused += lines
+                self._gap += lines
                 return
             if self._gap:
-                self._add(self._gap_line(self._gap), 1)
+                self._put(self._gap_line(self._gap), 1)
                 self._gap = 0
-            self._add(data, lines)
-            self._changed.notify_all()
+            self._put(data, lines)
             if not self._started:
                 self._started = True
                 threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def flush(self, *, within: float) -> bool:
         """Wait at most `within` seconds until everything is written; False if it is not."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._size, within)
+        if not self.waiting:
+            return True
+        done = threading.Event()
+        self._jobs.put(done)
+        return done.wait(within)
 
     def take_dropped(self) -> int:
         """The number of lines that were dropped since the last call."""
-        dropped, self._dropped = self._dropped, 0
-        return dropped
+        with self._writers:
+            before, self._reported = self._reported, self._refused + self._failed
+            return self._reported - before
 
-    def _add(self, data: bytes, lines: int) -> None:
-        self._waiting.append((data, lines))
-        self._size += len(data)
-
-    def _drop(self, lines: int) -> None:
-        self._dropped += lines
-        self._gap += lines
+    def _put(self, data: bytes, lines: int) -> None:
+        self._queued += len(data)
+        self._jobs.put((data, lines))
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                data, lines = self._waiting.popleft()
-            written = self._write(data)
-            with self._changed:
-                self._size -= len(data)
-                if not written:
-                    self._drop(lines)
-                self._changed.notify_all()
+            job = self._jobs.get()
+            if isinstance(job, threading.Event):
+                job.set()
+                continue
+            data, lines = job
+            if not self._write(data):
+                self._failed += lines
+            self._written += len(data)
 
     def _write(self, data: bytes) -> bool:
         """Write all of `data`, which may take forever; False if nothing can be written."""

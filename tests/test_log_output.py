@@ -59,7 +59,7 @@ def pipe() -> Iterator[Pipe]:
 def test_log_that_nobody_reads_takes_bounded_memory_and_blocks_nobody(pipe: Pipe) -> None:
     for _ in range(MANY):
         pipe.output.write(LINE)  # a write that waits would never return
-    assert pipe.output._size <= MOST_WAITING
+    assert pipe.output.waiting <= MOST_WAITING
     assert not pipe.output.flush(within=0.01)
     lines = pipe.read()
     dropped = pipe.output.take_dropped()
