@@ -59,7 +59,8 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
         last: bytes = encoder.close()
         return last
     except GatewayError as error:
-        services.dispatcher.failed(opened.candidate, error)
+        if not call.stopped:  # a provider may turn a cancellation into an error; its upstream has not failed
+            services.dispatcher.failed(opened.candidate, error)
         raise
     except BaseException as error:
         # A third-party provider may raise anything, and may yield items that the encoder cannot encode.
