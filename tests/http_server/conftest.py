@@ -116,9 +116,9 @@ def serve(io_loop: IOLoop) -> Iterator[Serve]:
 
     async def start(handler: type[RequestHandler] | Any, **limits: Any) -> Served:
         app = Application([("/.*", handler)], log_function=lambda _: None) if isinstance(handler, type) else handler
+        server = HTTPServer(app, ServerLimits(**limits))
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
-        server = HTTPServer(app, ServerLimits(**limits))
         await server.start(sock)
         servers.append(server)
         return Served(server, sock.getsockname())
