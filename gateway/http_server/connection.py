@@ -178,13 +178,15 @@ class Connection(asyncio.BufferedProtocol):
     # The server's side ----------------------------------------------------------------------------------------------
 
     @property
-    def idle(self) -> bool:
-        """Whether no byte of a request has arrived."""
-        return self._reader.phase is HEAD and not self._reader.parser.started and not self._reader.held
+    def idle_since(self) -> float | None:
+        """When the connection began to wait for a request; None if a byte of one has arrived, or if it is closing."""
+        reader = self._reader
+        return reader.since if reader.phase is HEAD and not reader.parser.started and not reader.held else None
 
     def close_if_idle(self, since: float) -> None:
         """Close if the connection has been idle since `since`."""
-        if self.idle and self._reader.since <= since:
+        idle_since = self.idle_since
+        if idle_since is not None and idle_since <= since:
             self._close()
 
     def abort(self) -> None:

@@ -21,9 +21,10 @@ from typing import Final
 
 from tornado.httputil import HTTPServerConnectionDelegate
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Overloaded
 from gateway.http_server.client_address import Network
 from gateway.http_server.connection import Connection
+from gateway.http_server.connection_limit import ANSWERED_AT_ONCE, ConnectionLimit, OnFull
 from gateway.http_server.exchange import Refusal
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.proxy_protocol import ProxyPreface
@@ -44,8 +45,9 @@ class HTTPServer:
     """Serves one application on one socket in the running event loop.
 
     `on_protocol_error` makes the answer to requests that reach no handler: malformed ones and oversized headers (400),
-    oversized bodies (413), slow ones (408). `preface_from`: networks whose proxies send a PROXY header, version 2,
-    before each connection; no other connection is then accepted.
+    oversized bodies (413), slow ones (408), and connections beyond the limit (503). `preface_from`: networks whose
+    proxies send a PROXY header, version 2, before each connection; no other connection is then accepted. `on_full` is
+    told what was closed and refused at the limit.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class HTTPServer:
         server_header: str = "model-gateway",
         on_protocol_error: Refusal = openai_error,
         preface_from: tuple[Network, ...] = (),
+        on_full: OnFull | None = None,
     ) -> None:
         self.app = app
         self.state = ServerState(limits or ServerLimits(), server_header=server_header)
@@ -63,12 +66,14 @@ class HTTPServer:
         self._preface_warnings = WarningLimit()
         self._idle_until = 0.0
         self._error_answer = on_protocol_error
+        self._limit = ConnectionLimit(self.state.limits.max_connections, on_full)
         self._loop: asyncio.AbstractEventLoop
         self._listener: asyncio.Server | None = None
         self._sock: socket.socket
         self._accepting: set[asyncio.Task[object]] = set()
         self._connections: set[Connection] = set()
         self._watched: set[Connection] = set()
+        self._refused: set[Connection] = set()  # beyond the limit, until they have received their answer
         self._sweeping = False
         self._watching = False
         self._empty = asyncio.Event()
@@ -148,10 +153,23 @@ class HTTPServer:
             self._sweeping = True
             self.state.read_clock(self._loop)
             self._loop.call_later(self.state.tick, self._sweep)
+        if self._limit.most and len(self._connections) - len(self._refused) > self._limit.most:
+            self._make_room(connection)
+
+    def _make_room(self, connection: Connection) -> None:
+        """Close an idle connection for a new one beyond the limit; refuse the new one if there is none."""
+        if self._limit.make_room(one for one in self._connections if one is not connection):
+            return
+        if len(self._refused) >= ANSWERED_AT_ONCE:
+            connection.abort()
+        else:
+            self._refused.add(connection)
+            connection.refuse(Overloaded("Too many connections; try again in a moment"))
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._watched.discard(connection)
+        self._refused.discard(connection)
         if not self._connections:
             self._empty.set()
         self.app.on_close(connection)
@@ -182,6 +200,7 @@ class HTTPServer:
             connection.sweep(self.state.now)
             if self.state.draining and self.state.now >= self._idle_until:
                 connection.close_if_idle(before)
+        self._limit.tick()
         self._sweeping = bool(self._connections)
         if self._sweeping:
             self._loop.call_later(self.state.tick, self._sweep)

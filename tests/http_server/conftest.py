@@ -114,9 +114,9 @@ def io_loop(request: pytest.FixtureRequest) -> Iterator[IOLoop]:
 def serve(io_loop: IOLoop) -> Iterator[Serve]:
     servers: list[HTTPServer] = []
 
-    async def start(handler: type[RequestHandler] | Any, **limits: Any) -> Served:
+    async def start(handler: type[RequestHandler] | Any, *, on_full: Any = None, **limits: Any) -> Served:
         app = Application([("/.*", handler)], log_function=lambda _: None) if isinstance(handler, type) else handler
-        server = HTTPServer(app, ServerLimits(**limits))
+        server = HTTPServer(app, ServerLimits(**limits), on_full=on_full)
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         await server.start(sock)

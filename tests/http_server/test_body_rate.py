@@ -38,20 +38,17 @@ def seconds_until_late(sizes: dict[float, int], **limits: Any) -> float:
     return now
 
 
-@pytest.mark.xfail(strict=True, reason="the rate is an average over the whole body, and there is no total time")
 def test_body_that_begins_fast_and_then_trickles_is_late_within_two_windows() -> None:
     # On average over the whole body, 30 MB at once would allow eight hours at a byte a second.
     late = seconds_until_late({0.5: 30_000_000}, body_idle_timeout=30.0, min_body_rate=1024)
     assert 30.0 < late <= 60.0
 
 
-@pytest.mark.xfail(strict=True, reason="the rate is an average over the whole body, and there is no total time")
 def test_body_at_the_minimum_rate_ends_with_the_total_time() -> None:
     steady = {float(second): 2_048 * second for second in range(2_000)}
     assert seconds_until_late(steady, body_total_timeout=900.0) == pytest.approx(900.0, abs=1.0)
 
 
-@pytest.mark.xfail(strict=True, reason="the rate is an average over the whole body, and there is no total time")
 def test_time_in_which_the_application_is_busy_counts_for_neither_limit() -> None:
     progress, limits = BodyProgress(), ServerLimits(body_idle_timeout=10.0, body_total_timeout=20.0)
     progress.begin(0, 0.0)
@@ -61,7 +58,6 @@ def test_time_in_which_the_application_is_busy_counts_for_neither_limit() -> Non
 
 
 @pytest.mark.gen_test
-@pytest.mark.xfail(strict=True, reason="the rate is an average over the whole body, and there is no total time")
 async def test_client_that_sends_most_of_a_body_and_then_trickles_gets_408(serve: Any) -> None:
     served = await serve(Takes, body_idle_timeout=0.4, min_body_rate=1_000)
     async with served.client() as client:
@@ -88,7 +84,6 @@ async def test_upload_at_a_steady_rate_is_accepted_for_longer_than_the_window(se
 
 
 @pytest.mark.gen_test
-@pytest.mark.xfail(strict=True, reason="the rate is an average over the whole body, and there is no total time")
 async def test_body_longer_under_way_than_the_total_time_gets_408(serve: Any) -> None:
     served = await serve(Takes, body_idle_timeout=0.4, body_total_timeout=1.0)
     async with served.client() as client:

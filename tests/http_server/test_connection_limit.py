@@ -38,7 +38,6 @@ class Waits(RequestHandler):
         pass
 
 
-@pytest.mark.xfail(strict=True, reason="connections are not limited")
 async def test_longest_idle_connection_is_closed_for_a_new_one(serve: Any, eventually: Any) -> None:
     served = await serve(Hello, max_connections=MOST)
     async with AsyncExitStack() as stack:
@@ -52,7 +51,6 @@ async def test_longest_idle_connection_is_closed_for_a_new_one(serve: Any, event
             assert (await client.ask(GET)).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="connections are not limited")
 async def test_connection_without_any_request_is_closed_first_if_it_is_the_oldest(serve: Any) -> None:
     served = await serve(Hello, max_connections=MOST)
     async with AsyncExitStack() as stack:
@@ -64,7 +62,6 @@ async def test_connection_without_any_request_is_closed_first_if_it_is_the_oldes
             assert (await client.ask(GET)).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="connections are not limited")
 async def test_new_client_gets_503_while_every_connection_has_a_request(serve: Any, eventually: Any) -> None:
     Waits.go_on = asyncio.Event()
     served = await serve(Waits, max_connections=MOST)
@@ -82,7 +79,6 @@ async def test_new_client_gets_503_while_every_connection_has_a_request(serve: A
         assert (await served.ask(GET)).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="connections are not limited")
 async def test_connections_stay_near_the_limit_in_a_flood(serve: Any, eventually: Any) -> None:
     Waits.go_on = asyncio.Event()
     served = await serve(Waits, max_connections=MOST)
@@ -97,7 +93,6 @@ async def test_connections_stay_near_the_limit_in_a_flood(serve: Any, eventually
         Waits.go_on.set()
 
 
-@pytest.mark.xfail(strict=True, reason="connections are not limited")
 async def test_what_was_closed_and_refused_is_reported_once_per_tick(serve: Any, eventually: Any) -> None:
     reports: list[tuple[int, int]] = []
     served = await serve(Hello, max_connections=MOST, on_full=lambda *counts: reports.append(counts))

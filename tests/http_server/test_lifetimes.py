@@ -44,7 +44,7 @@ class Waits(RequestHandler):
 
 def busy_connections(server: HTTPServer) -> int:
     """The number of open connections that are not idle."""
-    return sum(not connection.idle for connection in server._connections)
+    return sum(connection.idle_since is None for connection in server._connections)
 
 
 def fin(client: Any) -> None:
