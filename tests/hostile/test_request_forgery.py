@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
@@ -92,6 +94,49 @@ async def test_schema_of_a_tool_may_use_any_name(client: Client, upstream: FakeU
     response, _ = await client.chat(tools=tools)
     assert response.status == 200
     assert upstream.seen[0].json["tools"] == tools
+
+
+@pytest.mark.parametrize("field", ["api_base", "apiBase", "APIKEY", "base-url", "Extra_Headers"])
+@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
+async def test_forbidden_field_in_a_message_never_reaches_the_upstream(
+    client: Client, upstream: FakeUpstream, field: str
+) -> None:
+    evil = {field: EVIL}
+    parts = [{"type": "text", "text": "Hi", **evil}]
+    answer = {"role": "assistant", "content": "Hello", "thinking_blocks": [{"type": "thinking", **evil}]}
+    messages = [{"role": "system", "content": "Hi", "x": evil}, {"role": "user", "content": parts}, answer]
+    response, body = await client.chat(messages=[*messages, {"role": "user", "content": "Go on"}])
+    assert response.status == 200, body
+    assert "evil.example" not in upstream.seen[0].body.decode()
+    assert [message["role"] for message in upstream.seen[0].json["messages"]] == ["system", "user", "assistant", "user"]
+    assert response.headers["x-gateway-dropped-params"].count("messages.") == 3
+
+
+@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
+async def test_forbidden_field_in_a_large_message_never_reaches_the_upstream(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    text = "word " * 400_000
+    document = {"model": "m1", "messages": [{"role": "user", "content": text, "apiBase": EVIL}]}
+    body = io.BytesIO(json.dumps(document).encode())
+    async with client.request("POST", "/v1/chat/completions", data=body) as response:
+        assert response.status == 200
+    assert upstream.seen[0].json["messages"] == [{"role": "user", "content": text}]
+
+
+@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
+async def test_words_of_the_caller_are_not_searched_for_forbidden_names(client: Client, upstream: FakeUpstream) -> None:
+    words = {"password": "a", "host": "b", "models": {"api_key": "c"}}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"host":"b"}'}, "input": words}
+    messages = [
+        {"role": "user", "content": "Hi", "metadata": words},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "done"},
+    ]
+    sent = {"messages": messages, "guided_json": {"properties": words}, "odd": {"schema": words, "metadata": words}}
+    response, _ = await client.chat(**sent)
+    assert response.status == 200
+    assert {name: upstream.seen[0].json[name] for name in sent} == sent
 
 
 async def test_headers_of_a_caller_are_not_forwarded(client: Client, upstream: FakeUpstream) -> None:

@@ -1,0 +1,96 @@
+"""A body with a key twice in one object means different things to different parsers; no endpoint accepts it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.testing import FakeUpstream
+
+from .conftest import Client
+
+BODIES = {
+    "chat, at the top": (
+        "/v1/chat/completions",
+        b'{"model":"secret","model":"chat","messages":[{"role":"user","content":"Hi"}]}',
+    ),
+    "chat, in a message": (
+        "/v1/chat/completions",
+        b'{"model":"chat","messages":[{"role":"user","content":"x","content":"Hi"}]}',
+    ),
+    "chat, in another spelling": (
+        "/v1/chat/completions",
+        rb'{"model":"chat","messages":[{"role":"user","content":"Hi","c\u006fntent":"x"}]}',
+    ),
+    "chat, hidden by a colon in a text": (
+        "/v1/chat/completions",
+        b'{"model":"chat","messages":[{"role":"user" ,"content" : "a: b","content" :"x"}]}',
+    ),
+    "chat, in a schema": (
+        "/v1/chat/completions",
+        b'{"model":"chat","messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":'
+        b'{"name":"f","parameters":{"type":"object","properties":{"a":{},"a":{}}}}}]}',
+    ),
+    "chat, in an unknown field": (
+        "/v1/chat/completions",
+        b'{"model":"chat","messages":[{"role":"user","content":"Hi"}],"odd":{"a":1,"a":2}}',
+    ),
+    "chat, in a large body": (
+        "/v1/chat/completions",
+        b'{"model":"chat","messages":[{"role":"user","content":"%b","content":"Hi"}]}' % (b"x" * (2 << 20)),
+    ),
+    "embeddings": ("/v1/embeddings", b'{"model":"vectors","input":"a","input":"b"}'),
+    "images": ("/v1/images/generations", b'{"model":"images","prompt":"a","prompt":"b"}'),
+    "speech": ("/v1/audio/speech", b'{"model":"voice","input":"a","voice":{"id":"a","id":"b"}}'),
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """One model per endpoint."""
+    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+
+    def model(endpoint: str, **price: Any) -> dict[str, Any]:
+        return {"provider": "up", "price": price, "endpoints": [endpoint]}
+
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {"up": up},
+            "groups": {"default": {}},
+            "models": {
+                "chat": model("chat", input=1, output=2),
+                "vectors": model("embeddings", input=1),
+                "images": model("images", per_image={"*": {"*": "0.01"}}),
+                "voice": model("speech", per_character=1000),
+            },
+        },
+        demo=True,
+    )
+
+
+@pytest.mark.parametrize("case", BODIES)
+@pytest.mark.xfail(strict=True, reason="the last of two equal keys wins")
+async def test_body_with_a_key_twice_in_one_object_is_invalid_json(
+    client: Client, upstream: FakeUpstream, case: str
+) -> None:
+    path, body = BODIES[case]
+    async with client.request("POST", path, data=io.BytesIO(body)) as response:
+        assert response.status == 400
+        assert (await response.json())["error"]["code"] == "invalid_json"
+    assert not upstream.seen
+
+
+async def test_equal_keys_of_different_objects_are_accepted(client: Client, upstream: FakeUpstream) -> None:
+    schema = {"type": "object", "properties": {"type": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    text = {"type": "text", "text": 'He said: "a":1, {"a":2}'}
+    response, _ = await client.chat(model="chat", messages=[{"role": "user", "content": [text, text]}], tools=[tool])
+    assert response.status == 200
+    assert json.loads(upstream.seen[0].body)["tools"] == [tool]
