@@ -16,6 +16,7 @@ from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.connect import Route
 from gateway.http_client.connection import ClientConnection
 from gateway.http_client.deadline_timer import Deadlines
+from gateway.http_client.exhaustion import own_failure
 from gateway.http_client.request import Address
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
@@ -41,7 +42,10 @@ class Origin:
         return None
 
     async def connect(self, within: float) -> ClientConnection:
-        """A new connection, with TLS if needed, in `within` seconds; raises UpstreamUnreachable or UpstreamTimeout."""
+        """A new connection, with TLS if needed, in `within` seconds.
+
+        Raises UpstreamUnreachable or UpstreamTimeout; Overloaded if this machine lacks a descriptor or memory for it.
+        """
         try:
             async with asyncio.timeout(within):
                 connection = await self._route.open(lambda: ClientConnection(self))
@@ -49,7 +53,7 @@ class Origin:
             late = UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s")
             raise late.began_at("connection") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            raise UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
+            raise own_failure(error) or UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
         if not connection.usable:  # it was lost before it had a reader
             raise UpstreamUnreachable(detail=f"{self._route}: closed at once")
         return connection

@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import UpstreamAuthError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
+from gateway.http_client.exhaustion import own_failure
 
 PROXY_AUTHENTICATION_REQUIRED: Final = 407
 
@@ -35,6 +36,9 @@ def before_answer(error: Exception) -> Exception:
         return UpstreamTimeout(detail="no connection through the proxy in time").began_at("connection")
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
         return UpstreamInvalidResponse(detail=describe(error))
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if (own := own_failure(cause)) is not None:
+        return own
     lost = UpstreamUnreachable(detail=describe(error))
     return lost.began_at("answer") if isinstance(error, ConnectionLost) else lost
 

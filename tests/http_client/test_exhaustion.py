@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ import pytest
 import uvloop
 
 from gateway.errors import GatewayError, Overloaded, UpstreamError
+from gateway.http_client.exhaustion import own_failure
 from gateway.http_client.upstream import Upstream
 
 
@@ -37,7 +39,6 @@ def no_descriptor_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.xfail(strict=True, reason="it is an UpstreamUnreachable, which opens circuits")
 def test_connection_without_a_descriptor_is_an_overload_and_no_failure_of_the_upstream(new_loop: Any) -> None:
     async def refused() -> GatewayError:
         client = Upstream()
@@ -56,3 +57,15 @@ def test_connection_without_a_descriptor_is_an_overload_and_no_failure_of_the_up
     assert (error.status, error.code) == (503, "server_is_overloaded")
     assert not isinstance(error, UpstreamError)
     assert "files" in error.log_text()
+
+
+def test_name_that_cannot_be_looked_up_for_want_of_a_descriptor_is_an_overload() -> None:
+    unknown = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    assert own_failure(unknown) is None
+    with no_descriptor_left():
+        assert isinstance(own_failure(unknown), Overloaded)
+
+
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ETIMEDOUT, errno.ENETUNREACH])
+def test_failures_of_the_upstream_or_the_network_are_no_overload(number: int) -> None:
+    assert own_failure(OSError(number, "no")) is None
