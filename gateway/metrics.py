@@ -131,6 +131,12 @@ METRICS = (
         ("plugin",),
     ),
     MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
+    MetricSpec(
+        "gateway_connections_dropped",
+        "counter",
+        "Client connections closed or refused at the limit; kind is idle or refused",
+        ("kind",),
+    ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),

@@ -8,26 +8,28 @@ body is sent at once; that of a small body is sent after the key was confirmed.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Awaitable, Collection
-from pathlib import Path
 
 from gateway.api.handler import KeyedHandler
-from gateway.api.json_body import SMALL_BODY, confirm_before_body
-from gateway.errors import BadRequest, GatewayError, RequestTooLarge, UnsupportedContentType
+from gateway.api.json_body import SMALL_LENGTHS, confirm_before_body
+from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
+from gateway.uploads.body_budgets import BodyBudgets
+from gateway.uploads.budget import Share
 from gateway.uploads.form import Form, FormReader
+from gateway.uploads.inflate import FREE, BodyInflater
 from gateway.uploads.spool import Spool
 from gateway.uploads.upload import Upload, UploadedForm
-
-INFLATED = 65_536  # most bytes of one decompression step
 
 
 class MultipartBody:
     """The body of one request."""
 
-    def __init__(self, folder: Path, *, max_bytes: int, large_fields: Collection[str]) -> None:
-        self._spool = Spool(folder)
+    _share: Share  # of the memory budget
+    _spool: Spool
+
+    def __init__(self, budgets: BodyBudgets, *, max_bytes: int, large_fields: Collection[str]) -> None:
+        self._budgets = budgets
         self._max_bytes = max_bytes
         self._large_fields = large_fields  # names of text fields that may be long
         self._parts: list[bytes] = []
@@ -37,17 +39,25 @@ class MultipartBody:
         self._upload: Upload | None = None  # the audio file, if there is one
         self._reader: FormReader | None = None  # set when the key was confirmed, or the whole body was read
         self._form_error: GatewayError | None = None  # the error of the form
-        self._inflater: zlib._Decompress | None = None
-        self._inflated = 0
+        self._inflater: BodyInflater | None = None
+        self._handler: KeyedHandler | None = None  # until the key was confirmed
+        self._begun = False
         self.size = 0
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
         """Prepare to read the body; the account of the key is known."""
+        assert handler.key is not None
         self._content_type = handler.headers.get("Content-Type", "")
         self._coding = handler.metadata.coding
+        self._share = self._budgets.memory.share(handler.key.account)
+        self._spool = self._budgets.spool(handler.key.account, self._share)
+        self._begun = True
         handler.exchange.set_max_body_size(self._max_bytes)
         length = handler.exchange.head.content_length
-        return None if 0 < length <= SMALL_BODY else self._confirm(handler, length)
+        if length in SMALL_LENGTHS:
+            self._handler = handler
+            return None
+        return self._confirm(handler, length)
 
     async def _confirm(self, handler: KeyedHandler, length: int) -> None:
         await confirm_before_body(handler, length, self._max_bytes)
@@ -57,6 +67,7 @@ class MultipartBody:
     def feed(self, chunk: bytes) -> Awaitable[None] | None:
         """Parse a large form as it arrives and raise its first error; collect a small one."""
         if self._reader is None:
+            self._share.take(len(chunk))
             self._parts.append(chunk)
             return None
         return self._read(chunk, self._reader)
@@ -86,40 +97,41 @@ class MultipartBody:
 
     def close(self) -> None:
         """Free the file and the reader at the end of the request."""
-        self._spool.close()
+        self._handler = None
+        self._parts.clear()
+        if self._begun:
+            self._spool.close()
+            self._share.close()
         if self._reader is not None:  # the form was incomplete or invalid
             self._reader.close()
 
     def _open(self) -> FormReader:
-        self._reader = FormReader(self._content_type, self._spool, file="file", large_fields=self._large_fields)
+        self._reader = FormReader(
+            self._content_type, self._spool, file="file", large_fields=self._large_fields, memory=self._share
+        )
         if self._coding == "gzip":
-            self._inflater = zlib.decompressobj(wbits=31)
+            self._inflater = BodyInflater(self._max_bytes, BadRequest)
         elif self._coding != "identity":
             raise UnsupportedContentType("Content-Encoding must be gzip or identity")
         return self._reader
 
     def _read(self, chunk: bytes, reader: FormReader) -> Awaitable[None] | None:
         if self._inflater is not None:
-            return self._inflate(chunk, reader, self._inflater)
+            return self._inflater.feed(chunk, self._take_inflated)
         reader.feed(chunk)
         return self._spool.drain() if self._spool.full else None
 
-    async def _inflate(self, chunk: bytes, reader: FormReader, inflater: zlib._Decompress) -> None:
-        """Decompress in small steps, so that a decompression bomb uses no more memory than a valid body."""
-        while chunk:
-            try:
-                plain = inflater.decompress(chunk, INFLATED)
-            except zlib.error:
-                raise BadRequest("The request body is not valid gzip") from None
-            if inflater.unused_data:  # zlib would copy it at each step: 26 MB in steps of 64 KB took 3.5 s
-                raise BadRequest("The request body has bytes after the end of its gzip data")
-            chunk = inflater.unconsumed_tail
-            self._inflated += len(plain)
-            if self._inflated > self._max_bytes:
-                raise RequestTooLarge()
-            reader.feed(plain)
-            if self._spool.full:
-                await self._spool.drain()
+    async def _take_inflated(self, plain: bytes) -> None:
+        """Parse the next inflated bytes; confirm the key before more than 64 KiB are inflated."""
+        reader, inflater, handler = self._reader, self._inflater, self._handler
+        assert reader is not None
+        assert inflater is not None
+        reader.feed(plain)
+        if handler is not None and inflater.size >= FREE and not inflater.complete:
+            await handler.confirm()
+            self._handler = None
+        if self._spool.full:
+            await self._spool.drain()
 
     async def _finish(self) -> None:
         reader = self._reader or self._open()
@@ -128,9 +140,10 @@ class MultipartBody:
             pending = self._read(chunk, reader)
             if pending is not None:
                 await pending
-        if self._inflater is not None and not self._inflater.eof:
-            raise BadRequest("The request body is truncated gzip")
+        self._share.give_back(sum(map(len, parts)))
+        if self._inflater is not None:
+            self._inflater.finish()
         self._form = reader.finish()
-        self._reader = None
+        self._reader = self._handler = None
         await self._spool.drain()
         self._upload = await Upload.of(self._form, self._spool)

@@ -105,8 +105,8 @@ class Application(HTTPServerConnectionDelegate):
     def _body(self, route: Route) -> JsonBody | MultipartBody:
         server = self.services.settings.server
         if route.form:
-            return MultipartBody(self.services.spools, max_bytes=server.max_audio_body, large_fields=LARGE_FIELDS)
-        return JsonBody(server.max_json_body)
+            return MultipartBody(self.services.bodies, max_bytes=server.max_audio_body, large_fields=LARGE_FIELDS)
+        return JsonBody(server.max_json_body, self.services.bodies)
 
     def on_close(self, server_conn: object) -> None:
         """Do nothing: the exchange tells its handler."""

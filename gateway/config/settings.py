@@ -116,10 +116,18 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     header_timeout: Seconds = 10.0
     keepalive_timeout: Seconds = 65.0
     body_timeout: Seconds = 30.0
+    body_total_timeout: Seconds = 900.0
+    min_body_rate: Annotated[int, Meta(ge=0, le=2**30)] = 1024
     write_timeout: Seconds = 30.0
     max_header_bytes: Bytes = 65_536
     max_json_body: Bytes = 32 * 2**20
     max_audio_body: Bytes = 100 * 2**20
+    max_bodies: Bytes = 256 * 2**20
+    max_account_bodies: Bytes = 64 * 2**20
+    max_spool: Bytes = 4 * 2**30
+    max_account_spool: Bytes = 2**30
+    spool_dir: str = ""
+    max_connections: Annotated[int, Meta(ge=0, le=2**20)] = 0
     max_kept_answers: Annotated[int, Meta(ge=0, le=2**40)] = 64 * 2**20
     max_loop_lag: Annotated[float, Meta(ge=0, le=60)] = 1.0
     max_memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
@@ -335,6 +343,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     def data_dir(self) -> Path:
         """Absolute path of the data directory."""
         return (self.folder / Path(self.store.data_dir).expanduser()).absolute()
+
+    @property
+    def spool_dir(self) -> Path:
+        """Absolute path of the folder of uploads."""
+        folder = self.server.spool_dir
+        return (self.folder / Path(folder).expanduser()).absolute() if folder else self.data_dir / "tmp"
 
     @property
     def pepper(self) -> Secret | None:

@@ -34,6 +34,14 @@ ANY_CALL = frozenset({"per_request", "minimum"})
 
 Known = Mapping[str, Collection[str]]
 
+#: Limits of [server] of which the first fits into the second.
+_ORDERED = (
+    ("max_json_body", "max_account_bodies"),
+    ("max_account_bodies", "max_bodies"),
+    ("max_audio_body", "max_account_spool"),
+    ("max_account_spool", "max_spool"),
+)
+
 
 def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     """Note everything that contradicts something else."""
@@ -68,6 +76,9 @@ def _check_server(settings: Settings, reader: TomlReader) -> None:
         reader.problem(("metrics", "port"), f"port {metrics.port} is [server]'s already")
     if server.proxy_protocol and not server.trusted_proxies:
         reader.problem(("server", "proxy_protocol"), "name the proxies that send it in trusted_proxies")
+    for small, large in _ORDERED:
+        if getattr(server, small) > getattr(server, large):
+            reader.problem(("server", large), f"it is smaller than {small}, which could then never be used")
 
 
 def _check_default_image_model(settings: Settings, reader: TomlReader, known: Collection[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 from gateway.accounts.authenticator import Authenticator
@@ -21,6 +20,7 @@ from gateway.metrics import Metrics
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.router import Router
 from gateway.store import Store
+from gateway.uploads.body_budgets import BodyBudgets
 
 
 class Overload(Protocol):
@@ -50,7 +50,7 @@ class Services(Protocol):
     catalog: Catalog
     router: Router
     store: Store
-    spools: Path  # folder of uploaded files
+    bodies: BodyBudgets
     ids: Ids
     auth: Authenticator
     ledger: Ledger

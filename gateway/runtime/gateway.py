@@ -38,10 +38,12 @@ from gateway.routing.circuit_sync import CircuitSync
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.hidden_reasoning import HiddenReasoningTargets
 from gateway.routing.router import Router
+from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
+from gateway.uploads.body_budgets import BodyBudgets
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
 RETIRE_AFTER = 3600.0
@@ -72,8 +74,12 @@ class Gateway:
         self.access_log = AccessLog(enabled=settings.log.access)
         self.auth = Authenticator(store, pepper)
         self.idempotency = Idempotency(store, most=settings.server.max_kept_answers)
-        # Made once: a new path per request would add interned strings, and Python would enlarge their table.
-        self.spools = settings.data_dir / "tmp"
+        self.bodies = BodyBudgets(
+            settings.spool_dir,
+            memory=(settings.server.max_bodies, settings.server.max_account_bodies),
+            disk=(settings.server.max_spool, settings.server.max_account_spool),
+            files=shares(descriptor_limit()).uploads,
+        )
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.ledger = Ledger(store, self.catalog.groups, journal=journal, on_shortfall=self.metrics.shortfall)
@@ -148,6 +154,10 @@ class Gateway:
         self.access_log.enabled = settings.log.access
         self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
         self.ledger.use_groups(catalog.groups)
+        self.bodies.resize(
+            memory=(settings.server.max_bodies, settings.server.max_account_bodies),
+            disk=(settings.server.max_spool, settings.server.max_account_spool),
+        )
         self.idempotency.most = settings.server.max_kept_answers
         self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))

@@ -35,6 +35,7 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.log import configure, gateway_log, set_level
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
+from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
@@ -353,6 +354,7 @@ class Supervisor:
 def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
     """Run a gateway until a stop signal; returns the exit code."""
     configure(settings.log.level, form=settings.log.form, access=settings.log.access)
+    raise_limit()
     _log_warnings(settings)
     try:
         if config_path is None:
@@ -407,8 +409,9 @@ def _fixed(before: Settings, now: Settings) -> list[str]:
     sections = ("metrics", "store", "plugins")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [
-        "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "write_timeout",
-        "max_header_bytes", "keepalive_comment", "commit_after", "proxy_protocol",
+        "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout",
+        "min_body_rate", "write_timeout", "max_header_bytes", "max_connections", "spool_dir", "keepalive_comment",
+        "commit_after", "proxy_protocol",
     ]  # fmt: skip
     return (
         changed

@@ -33,6 +33,8 @@ from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
 from gateway.plugins.loader import PluginRefused
+from gateway.runtime.connection_report import ConnectionReport
+from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
@@ -112,11 +114,13 @@ class Worker:
         return await Gateway.build(settings, store, pepper=briefing.pepper, journal=journal, machine=briefing.machine)
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
+        limits = server_limits(gateway.settings)
         server = HTTPServer(
             gateway.application(),
-            server_limits(gateway.settings),
+            limits,
             on_protocol_error=ProtocolErrors(gateway),
             preface_from=preface_from(gateway.settings),
+            on_full=ConnectionReport(gateway.metrics, limits.max_connections),
         )
         await server.start(listener)
         # These objects live as long as the process, so the collector need not check them again.
@@ -248,7 +252,10 @@ def server_limits(settings: Settings) -> ServerLimits:
         header_timeout=server.header_timeout,
         keepalive_timeout=server.keepalive_timeout,
         body_idle_timeout=server.body_timeout,
+        body_total_timeout=server.body_total_timeout,
+        min_body_rate=server.min_body_rate,
         write_timeout=server.write_timeout,
+        max_connections=shares(descriptor_limit(), server.max_connections).connections,
     )
 
 

@@ -14,6 +14,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 # `$` alone would let a final newline through.
 NAME_PATTERN = r"^[A-Za-z0-9_-]+$(?!\n)"
 
+MAX_PARTS = 5_000  # of one message
+MAX_CALLS = 1_000  # of tools, in one message
+
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Label = Annotated[str, Meta(max_length=512)]  # a name of something that exists elsewhere
@@ -86,7 +89,7 @@ class RefusalPart(Struct, tag="refusal", tag_field="type", gc=False):
 
 
 UserPart = TextPart | ImagePart | AudioPart | FilePart
-TextContent = str | Annotated[list[TextPart], Meta(min_length=1)]
+TextContent = str | Annotated[list[TextPart], Meta(min_length=1, max_length=MAX_PARTS)]
 
 # Messages ----------------------------------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class UserMessage(Struct, tag="user", tag_field="role", gc=False):
     """Input from the caller."""
 
     role: ClassVar[str] = "user"
-    content: str | Annotated[list[UserPart], Meta(min_length=1)]
+    content: str | Annotated[list[UserPart], Meta(min_length=1, max_length=MAX_PARTS)]
     name: Label | None = None
 
 
@@ -155,11 +158,11 @@ class AssistantMessage(Struct, tag="assistant", tag_field="role", gc=False):
     """An earlier answer, with the extra keys that some dialects want back word for word."""
 
     role: ClassVar[str] = "assistant"
-    content: str | list[TextPart | RefusalPart] | None = None
+    content: str | Annotated[list[TextPart | RefusalPart], Meta(max_length=MAX_PARTS)] | None = None
     name: Label | None = None
     refusal: str | None = None
     audio: AudioReference | None = None
-    tool_calls: list[FunctionToolCall | CustomToolCall] | None = None
+    tool_calls: Annotated[list[FunctionToolCall | CustomToolCall], Meta(max_length=MAX_CALLS)] | None = None
     function_call: FunctionArguments | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -260,7 +263,7 @@ class AllowedTools(Struct, gc=False):
     """The tools among which the model may choose."""
 
     mode: Literal["auto", "required"]
-    tools: list[FunctionChoice | CustomChoice]
+    tools: Annotated[list[FunctionChoice | CustomChoice], Meta(max_length=128)]
 
 
 class AllowedChoice(Struct, tag="allowed_tools", tag_field="type", gc=False):

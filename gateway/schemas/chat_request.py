@@ -47,6 +47,8 @@ from gateway.schemas.chat_rules import (
     check_tools,
     json_object,
 )
+from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.forbidden import is_forbidden
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Sampling, Semantic
 from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
@@ -178,6 +180,8 @@ SEMANTIC_FIELDS = frozenset(name for name, kind in ChatRequest.field_classes.ite
 # `stream_options` is not among them: providers write it anew from the typed view.
 _SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation", "prediction"})
 _PLAIN = frozenset(ChatRequest.field_classes) - _SEARCHED  # a request of these alone, as nearly all are, hides nothing
+_SEARCHED_WITH_MESSAGES = _SEARCHED | {"messages"}
+_messages = msgspec.json.Decoder(list[Message])
 
 _body = BodyDecoder(
     ChatRequest,
@@ -186,22 +190,34 @@ _body = BodyDecoder(
 )
 
 
-def decode_chat_request(body: bytes) -> ChatRequest:
+def decode_chat_request(body: bytes | Examined) -> ChatRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param.
 
-    A body of 1 KB with four messages takes 4 µs: 1.2 the typed view, 0.8 the field table, 0.8 the rules. The worst
-    32 MiB body found takes 0.4 s (1.3 million empty parts) and 130 MB, and is answered like any other.
+    A body of 1 KB with four messages takes 4 µs: 1.2 the typed view, 0.8 the field table, 0.8 the rules, 0.4 the keys.
     """
     request, fields = _body.decode(body)
-    request.body = body
+    request.body = body if isinstance(body, bytes) else body.content
     _check(request)
-    if _PLAIN.issuperset(fields):
+    names = unexplained_names(body, len(fields) + _least_keys(request))
+    if names and any(map(is_forbidden, names)):
+        request.take_fields(fields, searched=_SEARCHED_WITH_MESSAGES)
+        request.messages = _messages.decode(fields["messages"])
+    elif _PLAIN.issuperset(fields):
         request.fields, request.extra, request.dropped = fields, (), ()
     else:
         request.take_fields(fields, searched=_SEARCHED)
     if request.functions is not None or request.function_call is not None:
         _write_as_tools(request)
     return request
+
+
+def _least_keys(request: ChatRequest) -> int:
+    """The number of keys below the top level that a valid request has at least; exact for plain text."""
+    keys = 2 * len(request.messages)  # `check_history` has made sure that an answer has a key beside its role
+    options = request.stream_options
+    if options is not None:
+        keys += (options.include_usage is not None) + (options.include_obfuscation is not None)
+    return keys
 
 
 def _check(request: ChatRequest) -> None:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from gateway.errors import InvalidType
 from gateway.schemas.chat_response import CompletionUsage
+from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.validation import BodyDecoder
 
@@ -65,9 +66,10 @@ class EmbeddingAnswer(Struct):
 _body = BodyDecoder(EmbeddingRequest, own=OWN, large_fields=frozenset({"input"}))
 
 
-def decode_embedding_request(body: bytes) -> EmbeddingRequest:
+def decode_embedding_request(body: bytes | Examined) -> EmbeddingRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
     request, fields = _body.decode(body)
+    unexplained_names(body, len(fields))
     _check_one_kind(request.input)
     request.take_fields(fields)
     return request

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.errors import MissingParameter
+from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
@@ -163,9 +164,10 @@ class ImageEvent(Struct):
 _body = BodyDecoder(ImageRequest, own=OWN)
 
 
-def decode_image_request(body: bytes, *, default_model: str = "") -> ImageRequest:
+def decode_image_request(body: bytes | Examined, *, default_model: str = "") -> ImageRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
     request, fields = _body.decode(body)
+    unexplained_names(body, len(fields))
     if not request.model:
         if not default_model:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")

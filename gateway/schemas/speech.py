@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.request_fields import OWN, Core, RequestFields, Sampling, Semantic
 from gateway.schemas.validation import BodyDecoder
 
@@ -62,9 +63,10 @@ class SpeechRequest(RequestFields, kw_only=True):
 _body = BodyDecoder(SpeechRequest, own=OWN)
 
 
-def decode_speech_request(body: bytes) -> SpeechRequest:
+def decode_speech_request(body: bytes | Examined) -> SpeechRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
     request, fields = _body.decode(body)
+    unexplained_names(body, len(fields))
     request.take_fields(fields, searched=("voice",))
     return request
 

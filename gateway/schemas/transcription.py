@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field, structs
 
 from gateway.errors import InvalidValue, MissingParameter
+from gateway.schemas.duplicate_keys import key_names
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.request_fields import Core, RequestFields, Sampling, Semantic
 from gateway.schemas.schema_errors import first_error, invalid, parse_json
@@ -243,6 +244,7 @@ def _typed(name: str, text: str) -> Any:
     if name in _NUMBERS and _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     if name == "chunking_strategy" and text.startswith("{"):
+        key_names(text.encode())  # refuses a key that is there twice
         try:
             return parse_json(text.encode())
         except (ValueError, RecursionError):

@@ -8,26 +8,28 @@ path, the code and a message that helps::
     request, fields = decoder.decode(body)
 
 Sharp edges: msgspec does not check UTF-8 in what it skips, so that is done first; and tiny values cost up to 100 times
-their bytes as objects, so in a body over 1 MiB only the `large_fields` may be over 1 MiB.
+their bytes as objects, so a body over 1 MiB is examined first (`gateway.schemas.large_json`), and only its
+`large_fields` may be over 1 MiB.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import msgspec.inspect
 from msgspec import Raw
 
 from gateway.errors import BadRequest, InvalidJSON, InvalidType, InvalidValue, MissingParameter, OutOfRange
+from gateway.schemas.duplicate_keys import Examined
+from gateway.schemas.large_json import LARGE, examined
 from gateway.schemas.schema_errors import first_error, invalid, parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-LARGE = 1 << 20  # bytes from which a body is checked for its shape before anything is built of it
-MAX_EXPLAINED = 250_000  # values; beyond it an error is named by msgspec alone, which builds nothing
+MAX_EXPLAINED = 20_000  # values; beyond it an error is named by msgspec alone, which builds nothing
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.+)`")
@@ -54,16 +56,29 @@ class BodyDecoder(Generic[T]):
         self._typed = msgspec.json.Decoder(kind)
         self._table = msgspec.json.Decoder(dict[str, Raw])
 
-    def decode(self, body: bytes) -> tuple[T, dict[str, Raw]]:
+    def decode(self, body: bytes | Examined) -> tuple[T, dict[str, Raw]]:
         """The typed request, and its top-level fields as sent, the last of duplicates; raises BadRequest."""
+        if not isinstance(body, bytes):
+            return self._decode_large(body)
+        if len(body) > LARGE:
+            return self._decode_large(examined(body))
         try:
             if not body.isascii():
                 body.decode()
-            if len(body) > LARGE:
-                self._check_shape(body)
             return self._typed.decode(body), self._table.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._explain(body, error) from None
+
+    def _decode_large(self, body: Examined) -> tuple[T, dict[str, Raw]]:
+        """The same for a large body, whose text and top level were examined before."""
+        content, fields = body.content, body.fields
+        try:
+            if fields is None:
+                fields = self._table.decode(content)
+            self._check_shape(len(content), fields)
+            return self._typed.decode(content), fields
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._explain(content, error, fields) from None
 
     @cached_property
     def _fields(self) -> dict[str, msgspec.inspect.Field]:
@@ -71,17 +86,10 @@ class BodyDecoder(Generic[T]):
         assert isinstance(kind, msgspec.inspect.StructType)
         return {field.encode_name: field for field in kind.fields if field.name not in self._own}
 
-    @cached_property
-    def _outline(self) -> msgspec.json.Decoder[msgspec.Struct]:
-        """Finds where each known field lies, and builds nothing of the others."""
-        names = [(name, Raw, Raw()) for name in self._fields]
-        return msgspec.json.Decoder(msgspec.defstruct("Outline", names))
-
-    def _check_shape(self, body: bytes) -> None:
-        outline = self._outline.decode(body)
-        rest = len(body)
+    def _check_shape(self, rest: int, fields: dict[str, Raw]) -> None:
+        """Check the sizes of the fields of a body of `rest` bytes."""
         for name in self._fields:
-            size = len(memoryview(getattr(outline, name)))
+            size = len(memoryview(fields[name])) if name in fields else 0
             rest -= size
             if size > LARGE and name not in self._large_fields:
                 raise invalid(name, f"it is too large ({size} bytes; at most {LARGE})")
@@ -90,31 +98,30 @@ class BodyDecoder(Generic[T]):
 
     # Slow path -----------------------------------------------------------------------------------------------------
 
-    def _explain(self, body: bytes, error: Exception) -> BadRequest:
+    def _explain(self, body: bytes, error: Exception, fields: dict[str, Raw] | None = None) -> BadRequest:
         """The 400 for what a decoder refused; bad JSON anywhere counts before a bad value."""
+        if not isinstance(error, msgspec.ValidationError):
+            return _not_json(error)
         try:
-            outline = self._outline.decode(body) if isinstance(error, msgspec.ValidationError) else None
+            fields = self._table.decode(body) if fields is None else fields
         except (msgspec.MsgspecError, RecursionError) as worse:
             return _not_json(worse)
-        if outline is None:
-            return _not_json(error)
         found = _AT.search(str(error))
         path = found[1] if found else ""
         name = re.split(r"[.\[]", path, maxsplit=1)[0]
         if name not in self._fields:
-            return self._missing(outline) or InvalidValue()
-        raw = getattr(outline, name)
-        return self._error_in(name, bytes(raw)) or _by_msgspec(str(error), path)
+            return self._missing(fields) or InvalidValue()
+        return self._error_in(name, bytes(fields.get(name, b""))) or _by_msgspec(str(error), path)
 
-    def _missing(self, outline: Any) -> BadRequest | None:
+    def _missing(self, fields: dict[str, Raw]) -> BadRequest | None:
         for name, field in self._fields.items():
-            if field.required and not getattr(outline, name):
+            if field.required and name not in fields:
                 return MissingParameter(f"Missing required parameter: '{name}'.", param=name)
         return None
 
     def _error_in(self, name: str, raw: bytes) -> BadRequest | None:
         # A JSON text has at most as many values as commas and opening brackets, and one.
-        if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_EXPLAINED:
+        if len(raw) > LARGE or sum(map(raw.count, (b",", b"[", b"{"))) > MAX_EXPLAINED:
             return None
         try:
             return first_error(parse_json(raw), self._fields[name].type, name)

@@ -25,6 +25,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from gateway.errors import BadRequest, InvalidValue, OutOfRange, UnsupportedContentType
 from gateway.schemas.forbidden import header_name
+from gateway.uploads.budget import Share
 from gateway.uploads.spool import Spool
 
 MEDIA_TYPE = "multipart/form-data"
@@ -49,11 +50,23 @@ class Form(Struct, frozen=True):
 
 
 class FormReader:
-    """Reads one form; `large_fields` names fields that may be longer than others."""
+    """Reads one form.
 
-    def __init__(self, content_type: str, spool: Spool, *, file: str, large_fields: Collection[str] = ()) -> None:
+    `large_fields` names fields that may be longer than others; `memory` is the budget of its texts.
+    """
+
+    def __init__(
+        self,
+        content_type: str,
+        spool: Spool,
+        *,
+        file: str,
+        large_fields: Collection[str] = (),
+        memory: Share | None = None,
+    ) -> None:
         boundary = _boundary(content_type)
         self._spool = spool
+        self._memory = memory  # the budget of the texts
         self._file = file
         self._large_fields = large_fields
         self._parser = _parser(boundary, self)
@@ -143,6 +156,8 @@ class FormReader:
         self._left -= len(piece)
         if self._left < 0:
             raise BadRequest(f"The form holds more than {MAX_TEXTS} bytes of text.")
+        if self._memory is not None:
+            self._memory.take(len(piece))
         self._value += piece
 
     def on_part_end(self) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.errors import Unavailable
+from gateway.uploads.budget import Share
 
 T = TypeVar("T")
 
@@ -36,8 +37,14 @@ Read = Callable[[int, int], bytes]
 class Spool:
     """One file; written from start to end, then read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, memory: Share | None = None, disk: Share | None = None, files: Share | None = None
+    ) -> None:
         self.size = 0
+        self._shares = [share for share in (memory, disk, files) if share is not None]
+        self._memory = memory
+        self._disk = disk
+        self._files = files
         self._folder = folder
         self._buffer = bytearray()  # what is not on the disk
         self._file: _UnnamedFile | None = None
@@ -49,14 +56,23 @@ class Spool:
         return len(self._buffer) > IN_MEMORY
 
     def write(self, data: bytes | memoryview) -> None:
-        """Add bytes at the end."""
+        """Add bytes at the end; Overloaded or ConcurrencyLimited if a budget is used up."""
+        if self._memory is not None:
+            self._memory.take(len(data))
         self._buffer += data
         self.size += len(data)
 
     async def drain(self) -> None:
-        """Move to the disk what does not belong in memory; Unavailable when the disk takes no more."""
+        """Move to the disk what does not belong in memory; Unavailable when the disk takes no more.
+
+        Overloaded or ConcurrencyLimited if a budget is used up.
+        """
         if self._file is None and not self.full:
             return
+        if self._file is None and self._files is not None:
+            self._files.take(1)
+        if self._disk is not None:
+            self._disk.take(len(self._buffer))
         waiting, self._buffer = self._buffer, bytearray()
         try:
             if self._file is None:
@@ -67,6 +83,8 @@ class Spool:
                 self._file.close()  # now, for the error's traceback would keep it for a while
             self.close()
             raise Unavailable("The upload cannot be stored at the moment", detail=f"spool: {error}") from None
+        if self._memory is not None:
+            self._memory.give_back(len(waiting))
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The bytes from the start, at most 64 KiB at a time; every call begins anew."""
@@ -95,6 +113,8 @@ class Spool:
         self._closed = True
         self._buffer = bytearray()
         self._file = None
+        for share in self._shares:
+            share.close()
 
     def _read_memory(self, offset: int, length: int) -> bytes:
         return bytes(self._buffer[offset : offset + length])

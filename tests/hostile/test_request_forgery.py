@@ -97,7 +97,6 @@ async def test_schema_of_a_tool_may_use_any_name(client: Client, upstream: FakeU
 
 
 @pytest.mark.parametrize("field", ["api_base", "apiBase", "APIKEY", "base-url", "Extra_Headers"])
-@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
 async def test_forbidden_field_in_a_message_never_reaches_the_upstream(
     client: Client, upstream: FakeUpstream, field: str
 ) -> None:
@@ -112,7 +111,6 @@ async def test_forbidden_field_in_a_message_never_reaches_the_upstream(
     assert response.headers["x-gateway-dropped-params"].count("messages.") == 3
 
 
-@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
 async def test_forbidden_field_in_a_large_message_never_reaches_the_upstream(
     client: Client, upstream: FakeUpstream
 ) -> None:
@@ -124,7 +122,6 @@ async def test_forbidden_field_in_a_large_message_never_reaches_the_upstream(
     assert upstream.seen[0].json["messages"] == [{"role": "user", "content": text}]
 
 
-@pytest.mark.xfail(strict=True, reason="messages are not searched, words of the caller are, and case is compared")
 async def test_words_of_the_caller_are_not_searched_for_forbidden_names(client: Client, upstream: FakeUpstream) -> None:
     words = {"password": "a", "host": "b", "models": {"api_key": "c"}}
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"host":"b"}'}, "input": words}

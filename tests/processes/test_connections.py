@@ -9,8 +9,6 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.hostile.raw import connection
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
@@ -38,7 +36,6 @@ def soft_limit(pid: int) -> int:
     return int(found[1])
 
 
-@pytest.mark.xfail(strict=True, reason="descriptors and connections are left as they are")
 async def test_soft_limit_of_descriptors_is_raised_to_the_hard_one_in_every_worker(yard: Yard) -> None:
     gateway = yard.make(kind=LowLimit, workers=2)
     await gateway.started(workers=2)
@@ -54,7 +51,6 @@ class Limited(Served):
         super().configure(models)
 
 
-@pytest.mark.xfail(strict=True, reason="descriptors and connections are left as they are")
 async def test_connections_at_the_limit_are_logged_and_counted(serve: Serve) -> None:
     gateway = await serve(kind=Limited)
     async with AsyncExitStack() as stack:

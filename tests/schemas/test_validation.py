@@ -55,14 +55,14 @@ def test_invalid_json_after_an_invalid_value_is_invalid_json():
 
 
 def test_only_large_fields_may_be_large():
-    request, _ = DECODER.decode(b'{"model":"m","input":[[%b]]}' % b",".join([b"1"] * 1_000_000))
-    assert len(request.input[0]) == 1_000_000
+    request, _ = DECODER.decode(b'{"model":"m","input":[[%b]]}' % b",".join([b"1234567890"] * 190_000))
+    assert len(request.input[0]) == 190_000
     assert refused(b'{"model":"%b","input":[[1]]}' % (b"m" * 2_000_000)) == ("invalid_value", "model")
     assert refused(b'{"model":"m","input":[[1]],"x":"%b"}' % (b"m" * 2_000_000)) == ("invalid_value", None)
 
 
 def test_values_too_many_to_name_get_msgspecs_message_and_the_same_path():
-    many = b",".join([b"1"] * 600_000)
+    many = b",".join([b"1"] * 400_000)
     assert refused(b'{"model":"m","input":[[%b],[2,"x"]]}' % many) == ("invalid_type", "input[1][1]")
     assert refused(b'{"model":"m","input":[[%b],[1],[1],[1]]}' % many) == ("array_above_max_length", "input")
 

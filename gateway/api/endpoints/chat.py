@@ -35,6 +35,7 @@ from gateway.routing.hidden_reasoning import effort_of, may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
+from gateway.schemas.duplicate_keys import Examined
 
 #: Reasoning counts as hidden if it exceeds the shown part times a factor, and tokens: the part is an estimate.
 REASONING_SHOWN = 2
@@ -53,7 +54,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes, settings: Settings) -> ChatRequest:
+    def decode(self, body: bytes | Examined, settings: Settings) -> ChatRequest:
         return decode_chat_request(body)
 
     def wants_stream(self, request: ChatRequest) -> bool:

@@ -20,6 +20,7 @@ from gateway.inference.services import Services
 from gateway.plugins.provider import Embeddings
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
+from gateway.schemas.duplicate_keys import Examined
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest, decode_embedding_request
 
 
@@ -32,7 +33,7 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     prompt_param = "input"
     names_model = True
 
-    def decode(self, body: bytes, settings: Settings) -> EmbeddingRequest:
+    def decode(self, body: bytes | Examined, settings: Settings) -> EmbeddingRequest:
         return decode_embedding_request(body)
 
     def quote(

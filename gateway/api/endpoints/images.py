@@ -24,6 +24,7 @@ from gateway.plugins.provider import Images
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
+from gateway.schemas.duplicate_keys import Examined
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageUsage, TokenKinds, decode_image_request
 
 #: The fewest tokens of an image, from published numbers; a quarter of it is believed.
@@ -41,7 +42,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes, settings: Settings) -> ImageRequest:
+    def decode(self, body: bytes | Examined, settings: Settings) -> ImageRequest:
         return decode_image_request(body, default_model=settings.server.default_image_model)
 
     def wants_stream(self, request: ImageRequest) -> bool:

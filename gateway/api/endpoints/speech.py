@@ -28,6 +28,7 @@ from gateway.plugins.provider import Speech
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
+from gateway.schemas.duplicate_keys import Examined
 from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechRequest, SpeechUsage, decode_speech_request
 
 #: Tokens per second of speech without an upstream count, from published prices per minute and per token; and the
@@ -51,7 +52,7 @@ class SpeechEndpoint(Endpoint[SpeechRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes, settings: Settings) -> SpeechRequest:
+    def decode(self, body: bytes | Examined, settings: Settings) -> SpeechRequest:
         return decode_speech_request(body)
 
     def wants_stream(self, request: SpeechRequest) -> bool:

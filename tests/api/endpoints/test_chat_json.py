@@ -80,16 +80,6 @@ async def test_caller_cannot_send_an_address_or_a_credential_upstream(client: Cl
     assert "api_base" in response.headers["x-gateway-dropped-params"]
 
 
-async def test_last_of_two_equal_keys_is_what_is_checked_and_what_is_sent(
-    client: Client, upstream: FakeUpstream
-) -> None:
-    body = b'{"model":"secret","model":"m1","messages":[{"role":"user","content":"Hi"}],"max_tokens":5,"max_tokens":9}'
-    async with client.request("POST", "/v1/chat/completions", data=body) as response:
-        assert response.status == 200
-    assert upstream.seen[0].body.count(b'"model"') == 1
-    assert upstream.seen[0].json["max_tokens"] == 9
-
-
 async def test_charge_is_the_upstreams_usage_at_the_models_price(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts
 ) -> None:

@@ -1,0 +1,138 @@
+"""Examines a large JSON text in pieces, before anything is built of it.
+
+A decoder works on a whole text in one call and holds the interpreter's lock meanwhile, also in a thread. Its time grows
+with the number of values: a text of 32 MiB may have sixteen million. So a text over `LARGE` bytes is first read in
+pieces, between which other requests run: it may have at most `MOST_VALUES` values, and its keys are checked in a short
+form of it, in which long strings are empty.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from gateway.errors import InvalidJSON, InvalidValue
+from gateway.schemas.duplicate_keys import Examined, key_names
+
+LARGE: Final = 1 << 20  # bytes from which a text is examined
+MOST_VALUES: Final = 200_000  # members of objects, items of arrays, and containers
+PIECE: Final = 131_072  # bytes between two points at which other requests may run
+SHORT: Final = 32  # bytes of a string that is kept without a look at what follows
+LONGEST_KEY: Final = 1024  # bytes
+
+# Stand for an escaped backslash and an escaped quote. Both are control characters, which JSON text cannot contain.
+_BACKSLASH, _QUOTE = b"\x01\x01", b"\x02\x02"
+_SPACE = b" \t\r\n"
+_table = msgspec.json.Decoder(dict[str, Raw])
+
+
+def examined(content: bytes) -> Examined:
+    """The same in one go, for callers without an event loop to keep free."""
+    examination = Examination(content)
+    for _ in examination.steps():
+        pass
+    return examination.result
+
+
+class Examination:
+    """Examines one text: exhaust `steps`, then read `result`."""
+
+    __slots__ = ("_carry", "_content", "_half", "_long", "_short", "_values", "result")
+
+    result: Examined
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._carry = b""  # from the last opening quote, or half of an escape
+        self._half = b""  # of a character
+        self._long = False  # whether the text is inside a string that is too long for a key
+        self._short: list[bytes] = []
+        self._values = 0
+
+    def steps(self) -> Iterator[None]:
+        """Each step takes a few milliseconds; raises InvalidJSON or InvalidValue."""
+        content = self._content
+        for start in range(0, len(content), PIECE):
+            piece = content[start : start + PIECE]
+            self._check_text(piece, start)
+            self._read(piece)
+            yield
+        self._check_text(b"", len(content))
+        short = b"".join([*self._short, self._carry]).replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
+        self._short.clear()
+        yield
+        names = frozenset(key_names(short))
+        yield
+        try:
+            fields = _table.decode(content)
+        except (msgspec.MsgspecError, RecursionError):
+            fields = None  # the decoder of the request names the error
+        yield
+        self.result = Examined(content, names, fields)
+
+    def _check_text(self, piece: bytes, start: int) -> None:
+        """Check that one more piece is UTF-8; an empty one is the end."""
+        half = self._half
+        if half or not piece or not piece.isascii():
+            data = half + piece
+            try:
+                used = codecs.utf_8_decode(data, "strict", not piece)[1]
+            except UnicodeDecodeError as error:
+                at = start - len(half) + error.start
+                raise InvalidJSON(f"The request body is not valid UTF-8 (byte {at}).") from None
+            self._half = data[used:]
+
+    def _read(self, piece: bytes) -> None:
+        """Read one more piece."""
+        if b"\x01" in piece or b"\x02" in piece:
+            raise InvalidJSON("The request body is not valid JSON: it has a control character.")
+        if self._long and b'"' not in piece and b"\\" not in piece:
+            return  # most pieces of an image are such
+        data = self._carry + piece
+        half = b""
+        if data.endswith(b"\\") and (len(data) - len(data.rstrip(b"\\"))) % 2:
+            data, half = data[:-1], b"\\"
+        if b"\\" in data:
+            data = data.replace(b"\\\\", _BACKSLASH).replace(b'\\"', _QUOTE)
+        parts = data.split(b'"')
+        carry = _open_end(parts)
+        self._long = len(carry) > LONGEST_KEY + 1 and not carry.endswith(b'"') and not half
+        self._carry = carry + half
+        self._count(b"".join(parts[::2]))
+        _shorten(parts)
+        self._short.append(b'"'.join(parts))
+
+    def _count(self, outside: bytes) -> None:
+        """Count the values in text that is outside of strings."""
+        self._values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        if self._values > MOST_VALUES:
+            raise InvalidValue(f"A request of more than {LARGE} bytes may have at most {MOST_VALUES} values.")
+
+
+# Parts of a text that was split at its quotes: those at odd positions are strings.
+
+
+def _open_end(parts: list[bytes]) -> bytes:
+    """Remove the last string if it is open, or if what follows it has not arrived, and return its beginning."""
+    quote = b""
+    if len(parts) % 2:
+        if len(parts) == 1 or parts[-1].strip(_SPACE):
+            return b""
+        parts.pop()
+        quote = b'"'
+    return b'"' + parts.pop()[: LONGEST_KEY + 1] + quote
+
+
+def _shorten(parts: list[bytes]) -> None:
+    """Empty the long strings that are no keys, and remove long spaces."""
+    for at in [at for at, part in enumerate(parts) if len(part) > SHORT]:
+        if not at % 2:
+            parts[at] = parts[at].translate(None, _SPACE)
+        elif parts[at + 1].lstrip(_SPACE)[:1] != b":":
+            parts[at] = b""
+        elif len(parts[at]) > LONGEST_KEY:
+            raise InvalidValue(f"A key in the request is longer than {LONGEST_KEY} bytes.")
