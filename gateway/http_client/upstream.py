@@ -72,8 +72,9 @@ class Upstream:
         body: Body = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
     ) -> Answer:
-        """Send one request and return its answer when its headers have arrived; raises Upstream errors only.
+        """Send one request and return its answer when its headers have arrived.
 
+        Raises Upstream errors, or Overloaded if this machine lacks a descriptor or memory for a connection.
         An error of a streamed body's source is raised unchanged; the upstream then gets an incomplete request.
         """
         pool = self._pool or self._open()

@@ -253,6 +253,10 @@ DENSE = {
     "1 MiB of bad messages": chat_text(b",".join([HI] * 33_000) + b',{"role":"user"}'),
     "1 MiB of parts": chat_text(b'{"role":"user","content":[%b]}' % b",".join([PART] * 39_000)),
     "32 MiB of brackets": b'{"model":"m1","messages":' + b"[" * 33_000_000,
+    "32 MiB of one text": chat_text(b'{"role":"user","content":"%b"}' % (b"x" * 33_000_000)),
+    "32 MiB of texts that are not ASCII": chat_text(
+        b",".join([b'{"role":"user","content":"%b"}' % ("é€ " * 5_000).encode()] * 1_080)
+    ),
     "32 MiB of backslashes": chat_text(b'{"role":"user","content":"%b"}' % (b"\\\\" * 16_000_000)),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
 from gateway.uploads.form import MAX_LARGE_TEXT, MAX_PARTS, MAX_TEXT, Form, FormReader
 from gateway.uploads.spool import Spool
 
+DASHES = "-" * 60  # a boundary that its own beginnings resemble
 SOUND = bytes(range(256)) * 8
 HEAD = b'--edge\r\nContent-Disposition: form-data; name="a"'
 Part = tuple[str, bytes, str | None]  # name, content, file name
@@ -186,3 +188,38 @@ def test_any_bytes_are_a_form_or_a_bad_request(pieces: list[bytes], step: int) -
         read(b"--edge\r\n" * (step % 2) + b"".join(pieces), step=step)
     except GatewayError as error:
         assert error.status == 400
+
+
+def cost_of_file(piece: bytes, size: int) -> float:
+    """Seconds of CPU time for a file that repeats `piece`."""
+    spool = Spool(Path("unused"))
+    reader = FormReader(f"multipart/form-data; boundary={DASHES}", spool, file="file")
+    reader.feed(f'--{DASHES}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'.encode())
+    data = (piece * (size // len(piece) + 1))[:size]
+    before = time.thread_time()
+    for start in range(0, size, 65_536):
+        reader.feed(data[start : start + 65_536])
+    spent = time.thread_time() - before
+    reader.close()
+    assert spool.size > size - 200
+    return spent
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"\r",
+        b"\r\n",
+        b"-",
+        b"\r\n" + b"-" * 63,
+        f"\r\n--{DASHES[:-1]}x".encode(),
+        f"\r\n--{DASHES}x".encode(),
+        f"\r\n--{DASHES}-x".encode(),
+        f"\r\n--{DASHES}\rx".encode(),
+    ],
+)
+def test_time_for_a_file_that_resembles_the_boundary_grows_with_its_size(piece: bytes) -> None:
+    # Four times the size takes four times as long; a scan that begins anew at each resemblance takes sixteen times.
+    small = min(cost_of_file(piece, 1 << 19) for _ in range(3))
+    large = min(cost_of_file(piece, 1 << 21) for _ in range(3))
+    assert large < 9 * small + 0.005
