@@ -20,6 +20,11 @@ async def caller_is_silent_for(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def store_is_paused_for(seconds: float) -> None:
+    """Between the stop and the continuation of a store's process."""
+    await asyncio.sleep(seconds)
+
+
 async def provider_takes(seconds: float) -> None:
     """Code of a provider or an attempt that is slow, and lets the event loop run meanwhile."""
     await asyncio.sleep(seconds)

@@ -6,10 +6,12 @@
         proxy.delay = 0.2                               # seconds before each piece of an answer
         proxy.black_hole = True                         # takes connections and bytes, passes on none
         proxy.lose_replies = True                       # requests arrive, answers do not
+        proxy.deafen = 0.14                             # the share of pieces of answers that are lost
         proxy.cut_after = 1000                          # bytes of answers, then both sides are reset
         proxy.drop()                                    # reset every connection now
 
-Settings hold for connections that are open, too. Sharp edge: what a black hole or a lost reply has taken is never
+Settings hold for connections that are open, too. After a piece that `deafen` took, a connection delivers no more
+answers, for TCP cannot lose a piece from the middle. Sharp edge: what a black hole or a lost reply has taken is never
 delivered later, so lifting either resets the connections it touched, as a network that comes back would.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +33,7 @@ class _Link:
         self.near, self.far = near, far
         self.answered = 0  # bytes
         self.holed = False  # something of it is lost
+        self.deaf = False  # its answers are lost from now on
 
     def reset(self) -> None:
         for writer in (self.near, self.far):
@@ -43,6 +47,9 @@ class ChaosProxy:
         self.target = target
         self.port = 0
         self.delay = 0.0
+        self.deafen = 0.0
+        self.deafened = 0  # connections
+        self.random = random.Random(14)
         self.cut_after: int | None = None
         self.connections = 0  # ever made
         self._black_hole = self._lose_replies = False
@@ -126,7 +133,10 @@ class ChaosProxy:
             while piece := await reader.read(PIECE):
                 if answers and self.delay:
                     await asyncio.sleep(self.delay)
-                if self._black_hole or (answers and self._lose_replies):
+                if answers and self.deafen and not link.deaf and self.random.random() < self.deafen:
+                    link.deaf = True
+                    self.deafened += 1
+                if self._black_hole or (answers and link.deaf) or (answers and self._lose_replies):
                     link.holed = True
                     continue
                 if answers and self.cut_after is not None and link.answered + len(piece) >= self.cut_after:

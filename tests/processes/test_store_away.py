@@ -6,17 +6,22 @@ import signal
 import time
 from collections import Counter
 
+import pytest
+
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
+from tests.delays import store_is_paused_for
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import Answer, Served, is_alive
 
 REFUSED_WITHIN = 0.3 + 0.2  # seconds: `store.timeout` and a little; the rest is for a slow test machine
+PAUSES, PAUSE, BETWEEN = 3, 0.5, 1.0  # of a slow store; seconds
+AT_ONCE = 8  # callers meanwhile
 
 
 def is_polite_refusal(answer: Answer) -> bool:
@@ -99,6 +104,36 @@ async def test_calls_to_a_hanging_store_fail_within_its_timeout_and_are_settled_
         return len(await gateway.charges()) >= 3
 
     await until(settled, within=5.0)  # the stream's settlement waited in the journal
+    await gateway.proved()
+
+
+@pytest.mark.xfail(strict=True, reason="a store that pauses for longer than 0.25 s refuses calls")
+async def test_store_that_pauses_for_half_a_second_delays_calls_and_refuses_none(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    assert (await gateway.chat()).status == 200
+    store, answers, running = gateway.store_pid, list[Answer](), True
+
+    async def load() -> None:
+        while running:
+            answers.append(await gateway.chat())
+
+    tasks = [asyncio.create_task(load()) for _ in range(AT_ONCE)]
+    for _ in range(PAUSES):
+        os.kill(store, signal.SIGSTOP)
+        await store_is_paused_for(PAUSE)
+        os.kill(store, signal.SIGCONT)
+        await store_is_paused_for(BETWEEN)
+    running = False
+    await asyncio.gather(*tasks)
+    slowest = max(answer.seconds for answer in answers)
+    print(f"store paused: {dict(Counter(answer.status for answer in answers))}, slowest {slowest * 1000:.0f} ms")
+    assert {answer.status for answer in answers} == {200}
+    assert slowest > PAUSE * 0.8  # a call that met a pause waited for its end
+
+    async def settled() -> bool:
+        return len(await gateway.charges()) == len(answers) + 1
+
+    await until(settled, within=8.0)
     await gateway.proved()
 
 
