@@ -96,7 +96,7 @@ class Authenticator:
         if known is not None:
             return known
         name = f"kh:{fingerprint}"
-        found = await self._links.link(name).call("GET", name)
+        found = await self._links.link(name).call_repeatable("GET", name)
         if found is None:
             raise InvalidApiKey
         account, key_id, *marks = found.decode().split(":")
@@ -115,7 +115,7 @@ class Authenticator:
         name = slot(key.account)
         for start in range(0, max(len(wanted), 1), PAGE):
             page = wanted[start : start + PAGE]
-            code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id, *page])
+            code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id, *page], repeatable=True)
             if code == ACCOUNT:
                 raise InsufficientPermissions("This account is disabled")
             if code != OK:

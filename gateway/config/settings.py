@@ -156,7 +156,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     url: str = ""
     data_dir: Annotated[str, Meta(min_length=1)] = "var"
     pepper: str = ""  # a reference; `Settings.pepper` is the Secret
-    timeout: Annotated[float, Meta(ge=0.01, le=60)] = 0.25
+    timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
 
 
 def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:

@@ -77,6 +77,7 @@ class Admission:
             command=self._command,
             on_answer=self._answered,
             on_failure=self._failed,
+            repeatable=True,  # a repeated request id answers DUP, or DONE after its settlement
         )
         self._start = command_start(script)
 

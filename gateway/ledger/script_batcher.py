@@ -3,8 +3,8 @@
 Measured on one of two shared cores (benchmarks/micro_ledger.py), µs per call without limits: 64 admissions of one
 account cost Redis 7 each and the worker 11, asyncio's task included; 64 of 64 accounts 31 and 16; settlements 11 and 8
 against 24 and 12. RPM, TPM and concurrency together add 2 in a batch, 16 alone. Calls of different accounts are sent in
-the same write of the link. Sharp edge: a call whose reply was lost is never repeated here; only its caller may repeat
-it.
+the same write of the link. Sharp edge: the script of `repeatable` batches must change nothing when it is executed a
+second time, because the link sends them again if the reply is late or lost. Other batches are sent once.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class Batch(Generic[Item]):
     items: Sequence[Item]
     sender: Batches[Item]
     tries: int = 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the link may send it again; read only when its reply is late or lost."""
+        return self.sender.repeatable
 
     def done(self) -> bool:
         """Whether the reply is no longer needed."""
@@ -105,6 +110,7 @@ class Batches(Generic[Item]):
     on_answer: Callable[[Batch[Item], list[Any]], None]
     on_failure: Callable[[Batch[Item], GatewayError], None]
     before: Callable[[dict[str, list[Item]]], None] | None = None
+    repeatable: bool = False
     _waiting: dict[str, list[Item]] = field(default_factory=dict)
     _count: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -184,7 +190,8 @@ class Batches(Generic[Item]):
         """Send the script's source, because the server does not have the script yet."""
         key = slot(batch.account)
         try:
-            reply = await self.links.link(key).eval(self.script, [key], self.arguments(batch))
+            link = self.links.link(key)
+            reply = await link.eval(self.script, [key], self.arguments(batch), repeatable=self.repeatable)
         except GatewayError as error:
             self.on_failure(batch, error)
         else:

@@ -1,7 +1,8 @@
 """One pipelined connection to one Redis server: an asyncio.Protocol over the hiredis parser.
 
 Commands of one event-loop tick are sent in one `transport.write`; replies come back in order and resolve their futures.
-One timer, set only while a command waits for its reply, watches the oldest command. If its reply is overdue, the whole
+One timer, set only while a command waits for its reply, watches the oldest command. If its reply is late, `on_late` is
+called, so that the link can send repeatable commands (`resend`) over another connection. If it is overdue, the whole
 connection is closed, because every later reply comes after it. A connection never reconnects; `RedisLink` does.
 
 Sharp edge: an error nested inside an array reply (EXEC, say) arrives as an exception *instance* in the list.
@@ -26,7 +27,11 @@ UNABLE = frozenset(
     ]
 )
 HALF_MOVED = "non local key"  # a script used a slot that is being moved key by key; it may have written before
+LATE = 0.2  # of the timeout: the age of the oldest command from which `on_late` is called, twice in that time
+MAX_WAITING_BYTES = 32 * 2**20  # of commands that wait for a late server
 GRACE = 0.02  # additional seconds for an overdue reply: if our own loop was late, the reply may be read next
+
+DEMOTED = "the server was demoted to a replica"
 
 _NOTHING = object()
 
@@ -49,6 +54,8 @@ class ReplyTo(Protocol):
 
 #: Command, where its reply goes, loop time of the call, whether it may be redirected.
 Queued = tuple[bytes, ReplyTo, float, bool]
+#: A repeatable command without a reply, where its reply goes, and the loop time at which it was sent first.
+Unanswered = tuple[bytes, ReplyTo, float]
 #: Where the reply goes, when the command was sent, and the command; b"" if it may not be redirected.
 Sent = tuple[ReplyTo, "Tick", bytes]
 
@@ -91,13 +98,18 @@ class RedisConnection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         *,
         timeout: float,
-        on_lost: Callable[[RedisConnection, str], None],
+        on_lost: Callable[[RedisConnection, str, list[Unanswered]], None],
+        on_late: Callable[[RedisConnection], None] | None = None,
+        max_in_flight: int = 10_000,
         on_redirect: Redirect | None = None,
         on_push: Callable[[list[Any]], None] | None = None,
     ) -> None:
         self._loop = loop
         self._timeout = timeout
+        self._late_after = timeout * LATE
         self._on_lost = on_lost
+        self._on_late = on_late
+        self._max_in_flight = max_in_flight
         self._on_redirect = on_redirect
         self._on_push = on_push
         self._transport: asyncio.Transport | None = None
@@ -107,6 +119,8 @@ class RedisConnection(asyncio.Protocol):
         self._tick = Tick(0.0)
         self._deadline: asyncio.TimerHandle | None = None
         self._overdue: Sent | None = None  # the oldest command, if its reply is late
+        self.most = max_in_flight  # commands without a reply; fewer while the server is late and they are large
+        self.silent = False  # closed because of an overdue reply
         self.lost: asyncio.Future[None] = loop.create_future()  # resolves when the connection is lost
 
     @property
@@ -128,7 +142,7 @@ class RedisConnection(asyncio.Protocol):
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
             if self._deadline is None:
-                self._deadline = self._loop.call_at(self._tick.at + self._timeout, self._check)
+                self._deadline = self._loop.call_at(self._tick.at + self._late_after, self._check)
         self._outgoing.append(command)
         self._waiting.append((reply, self._tick, again))
 
@@ -139,18 +153,42 @@ class RedisConnection(asyncio.Protocol):
             self._transport.write(command)
 
     def adopt_queue(self, queue: Iterable[Queued]) -> None:
-        """Send the commands that waited for this connection; their waiting time counts against the timeout."""
+        """Send the commands that waited for this connection.
+
+        Their waiting time counts against the timeout, but the server has a fifth of the timeout at least.
+        """
         assert not self._waiting, "only a connection that has just said hello takes over a queue"
+        earliest = self._loop.time() - self._timeout + self._late_after
         for command, future, called_at, may_move in queue:
             if not future.done():
                 self._outgoing.append(command)
-                self._waiting.append((future, Tick(called_at), command if may_move else b""))
+                self._waiting.append((future, Tick(max(called_at, earliest)), command if may_move else b""))
         if self._waiting:
             self._tick = Tick(0.0)  # a new tick: `flush` must not restart the time of these commands
             self._loop.call_soon(self.flush)
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._deadline = self._loop.call_at(self._waiting[0][1].at + self._timeout, self._check)
+            self._deadline = self._loop.call_at(self._waiting[0][1].at + self._late_after, self._check)
+
+    def is_late(self) -> bool:
+        """Whether the oldest command waits for longer than a fifth of the timeout."""
+        return bool(self._waiting) and self._loop.time() - self._waiting[0][1].at >= self._late_after
+
+    def replace_repeatable(self, replace: Callable[[ReplyTo, float], ReplyTo]) -> list[tuple[bytes, ReplyTo]]:
+        """Change where the replies to repeatable commands go; return these commands with the new places.
+
+        `replace` gets the old place and the loop time at which the command was sent.
+        """
+        found = []
+        waiting = list(self._waiting)
+        for position, (reply, tick, command) in enumerate(waiting):
+            if command and is_repeatable(reply):
+                reply = replace(reply, tick.at)
+                waiting[position] = (reply, tick, command)
+                found.append((command, reply))
+        self._waiting.clear()  # changed in place: `data_received` has a reference to it
+        self._waiting.extend(waiting)
+        return found
 
     def abort(self, reason: str) -> None:
         """Close the connection now and fail all its commands at once."""
@@ -193,13 +231,17 @@ class RedisConnection(asyncio.Protocol):
 
     def _refuse(self, future: ReplyTo, error: GatewayError, command: bytes) -> None:
         reply = error.detail or ""
+        if reply.startswith("READONLY") and command and is_repeatable(future):
+            self._waiting.appendleft((future, Tick(self._loop.time()), command))  # `_lose` passes it on
+            self.abort(DEMOTED)
+            return
         redirect = self._on_redirect if command and reply.startswith(("MOVED ", "ASK ")) else None
         if redirect is not None and redirect(command, future, reply):
             return
         if not future.done():
             future.set_exception(error)
         if reply.startswith("READONLY"):
-            self.abort("the server was demoted to a replica")  # the address may lead to the new master by now
+            self.abort(DEMOTED)  # the address may lead to the new master by now
 
     def flush(self) -> None:
         """Write the queued commands now instead of at the end of the tick."""
@@ -215,17 +257,30 @@ class RedisConnection(asyncio.Protocol):
     def _check(self) -> None:
         self._deadline = None
         before, self._overdue = self._overdue, None
+        self.most = self._max_in_flight
         if not self._waiting:
             return
         oldest = self._waiting[0]
-        due = oldest[1].at + self._timeout
-        if self._loop.time() < due:
-            self._deadline = self._loop.call_at(due, self._check)
+        sent, now = oldest[1].at, self._loop.time()
+        if now < sent + self._late_after:
+            self._deadline = self._loop.call_at(sent + self._late_after, self._check)
+        elif now < sent + self._timeout:
+            self._deadline = self._loop.call_at(min(now + self._late_after / 2, sent + self._timeout), self._check)
+            self._limit_bytes()
+            if self._on_late is not None and any(is_repeatable(reply) for reply, _, _ in self._waiting):
+                self._on_late(self)
         elif before is oldest:  # the entry: an object that takes replies may wait for a second one
+            self.silent = True
             self.abort(f"no reply within {self._timeout:g} s")
         else:
             self._overdue = oldest
             self._deadline = self._loop.call_later(GRACE, self._check)
+
+    def _limit_bytes(self) -> None:
+        """Let only as many commands wait as have MAX_WAITING_BYTES if they are as long as those that wait now."""
+        total = sum(len(command) for _, _, command in self._waiting)
+        if total:
+            self.most = min(self._max_in_flight, MAX_WAITING_BYTES * len(self._waiting) // total)
 
     def _lose(self, reason: str) -> None:
         if self.lost.done():
@@ -237,8 +292,18 @@ class RedisConnection(asyncio.Protocol):
         self._waiting.clear()
         self._outgoing.clear()
         self._overdue = None  # the traceback of its error may refer to this connection, whose greeting awaited it
-        for position, (future, _, _) in enumerate(waiting):
-            if not future.done():
+        unanswered: list[Unanswered] = []
+        for position, (future, tick, command) in enumerate(waiting):
+            if future.done():
+                continue
+            if command and is_repeatable(future):
+                unanswered.append((command, future, tick.at))
+            else:
                 fate = StoreFate.UNKNOWN if position < len(waiting) - unsent else StoreFate.NEVER_SENT
                 future.set_exception(StoreUnavailable(detail=reason, fate=fate))
-        self._on_lost(self, reason)
+        self._on_lost(self, reason, unanswered)
+
+
+def is_repeatable(reply: ReplyTo) -> bool:
+    """Whether the command whose reply goes there may be sent again, and needs to be."""
+    return getattr(reply, "repeatable", False) and not reply.done()

@@ -25,28 +25,72 @@ class ServerIdentity(Struct, frozen=True):
 NOBODY = ServerIdentity()
 
 
+class Replies:
+    """Takes the replies to several commands; an error is kept as a value, so that no traceback refers to it."""
+
+    def __init__(self, count: int) -> None:
+        self._missing = count
+        self._found: list[Any] = []
+        self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(self) -> bool:
+        """Whether the replies are no longer needed."""
+        return False
+
+    def set_result(self, result: Any) -> None:
+        """Take the next reply."""
+        self._found.append(result)
+        self._missing -= 1
+        if not self._missing and not self._complete.done():
+            self._complete.set_result(None)
+
+    def set_exception(self, exception: Exception) -> None:
+        """Take the next error."""
+        self.set_result(exception)
+
+    async def all(self) -> list[Any]:
+        """The replies, and the errors among them."""
+        await self._complete
+        return self._found
+
+
+async def ask(connection: RedisConnection, *commands: tuple[Argument, ...]) -> list[Any]:
+    """Send commands in one write; return their replies and errors."""
+    replies = Replies(len(commands))
+    for command in commands:
+        connection.send(pack(command), replies, again=b"")
+    return await replies.all()
+
+
 async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:
-    """Log in, select the database and read the server's identity; refuse a server that is still loading its data."""
+    """Log in, select the database and read the server's identity; refuse a server that is still loading its data.
 
-    def call(*args: Argument) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        connection.send(pack(args), future, again=b"")
-        return future
-
+    All commands are sent in one write, because each round trip would be one more chance to lose a reply.
+    """
     login = (address.username or "default", address.password)
-    try:
-        await call("HELLO", address.protocol, *(("AUTH", *login) if address.password else ()))
-    except RedisReplyError as error:
-        if address.protocol != 2 or error.kind != "ERR":
-            raise
-        if address.password:  # some proxies do not support HELLO
-            await call("AUTH", *(login if address.username else login[1:]))
-    if address.db:
-        await call("SELECT", address.db)
-    try:
-        info = info_fields(await call("INFO"))
-    except RedisReplyError:  # forbidden by an ACL: failovers are then not detected, but the server is used
-        return ServerIdentity()
+    hello = ("HELLO", address.protocol, *(("AUTH", *login) if address.password else ()))
+    rest: list[tuple[Argument, ...]] = [("SELECT", address.db)] if address.db else []
+    rest.append(("INFO",))
+    first, *others = await ask(connection, hello, *rest)
+    if address.protocol == 2 and isinstance(first, RedisReplyError) and first.kind == "ERR":
+        first = b"OK"  # some proxies do not support HELLO
+        if address.password:
+            first, *others = await ask(connection, ("AUTH", *(login if address.username else login[1:])), *rest)
+    return _identity(_checked([first, *others])[-1])
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    """The replies; if one is an error, an equal one is raised, for its traceback must not refer to itself."""
+    for reply in replies:
+        if isinstance(reply, StoreUnavailable):
+            raise StoreUnavailable(detail=reply.detail, fate=reply.fate)
+        if isinstance(reply, Exception):
+            raise RedisReplyError(detail=getattr(reply, "detail", None) or repr(reply))
+    return replies
+
+
+def _identity(reply: bytes) -> ServerIdentity:
+    info = info_fields(reply)
     if info.get("loading") == "1":
         raise StoreUnavailable(detail="the server is loading its data", fate=StoreFate.NEVER_SENT)
     return ServerIdentity(

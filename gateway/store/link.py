@@ -7,33 +7,46 @@
     balance = await link.call("HGET", "{a:acme}", "bal")        # bytes, int, None, list, dict: the types of RESP3
     receipt = await link.eval(Script(source), ["{a:acme}"], [request_id, amount])
 
-Sharp edge: these calls change balances, so a command whose fate is unknown is never sent twice. A command without a
-reply for `timeout` seconds, or whose connection is lost, fails with `StoreUnavailable`; unless its `fate` is unknown,
-it may be repeated. After a loss, calls wait for the reconnect until `timeout` has passed since the loss; after that
-they fail at once. One link is for one server, or for one role that moves between servers: with `locate`, every attempt
-to connect first asks for the current master, and accepts no other server.
+Sharp edge: these calls change balances, so a command whose fate is unknown is not sent twice, unless it is repeatable
+(`resend`). A command without a reply for `timeout` seconds, or whose connection is lost, fails with `StoreUnavailable`;
+unless its `fate` is unknown, it may be repeated. A repeatable command is sent again on another connection: after a
+loss, and when its reply is later than a fifth of `timeout`. It fails `timeout` after it was sent first.
+
+After a loss, calls wait for the reconnect until `timeout` has passed since the loss; after that they fail at once. They
+also fail at once after a server did not reply to anything for `timeout`. One link is for one server, or for one role
+that moves between servers: with `locate`, every attempt to connect first asks for the current master, and accepts no
+other server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.command import Argument, Script, pack
-from gateway.store.connection import Queued, Redirect, RedisConnection, RedisReplyError, ReplyTo
+from gateway.store.command_queue import CommandQueue
+from gateway.store.connection import (
+    Redirect,
+    RedisConnection,
+    RedisReplyError,
+    ReplyTo,
+    Unanswered,
+)
 from gateway.store.greeting import NOBODY, ServerIdentity, greet
 from gateway.store.redis_address import RedisAddress
+from gateway.store.resend import RepeatableCall, ResentReply
+from gateway.store.transport import probe_idle, tls_context
 
 MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
 MAX_BACKOFF = 1.0
 SETTLED_AFTER = 1.0  # a connection that lasted this long resets the backoff
+MAX_STANDBY = 4  # attempts to replace a late connection at the same time
+SILENCE_WAIT = 0.03  # seconds that calls wait for a reconnect after a server replied to nothing
 
 
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
@@ -41,7 +54,7 @@ OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
 @dataclass(eq=False, repr=False, slots=True)
 class RedisLink:
-    """Calls to one server: pipelined per tick, limited in number, never repeated. Reconnects."""
+    """Calls to one server: pipelined per tick, limited in number, repeated only if repeatable. Reconnects."""
 
     address: RedisAddress
     _: KW_ONLY
@@ -60,8 +73,10 @@ class RedisLink:
     _attempt: asyncio.Future[None] | None = None  # the attempt that `connect` awaits
     _connection: RedisConnection | None = None
     _loaded: set[str] = field(default_factory=set)  # scripts that this connection's server has
-    _queue: deque[Queued] = field(default_factory=deque)  # calls that wait for a reconnect
-    _queue_timer: asyncio.TimerHandle | None = None  # expires `timeout` after a loss
+    _queue: CommandQueue = field(default_factory=CommandQueue)  # calls that wait for a reconnect
+    _retired: set[RedisConnection] = field(default_factory=set)  # replaced, with commands that may be answered
+    _standby: set[asyncio.Task[None]] = field(default_factory=set)  # open connections in place of a late one
+    _greeted: float = 0.0  # loop time at which a server replied to a greeting last
     _reason: str = "not connected yet"
     _tls: ssl.SSLContext | None = None
 
@@ -88,7 +103,7 @@ class RedisLink:
         """Begin to connect; calls wait for it as they would for a reconnect."""
         if self._task is None:
             self._loop = asyncio.get_running_loop()
-            self._grow_impatient()
+            self._queue.open(self.timeout, self._fail_queue)
             self._task = self._loop.create_task(self._stay_connected())
 
     def disconnect(self, reason: str) -> None:
@@ -99,14 +114,16 @@ class RedisLink:
     async def close(self) -> None:
         """Fail all pending commands and stop reconnecting."""
         self._reason = "the link is closed"
-        task, self._task = self._task, None
-        if task is not None:
+        tasks = [task for task in (self._task, *self._standby) if task is not None]
+        self._task = None
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
         if self._connection is not None:
             self._connection.abort(self._reason)
-        if self._queue_timer is not None:
-            self._queue_timer.cancel()
+        for connection in list(self._retired):
+            connection.abort(self._reason)
         self._fail_queue()
         self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
 
@@ -114,6 +131,15 @@ class RedisLink:
         """Send one command in this tick's write. The future gets all errors, except TypeError for a wrong argument."""
         command = pack(args)
         future: asyncio.Future[Any] = (self._loop or asyncio.get_running_loop()).create_future()
+        connection = self._usable(command, future)
+        if connection is not None:
+            connection.send(command, future, again=command)
+        return future
+
+    def call_repeatable(self, *args: Argument) -> asyncio.Future[Any]:
+        """`call` for a command that may be executed twice; it is sent again if its reply is late or lost."""
+        command = pack(args)
+        future = RepeatableCall(loop=self._loop or asyncio.get_running_loop())
         connection = self._usable(command, future)
         if connection is not None:
             connection.send(command, future, again=command)
@@ -131,7 +157,7 @@ class RedisLink:
         if connection is None:
             self._wait_in_line(command, reply)
             return None
-        if connection.in_flight >= self.max_in_flight:
+        if connection.in_flight >= connection.most:
             self._failed("too many commands in flight", reply)
             return None
         return connection
@@ -150,44 +176,39 @@ class RedisLink:
         else:
             self._wait_in_line(command, future, may_move=False)
 
-    async def eval(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument]) -> Any:
+    async def eval(
+        self, script: Script, keys: Sequence[str | bytes], args: Sequence[Argument], *, repeatable: bool = False
+    ) -> Any:
         """Run a script by its hash; the first use on a connection sends the source in the same write."""
+        call = self.call_repeatable if repeatable else self.call
         if script.sha1 not in self._loaded:
             self._loaded.add(script.sha1)
             self.call("SCRIPT", "LOAD", script.source).add_done_callback(_forget)
         try:
-            return await self.call("EVALSHA", script.sha1, len(keys), *keys, *args)
+            return await call("EVALSHA", script.sha1, len(keys), *keys, *args)
         except RedisReplyError as error:
             if error.kind != "NOSCRIPT":
                 raise
         # The scripts were flushed, or a redirection ended at a server without them. The script did not run, so it may
         # be sent again, with its source, because this call may be redirected, too.
         self._loaded.discard(script.sha1)
-        return await self.call("EVAL", script.source, len(keys), *keys, *args)
+        return await call("EVAL", script.source, len(keys), *keys, *args)
 
     # While there is no connection ------------------------------------------------------------------------------------
 
     def _wait_in_line(self, command: bytes, reply: ReplyTo, *, may_move: bool = True) -> None:
-        if self._loop is None or self._queue_timer is None:
+        if self._loop is None or not self._queue.is_open:
             self._failed(self._reason, reply)
-        elif len(self._queue) >= self.max_in_flight:
+        elif not self._queue.put(command, reply, self._loop.time(), may_move=may_move, most=self.max_in_flight):
             self._failed("too many commands wait for a connection", reply)
-        else:
-            self._queue.append((command, reply, self._loop.time(), may_move))
 
     def _failed(self, reason: str, reply: ReplyTo) -> None:
         if not reply.done():
             reply.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.NEVER_SENT))
 
-    def _grow_impatient(self) -> None:
-        assert self._loop is not None
-        self._queue_timer = self._loop.call_later(self.timeout, self._fail_queue)
-
     def _fail_queue(self) -> None:
-        self._queue_timer = None
-        queue, self._queue = self._queue, deque()
         self._loaded.clear()
-        for _, future, _, _ in queue:
+        for _, future, _, _ in self._queue.take():
             self._failed(self._reason, future)
 
     # Connecting ------------------------------------------------------------------------------------------------------
@@ -204,8 +225,12 @@ class RedisLink:
                 self._reason = _reason(error)
                 self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
             else:
-                self._take_up(connection, identity)
-                await asyncio.wait([connection.lost])  # a plain await would cancel the future with the task
+                if self._connection is None:
+                    self._take_up(connection, identity)
+                else:  # a standby was faster
+                    connection.abort("not needed")
+            while self._connection is not None:  # a standby may replace it
+                await asyncio.wait([self._connection.lost])  # a plain await would cancel the future with the task
             lasted = loop.time() - started
             backoff = MIN_BACKOFF if lasted > SETTLED_AFTER else min(backoff * 2, MAX_BACKOFF)
             # Counted from the attempt's start, so the timeout of an unanswered greeting is part of the pause.
@@ -215,14 +240,11 @@ class RedisLink:
         """Use the new connection for all calls, first for those that waited for it."""
         if connection.lost.done():
             return
-        reconnected = self.identity is not NOBODY
+        same = self._connection is not None and identity == self.identity  # only the connection is another one
+        reconnected = self.identity is not NOBODY and not same
         before, self.identity = self.identity, identity
         self._connection = connection
-        if self._queue_timer is not None:
-            self._queue_timer.cancel()
-            self._queue_timer = None
-        queue, self._queue = self._queue, deque()
-        connection.adopt_queue(queue)
+        connection.adopt_queue(self._queue.take())
         self._attempted(None)
         if reconnected and self.on_reconnect is not None:
             asyncio.get_running_loop().call_soon(self.on_reconnect, before, identity)
@@ -246,6 +268,8 @@ class RedisLink:
                 loop,
                 timeout=self.timeout,
                 on_lost=self._connection_lost,
+                on_late=self._is_late,
+                max_in_flight=self.max_in_flight,
                 on_redirect=self.on_redirect,
                 on_push=self.on_push,
             )
@@ -255,9 +279,10 @@ class RedisLink:
         else:
             tls = self._tls_context() if address.tls else None
             transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
-            _probe_idle(transport.get_extra_info("socket"))
+            probe_idle(transport.get_extra_info("socket"))
         try:
             identity = await greet(connection, address)
+            self._greeted = loop.time()
             if self.locate is not None and identity.role not in ("master", ""):
                 raise StoreUnavailable(detail=f"{address} is no master yet", fate=StoreFate.NEVER_SENT)
             if self.channel:
@@ -269,33 +294,82 @@ class RedisLink:
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            address = self.address
-            context = ssl.create_default_context(cafile=address.tls_ca or None)
-            if not address.tls_verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            if address.tls_cert:
-                context.load_cert_chain(address.tls_cert, address.tls_key or None)
-            self._tls = context
+            self._tls = tls_context(self.address)
         return self._tls
 
-    def _connection_lost(self, connection: RedisConnection, reason: str) -> None:
+    def _connection_lost(self, connection: RedisConnection, reason: str, unanswered: list[Unanswered]) -> None:
+        self._retired.discard(connection)
         if connection is self._connection:
             self._connection = None
             self._loaded.clear()
             if self._task is not None:
                 self._reason = reason
-                self._grow_impatient()
+                self._queue.open(self._wait_after_loss(connection), self._fail_queue)
                 if self.on_lost is not None:
                     self.on_lost()
+        for command, reply, sent in unanswered:
+            self._send_again(command, reply, sent, reason)
 
+    def _wait_after_loss(self, connection: RedisConnection) -> float:
+        """Seconds that calls wait for another connection; few if the server is silent on every connection."""
+        assert self._loop is not None
+        silent = connection.silent and self._loop.time() - self._greeted > self.timeout
+        return SILENCE_WAIT if silent else self.timeout
 
-def _probe_idle(sock: socket.socket) -> None:
-    # A server that vanished while no command was pending is detected within 30 s, not by the next call.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    # Repeatable commands ---------------------------------------------------------------------------------------------
+
+    def _send_again(self, command: bytes, reply: ReplyTo, sent: float, reason: str) -> None:
+        """Send a command of a lost connection once more, or fail it."""
+        loop = self._loop or asyncio.get_running_loop()
+        if self._task is None or loop.time() >= sent + self.timeout:
+            reply.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.UNKNOWN))
+            return
+        if not isinstance(reply, ResentReply):
+            reply = ResentReply(loop, reply, deadline=sent + self.timeout)
+        elif reply.drop_copy():  # another connection has a copy
+            return
+        connection = self._usable(command, reply)
+        if connection is not None:
+            connection.send(command, reply, again=command)
+
+    def _is_late(self, connection: RedisConnection) -> None:
+        """Open another connection, because replies to repeatable commands are late on this one."""
+        if connection is not self._connection or self._task is None or self.channel:
+            return
+        if len(self._standby) < MAX_STANDBY:
+            task = asyncio.get_running_loop().create_task(self._replace(connection))
+            self._standby.add(task)
+            task.add_done_callback(self._standby.discard)
+
+    async def _replace(self, late: RedisConnection) -> None:
+        """Use a new connection, unless the late one answers meanwhile; both may answer its repeatable commands."""
+        try:
+            async with asyncio.timeout(self.connect_timeout):
+                connection, identity = await self._open()
+        except (OSError, ValueError, GatewayError):
+            return  # `late` asks again while it is late
+        if self._connection is None:
+            self._take_up(connection, identity)
+        elif self._connection is late and late.is_late() and not connection.lost.done():
+            self._retired.add(late)
+            self._take_up(connection, identity)
+            self._copy_commands(late, connection)
+            asyncio.get_running_loop().call_later(self.timeout, late.abort, "replaced by another connection")
+        else:
+            connection.abort("not needed")
+
+    def _copy_commands(self, late: RedisConnection, connection: RedisConnection) -> None:
+        loop = asyncio.get_running_loop()
+
+        def resent(reply: ReplyTo, sent: float) -> ReplyTo:
+            if not isinstance(reply, ResentReply):
+                return ResentReply(loop, reply, deadline=sent + self.timeout)
+            return reply
+
+        for command, reply in late.replace_repeatable(resent):
+            assert isinstance(reply, ResentReply)
+            reply.add_copy()
+            connection.send(command, reply, again=command)
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,9 @@ from tests.processes.served import Served, descriptors
 AWAY = 30.0  # seconds
 STREAMS = 60
 INTERVAL = 0.5
-REFUSED_WITHIN = 0.3  # seconds
+REFUSED_AT_FIRST = 1.3  # seconds: `store.timeout` and a little
+KNOWN_AFTER = 1.3  # seconds until a store that is away is known to be away
+REFUSED_WITHIN = 0.1  # seconds from then on: 50 ms and what the test's own processes take
 SERVED_WITHIN = 2.0
 BILLED_WITHIN = 5.0
 LEASE = 70.0  # seconds in which a hold ends whose admission was lost on the way
@@ -149,11 +151,12 @@ async def test_calls_without_a_store_are_refused_quickly_and_nothing_stays_unbil
             refused = [call for call in during if call.status == 503]
             later = [call for call in asked if call.started > back + SERVED_WITHIN]
             waits = [call.ended - call.started for call in refused]
+            known = [call.ended - call.started for call in refused if call.started > gone + KNOWN_AFTER]
             print(
                 f"\nstore {way} for {away_for:.0f} s: {sum(c.answered_well for c in ended.values())} of {STREAMS} "
                 f"streams whole; new requests {dict(Counter(call.status for call in during))}, refused p50 "
-                f"{percentile(waits, 0.5) * 1000:.0f} ms, p99 {percentile(waits, 0.99) * 1000:.0f} ms, slowest "
-                f"{max(waits) * 1000:.0f} ms; served {served:.2f} s after its return; "
+                f"{percentile(waits, 0.5) * 1000:.0f} ms, slowest {max(waits) * 1000:.0f} ms, p90 once it was known "
+                f"{percentile(known, 0.9) * 1000:.0f} ms; served {served:.2f} s after its return; "
                 f"{len(unbilled)} unbilled {BILLED_WITHIN:.0f} s after it, {account.held} nano still held"
             )
             assert all(call.answered_well for call in ended.values()), [
@@ -163,7 +166,9 @@ async def test_calls_without_a_store_are_refused_quickly_and_nothing_stays_unbil
             assert all(call.answered_well for call in later), [call for call in later if not call.answered_well][:5]
             assert not unbilled
             assert served < SERVED_WITHIN
-            assert percentile(waits, 0.99) <= REFUSED_WITHIN
+            assert max(waits) <= 2 * REFUSED_AT_FIRST
+            assert percentile(waits, 0.99) <= REFUSED_AT_FIRST
+            assert percentile(known, 0.9) <= REFUSED_WITHIN
             ledger, truth = await charged(gateway), written(upstream)
             assert sum(ledger.values()) == sum(truth.values())
         # What was admitted in the moment of the loss, unheard, holds money until its lease ends.

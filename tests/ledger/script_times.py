@@ -65,13 +65,18 @@ class MeasuredLink:
         async with self._measured.measuring(str(args[0])):
             return await self._link.call(*args)
 
-    async def eval(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    def call_repeatable(self, *args: Argument) -> Any:
+        return self.call(*args)
+
+    async def eval(
+        self, script: Script, keys: Sequence[str], args: Sequence[Argument], *, repeatable: bool = False
+    ) -> Any:
         name = script.source.partition("\n")[0]
         if script.sha1 not in self._measured.loaded:  # compiled once per server, so it is no part of a call
             await self._link.call("SCRIPT", "LOAD", script.source)
             self._measured.loaded.add(script.sha1)
         async with self._measured.measuring(f"script {name}"):
-            return await self._link.eval(script, keys, args)
+            return await self._link.eval(script, keys, args, repeatable=repeatable)
 
 
 async def fill(store: Store, commands: Iterator[Sequence[str | bytes | int]]) -> None:

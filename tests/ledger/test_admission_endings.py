@@ -104,7 +104,21 @@ async def test_caller_cancelled_while_the_store_is_away_leaves_no_hold_and_no_sl
 # A reply that does not come ------------------------------------------------------------------------------------------
 
 
-async def test_admission_whose_reply_is_lost_is_released_again(world, tmp_path):
+async def test_admission_whose_reply_is_lost_with_its_connection_is_sent_again_and_holds_once(world, tmp_path):
+    async with journaled(world, tmp_path) as j:
+        key = await j.world.caller()
+        future = j.ledger.admit(*j.world.ask(key, 100))
+        link = j.world.store.link("{a:acme}")
+        await asyncio.sleep(0)  # it is queued now
+        link.flush()
+        link.disconnect("a test")
+        hold = await future
+        assert (await j.world.accounts.show("acme")).held == 100
+        j.ledger.book(hold, None)
+        await j.released()
+
+
+async def test_admission_whose_reply_does_not_come_in_time_is_released_again(world, tmp_path):
     async with journaled(world, tmp_path) as j:
         key = await j.world.caller()
         await settle(j.ledger, await j.ledger.admit(*j.world.ask(key)), 0)  # the store has both scripts
@@ -113,7 +127,9 @@ async def test_admission_whose_reply_is_lost_is_released_again(world, tmp_path):
         await asyncio.sleep(0)  # it is queued now
         assert link.in_flight
         link.flush()
+        link.timeout, timeout = 0.0, link.timeout  # it is over for this admission
         link.disconnect("a test")
+        link.timeout = timeout
         with pytest.raises(StoreUnavailable) as caught:
             await future
         assert caught.value.fate is StoreFate.UNKNOWN

@@ -3,8 +3,6 @@
 import asyncio
 from collections import Counter
 
-import pytest
-
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger import Hold, Journal, Ledger
 from gateway.ledger.api_key import ApiKey
@@ -26,7 +24,6 @@ async def admitted(ledger: Ledger, key: ApiKey, number: int) -> Hold | None:
         return None
 
 
-@pytest.mark.xfail(strict=True, reason="an admission without a reply is not sent again")
 async def test_lost_replies_cost_fewer_than_one_call_in_ten_and_charge_none_twice(world, valkey, tmp_path):
     async with world() as w, ChaosProxy(valkey) as proxy:
         key = await w.caller(balance=1_000_000)

@@ -6,8 +6,6 @@ import signal
 import time
 from collections import Counter
 
-import pytest
-
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import load_pepper
@@ -19,7 +17,8 @@ from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import Answer, Served, is_alive
 
-REFUSED_WITHIN = 0.3 + 0.2  # seconds: `store.timeout` and a little; the rest is for a slow test machine
+REFUSED_AT_FIRST = 1.3 + 0.7  # seconds: `store.timeout` and a little; the rest is for a slow test machine
+REFUSED_WITHIN = 0.05 + 0.2  # seconds, once the store is known to be away
 PAUSES, PAUSE, BETWEEN = 3, 0.5, 1.0  # of a slow store; seconds
 AT_ONCE = 8  # callers meanwhile
 
@@ -60,7 +59,7 @@ async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> No
     assert all(map(is_polite_refusal, refused))
     slowest = max((answer.seconds for answer in refused), default=0.0)
     print(f"store killed: back after {back:.2f} s, {dict(counts)}, slowest refusal {slowest * 1000:.0f} ms")
-    assert slowest < REFUSED_WITHIN
+    assert slowest < REFUSED_AT_FIRST
     assert back < 3.0
     assert not is_alive(store)
     assert (await gateway.metrics())["gateway_store_restarts_total"] == 1
@@ -74,20 +73,24 @@ async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> No
     await gateway.proved()
 
 
-async def test_calls_to_a_hanging_store_fail_within_its_timeout_and_are_settled_when_it_continues(serve: Serve) -> None:
+async def test_calls_to_a_hanging_store_wait_for_its_timeout_once_and_are_settled_when_it_continues(
+    serve: Serve,
+) -> None:
     gateway = await serve()
     assert (await gateway.chat()).status == 200
     stream = await gateway.stream("slow").flowing()
     store = gateway.store_pid
     os.kill(store, signal.SIGSTOP)
     try:
-        assert await gateway.readiness() == 503
         first = await gateway.chat()
         later = [await gateway.chat() for _ in range(5)]
+        assert await gateway.readiness() == 503
         assert all(map(is_polite_refusal, [first, *later]))
-        slowest = max(answer.seconds for answer in [first, *later])
-        print(f"store hung: slowest refusal {slowest * 1000:.0f} ms")
-        assert slowest < REFUSED_WITHIN
+        quickest = min(answer.seconds for answer in later)
+        print(f"store hung: first refusal {first.seconds * 1000:.0f} ms, quickest later {quickest * 1000:.0f} ms")
+        assert first.seconds < REFUSED_AT_FIRST
+        assert quickest < REFUSED_WITHIN
+        assert max(answer.seconds for answer in later) < REFUSED_AT_FIRST / 2
         assert (await stream.ended()).whole
         assert (await gateway.side("/healthz"))[0] == 200
         assert (await gateway.metrics())["gateway_workers"] == 1
@@ -107,7 +110,6 @@ async def test_calls_to_a_hanging_store_fail_within_its_timeout_and_are_settled_
     await gateway.proved()
 
 
-@pytest.mark.xfail(strict=True, reason="a store that pauses for longer than 0.25 s refuses calls")
 async def test_store_that_pauses_for_half_a_second_delays_calls_and_refuses_none(serve: Serve) -> None:
     gateway = await serve(workers=2)
     assert (await gateway.chat()).status == 200

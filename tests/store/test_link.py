@@ -595,7 +595,7 @@ class Wire(asyncio.Transport):
 async def test_late_reply_keeps_the_grace_period_for_the_next_command_of_the_same_handler():
     lost: list[str] = []
     connection = RedisConnection(
-        asyncio.get_running_loop(), timeout=0.0, on_lost=lambda connection, reason: lost.append(reason)
+        asyncio.get_running_loop(), timeout=0.0, on_lost=lambda connection, reason, unanswered: lost.append(reason)
     )
     connection.connection_made(Wire())
     handler = Handler(lambda: connection.put(b"again", handler, again=b"") if len(handler.seen) == 1 else None)
