@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 from gateway.accounts.accounts import Accounts
@@ -106,14 +106,14 @@ class RunningGateway:
 
     async def _create_key(self) -> None:
         settings = load(self.config)
-        async with EmbeddedServer.attach_or_start(settings.data_dir) as address:
+        async with AsyncExitStack() as stack:
+            address: str | Path = settings.store.url
+            if not address:
+                address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
             store = await Store.open(address, timeout=5.0)
-            try:
-                ledger = Ledger(store, {})
-                await Accounts(store, ledger).create(ACCOUNT, group="default", balance=BALANCE)
-                self.api_key = (await Keys(store, pepper_of(settings)).create(ACCOUNT, name="test")).text
-            finally:
-                await store.close()
+            stack.push_async_callback(store.close)
+            await Accounts(store, Ledger(store, {})).create(ACCOUNT, group="default", balance=BALANCE)
+            self.api_key = (await Keys(store, pepper_of(settings)).create(ACCOUNT, name="test")).text
 
 
 @contextmanager

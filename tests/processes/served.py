@@ -120,11 +120,11 @@ class Served(RunningGateway):
 
     # Its processes ---------------------------------------------------------------------------------------------------
 
-    def launch(self) -> None:
+    def launch(self, *options: str) -> None:
         """Start the process without waiting for anything."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)],
+                [sys.executable, "-m", "gateway", "serve", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
