@@ -18,13 +18,14 @@ from msgspec import Struct, structs
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import Credited, Ledger
 from gateway.ledger.paging import scan_hash
-from gateway.ledger.scripts import Links, slot
+from gateway.ledger.scripts import Links, load_script, slot
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 FIELDS = ("group", "state", "bal", "held", "created")
 AT_ONCE = 500  # reads in flight
+_SET_STATE = load_script("set_state")
 CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
 
 
@@ -83,7 +84,9 @@ class Accounts:
 
     async def disable(self, name: str) -> Account:
         """Refuse every further call of the account, and cut its running calls."""
-        account = await self._set(name, "state", "disabled")
+        await self.show(name)  # accounts are never deleted, so it still exists below
+        await set_state(self._links, name, slot(name), "disabled")
+        account = await self.show(name)
         await self._links.link(slot(name)).call("PUBLISH", CHANGED, f"{name}:*")
         return account
 
@@ -173,6 +176,11 @@ class Accounts:
             check_model(model)
             fields += (f"m:{model}", rule)
         return await (self._set(name, *fields) if fields else self.show(name))
+
+
+async def set_state(links: Links, account: str, name: str, state: str) -> None:
+    """Set the state of an account or of one of its keys in the hash `name`; works on a full store, too."""
+    await links.link(slot(account)).eval(_SET_STATE, [name], [state])
 
 
 def check_name(name: str, what: str) -> None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from gateway.accounts.pepper import derive
 from gateway.errors import InsufficientPermissions, InvalidApiKey
+from gateway.ledger.admission import key_is_gone
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.paging import PAGE
 from gateway.ledger.scripts import Links, load_script, slot
+from gateway.store.verification import verify
 
 CREDENTIAL = re.compile(r"sk-[\x21-\x7e]{1,509}", re.ASCII)
 BEARER = re.compile(r"bearer +(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 CACHE_SIZE = 100_000  # some 25 MB when full
 
-OK, KEY, ACCOUNT = 0, 1, 2  # codes of confirm.lua
+OK, KEY, ACCOUNT, GONE = 0, 1, 2, 3  # codes of confirm.lua
 SHOWS_COST = "cost"  # a suffix of the key's id that never changes, so workers may cache it
 
 
@@ -64,12 +66,32 @@ class Fingerprint:
         return outer.hexdigest()
 
 
-class Authenticator:
-    """Finds the key of a credential."""
+class RotatedFingerprint(str):
+    """The fingerprint of a credential under the current pepper, with the one under the previous pepper."""
 
-    def __init__(self, links: Links, pepper: bytes, *, cache_size: int = CACHE_SIZE) -> None:
+    previous: str
+
+
+class Authenticator:
+    """Finds the key of a credential.
+
+    During a rotation of the pepper, a key that is found under the previous one is stored under the current one, too.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        pepper: bytes,
+        *,
+        previous_pepper: bytes = b"",
+        on_found: Callable[[], None] = lambda: None,
+        cache_size: int = CACHE_SIZE,
+    ) -> None:
         self._links = links
-        self._fingerprint = Fingerprint(pepper)
+        self._fingerprint: Callable[[str], str] = Fingerprint(pepper)
+        if previous_pepper:
+            self._fingerprint = _rotating(self._fingerprint, Fingerprint(previous_pepper))
+        self._on_found = on_found  # called when the store has a key under one of the peppers
         self._known: dict[str, ApiKey] = {}  # by fingerprint; credentials are not kept in memory
         self._size = cache_size
         self._confirm = load_script("confirm")
@@ -89,22 +111,34 @@ class Authenticator:
         return await self.identify(self.fingerprint(credential))
 
     async def identify(self, fingerprint: str | None) -> ApiKey:
-        """`authenticate` by the credential's fingerprint."""
+        """`authenticate` by the credential's fingerprint; StoreUnavailable if the store lost its data."""
         if fingerprint is None:
             raise InvalidApiKey
         known = self._known.get(fingerprint)
         if known is not None:
             return known
-        name = f"kh:{fingerprint}"
-        found = await self._links.link(name).call_repeatable("GET", name)
+        found = await self._find(fingerprint)
         if found is None:
+            await verify(self._links.link(f"kh:{fingerprint}"))
             raise InvalidApiKey
+        self._on_found()
         account, key_id, *marks = found.decode().split(":")
         key = ApiKey(account, key_id, SHOWS_COST in marks)
         if len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
         self._known[fingerprint] = key
         return key
+
+    async def _find(self, fingerprint: str) -> bytes | None:
+        """The record of a key."""
+        name = f"kh:{fingerprint}"
+        found: bytes | None = await self._links.link(name).call_repeatable("GET", name)
+        if found is None and isinstance(fingerprint, RotatedFingerprint):
+            former = f"kh:{fingerprint.previous}"
+            found = await self._links.link(former).call_repeatable("GET", former)
+            if found is not None:
+                await self._links.link(name).call_repeatable("SET", name, found, "NX")
+        return found
 
     async def confirm(self, key: ApiKey, models: Iterable[str] = ()) -> KeyView:
         """The key's permissions now; InvalidApiKey, or InsufficientPermissions if its account is disabled.
@@ -116,6 +150,8 @@ class Authenticator:
         for start in range(0, max(len(wanted), 1), PAGE):
             page = wanted[start : start + PAGE]
             code, *reply = await self._links.link(name).eval(self._confirm, [name], [key.id, *page], repeatable=True)
+            if code == GONE:
+                raise key_is_gone()
             if code == ACCOUNT:
                 raise InsufficientPermissions("This account is disabled")
             if code != OK:
@@ -124,6 +160,15 @@ class Authenticator:
             rules.update(zip(page, found, strict=True))
         only = frozenset(own.strip("\n").split("\n")) if own else None
         return KeyView(key, group, rules, only)
+
+
+def _rotating(current: Callable[[str], str], previous: Callable[[str], str]) -> Callable[[str], str]:
+    def fingerprint(credential: str) -> str:
+        both = RotatedFingerprint(current(credential))
+        both.previous = previous(credential)
+        return both
+
+    return fingerprint
 
 
 def bearer(authorization: str | None, api_key: str | None = None) -> str | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b32encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
-from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, time_text
+from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, set_state, time_text
 from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.paging import scan_set
@@ -91,17 +91,18 @@ class NewKey(Struct, frozen=True):
 
 
 class Keys:
-    """The operations on keys."""
+    """The operations on keys; only `create` needs the pepper, which may be given as a function that reads it."""
 
-    def __init__(self, links: Links, pepper: bytes) -> None:
+    def __init__(self, links: Links, pepper: bytes | Callable[[], bytes]) -> None:
         self._links = links
-        self._fingerprint = Fingerprint(pepper)
+        self._pepper = pepper
 
     async def create(
         self, account: str, *, name: str = "", show_cost: bool = False, **limits: Unpack[KeyLimits]
     ) -> NewKey:
         """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`."""
         check_name(account, "account")
+        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
             raise Refused(f"no account {account!r}")
@@ -115,7 +116,7 @@ class Keys:
         await call("SADD", f"{slot(account)}:ks", key_id)
         await call("HSET", f"{slot(account)}:k:{key_id}", *fields, "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
-        fingerprint = f"kh:{self._fingerprint(text)}"
+        fingerprint = f"kh:{fingerprint_of(text)}"
         owner = f"{account}:{key_id}:{SHOWS_COST}" if show_cost else f"{account}:{key_id}"
         await self._links.link(fingerprint).call("SET", fingerprint, owner)
         return NewKey(text, key_id, account, name)
@@ -145,7 +146,7 @@ class Keys:
         if not account or await self._read(account, key_id) is None:
             raise Refused(f"no key {key_id!r}")
         call = self._links.link(slot(account)).call
-        await call("HSET", f"{slot(account)}:k:{key_id}", "state", "revoked")
+        await set_state(self._links, account, f"{slot(account)}:k:{key_id}", "revoked")
         await call("PUBLISH", CHANGED, f"{account}:{key_id}")
         record = await self._read(account, key_id)
         assert record is not None  # keys are never deleted

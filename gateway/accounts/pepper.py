@@ -1,7 +1,8 @@
 """The pepper: the secret of the HMAC of keys, kept outside the store.
 
-It is the value of `store.pepper`, or the file `data_dir/pepper`, created at the first start with mode 0600. Sharp edge:
-without it no key is valid.
+It is the value of `store.pepper`, or the file `data_dir/pepper`, which `gateway serve` creates at the first start with
+mode 0600. No command creates it: a second pepper would make keys that the gateway does not find. During a rotation,
+`store.previous_pepper` is valid beside it. Sharp edge: without it no key is valid.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import os
 import secrets
 from pathlib import Path
 
+from msgspec import Struct
+
 from gateway.config.settings import Settings
 
+NAME = "pepper"
 PEPPER_BYTES = 32
 
 
@@ -25,22 +29,60 @@ def derive(pepper: bytes, purpose: str) -> bytes:
     return hmac.digest(pepper, b"model-gateway " + purpose.encode(), "sha256")
 
 
+class Peppers(Struct, frozen=True):
+    """The pepper of new keys, and during a rotation the previous one, else b""."""
+
+    current: bytes
+    previous: bytes = b""
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """What the store's identity has of them, the current one first."""
+        return tuple(pepper_fingerprint(pepper) for pepper in (self.current, self.previous) if pepper)
+
+    def __repr__(self) -> str:
+        return "Peppers(***)"
+
+
+def pepper_fingerprint(pepper: bytes) -> str:
+    """Text that tells peppers apart and does not reveal them."""
+    return derive(pepper, "fingerprint").hex()[:32]
+
+
 def load_pepper(data_dir: str | Path) -> bytes:
-    """The pepper in `data_dir`, created at the first start; without the file every key is invalid."""
-    path = Path(data_dir) / "pepper"
+    """The pepper in `data_dir`, created if there is none; only for the first start."""
+    path = Path(data_dir) / NAME
     if not path.exists():
         _make_pepper(path)
+    return _read_file(path)
+
+
+def find_peppers(settings: Settings) -> Peppers | None:
+    """The peppers of the settings, or the one in data_dir; None if there is no file yet."""
+    previous = settings.previous_pepper
+    old = read_pepper(previous.reveal(), source=f"store.previous_pepper ({previous.reference})") if previous else b""
+    secret = settings.pepper
+    if secret is not None:
+        return Peppers(read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})"), old)
+    path = settings.data_dir / NAME
+    return Peppers(_read_file(path), old) if path.exists() else None
+
+
+def peppers_of(settings: Settings) -> Peppers:
+    """`find_peppers` for commands; PepperError if there is none."""
+    peppers = find_peppers(settings)
+    if peppers is None:
+        raise PepperError(
+            f"there is no pepper at {settings.data_dir / NAME}: `gateway serve` creates it at the first start; check "
+            "store.data_dir, or set store.pepper"
+        )
+    return peppers
+
+
+def _read_file(path: Path) -> bytes:
     if path.stat().st_mode & 0o077:
         raise PepperError(f"{path} can be read by others; chmod 600 it")
     return read_pepper(path.read_text("ascii", "replace"), source=str(path))
-
-
-def pepper_of(settings: Settings) -> bytes:
-    """The pepper of the settings, or the one in data_dir, created at its first use."""
-    secret = settings.pepper
-    if secret is not None:
-        return read_pepper(secret.reveal(), source=f"store.pepper ({secret.reference})")
-    return load_pepper(settings.data_dir)
 
 
 def read_pepper(text: str, *, source: str) -> bytes:

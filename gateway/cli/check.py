@@ -11,7 +11,8 @@ import click
 from msgspec import Struct, structs
 
 from gateway.accounts.group_use import group_use, missing_groups
-from gateway.accounts.pepper import pepper_of
+from gateway.accounts.pepper import PepperError, find_peppers, peppers_of
+from gateway.accounts.store_claim import has_keys, read_identity
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
@@ -29,6 +30,7 @@ from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider, capabilities_of
 from gateway.redaction import hide
+from gateway.store.identity import StoreGuard
 
 
 class Findings(Struct):
@@ -175,21 +177,38 @@ def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -
 
 
 def _check_store(settings: Settings, findings: Findings, *, force: bool) -> None:
-    async def work(session: Session) -> tuple[list[str], dict[str, str]]:
-        await session.store.ping()
-        return await session.store.warnings(), missing_groups(await group_use(session.store), settings.groups)
-
-    key = "url" if settings.store.url else "data_dir"
-    try:
-        warnings, missing = run(settings, work)
-        findings.warnings += warnings
-        for group, text in missing.items():
+    async def work(session: Session) -> None:
+        await session.store.probe()
+        faults, unsafe = await session.store.faults(), settings.store.unsafe
+        for fault in faults:
+            if not unsafe:
+                findings.add(f"{fault}; or accept the loss with store.unsafe = true", "store", "url")
+        warnings = await session.store.warnings()
+        findings.warnings += [text for text in warnings if unsafe or text not in faults]
+        for group, text in missing_groups(await group_use(session.store), settings.groups).items():
             if force:
                 findings.warnings.append(f"{dotted(('groups', group))}: {text}")
             else:
                 findings.add(text, "groups", group)
-        key = "pepper"
-        pepper_of(settings)
+        if problem := await _pepper_problem(session):
+            findings.add(problem, "store", "pepper")
+
+    try:
+        run(settings, work)
     except Exception as error:
         # The command's edge: whatever a store can do wrong is a finding, beside the others.
-        findings.add(explained(error), "store", key)
+        findings.add(explained(error), "store", "url" if settings.store.url else "data_dir")
+
+
+async def _pepper_problem(session: Session) -> str:
+    """Why the pepper is not that of the store's keys; it may be missing only while the store has no keys."""
+    identity = await read_identity(session.store)
+    try:
+        peppers = find_peppers(session.settings)
+        if peppers is not None:
+            return StoreGuard(peppers=peppers.fingerprints).problem(identity)
+        if (identity is not None and identity.peppers) or await has_keys(session.store):
+            peppers_of(session.settings)
+    except (PepperError, SecretError) as error:
+        return str(error)
+    return ""

@@ -82,7 +82,7 @@ def create(
     if (models := limits.get("models")) is not None:
         limits["models"] = known_models(settings, models)
     shown = show_cost or bool(response_headers)
-    key = change(settings, lambda session: session.keys.create(account, name=name, show_cost=shown, **limits))
+    key = change(settings, lambda session: session.create_key(account, name=name, show_cost=shown, **limits))
     if as_json:
         print_json(key.json_form())
     else:

@@ -77,10 +77,13 @@ def _explained(error: Exception) -> str:
     from gateway.ledger import ArchiveError
     from gateway.ledger.refused import RefusedFileError
     from gateway.store import StoreSetupError
+    from gateway.store.greeting import ServerRejected
 
     plain = (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError, RefusedFileError)
     if isinstance(error, plain):
         return str(error)
+    if isinstance(error, ServerRejected):
+        return error.detail or error.message
     if isinstance(error, GatewayError):
         text = error.log_text()
         return f"{error.message} ({text})" if text else error.message

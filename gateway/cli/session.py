@@ -18,16 +18,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys
-from gateway.accounts.pepper import pepper_of
+from gateway.accounts.accounts import Accounts, Refused
+from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.pepper import peppers_of
+from gateway.accounts.store_claim import claim, has_keys, prove_pepper
 from gateway.cli.output import note
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.ledger.known_accounts import KnownAccounts
 from gateway.store import EmbeddedServer, Store
+from gateway.store.address import StoreAddress
+from gateway.store.configured import configured_address
+from gateway.store.identity import StoreGuard
+from gateway.store.known_deployment import KnownDeployment
 
 T = TypeVar("T")
 
@@ -59,7 +64,17 @@ class Session:
     @cached_property
     def keys(self) -> Keys:
         """Who may call."""
-        return Keys(self.store, pepper_of(self.settings))
+        return Keys(self.store, lambda: peppers_of(self.settings).current)
+
+    async def create_key(self, account: str, **options: Any) -> NewKey:
+        """`Keys.create`, unless the store's keys have another pepper; Refused says so."""
+        peppers = peppers_of(self.settings)
+        identity = await claim(self.store)
+        if problem := StoreGuard(peppers=peppers.fingerprints).problem(identity):
+            raise Refused(problem)
+        if not identity.peppers and not await has_keys(self.store):
+            await prove_pepper(self.store, peppers.fingerprints)
+        return await self.keys.create(account, **options)
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""
@@ -76,10 +91,11 @@ class Session:
 async def opened(settings: Settings) -> AsyncIterator[Session]:
     """The store of these settings, closed at the end."""
     async with AsyncExitStack() as stack:
-        address: str | Path = settings.store.url
-        if not address:
+        address: StoreAddress | Path | None = configured_address(settings)
+        if address is None:
             address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
-        store = await Store.open(address, timeout=PATIENCE)
+        guard = StoreGuard(deployment=KnownDeployment(settings.data_dir).read())
+        store = await Store.open(address, timeout=PATIENCE, guard=guard)
         stack.push_async_callback(store.close)
         yield Session(settings, store)
 

@@ -70,7 +70,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
     named = {name: _names(document.get(name)) for name in ("providers", "models")}
-    settings = structs.replace(settings, warnings=(*warnings, *advise(settings)))
+    settings = structs.replace(settings, warnings=(*warnings, *_store_warnings(settings), *advise(settings)))
     check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
     if reader.problems:
         raise SettingsError(reader.problems)
@@ -97,6 +97,13 @@ def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings |
             reader.problem((*key, "credentials", index, name), f"{name} is set once for all credentials of a provider")
     credentials = tuple(plain(credential) for credential in provider.credentials)
     return structs.replace(provider, options=options, credentials=credentials)
+
+
+def _store_warnings(settings: Settings) -> tuple[str, ...]:
+    """A text if the file itself has the password of the store."""
+    if "@" not in settings.store.url or settings.store_url is not None:
+        return ()
+    return ("store.url has its password in the file: use store.password, or env:NAME or file:PATH for the URL",)
 
 
 def _sound(section: Any) -> Any:

@@ -153,9 +153,13 @@ class MetricsSettings(Struct, frozen=True, kw_only=True):
 class StoreSettings(Struct, frozen=True, kw_only=True):
     """[store]: where accounts, keys and balances are kept."""
 
-    url: str = ""
+    url: str = ""  # a URL or a reference to one
+    password: str = ""  # references; `Settings` has properties with the Secrets
+    sentinel_password: str = ""
     data_dir: Annotated[str, Meta(min_length=1)] = "var"
-    pepper: str = ""  # a reference; `Settings.pepper` is the Secret
+    pepper: str = ""
+    previous_pepper: str = ""
+    unsafe: bool = False
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
 
 
@@ -353,9 +357,30 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def pepper(self) -> Secret | None:
         """The pepper's reference, or None: then it is kept in data_dir."""
-        if not self.store.pepper:
-            return None
-        return Secret.parse(self.store.pepper, literals=self.demo, folder=self.folder)
+        return self._secret(self.store.pepper)
+
+    @property
+    def previous_pepper(self) -> Secret | None:
+        """The reference of the pepper that is being replaced, or None."""
+        return self._secret(self.store.previous_pepper)
+
+    @property
+    def store_url(self) -> Secret | None:
+        """The reference in `store.url`, or None: then it is the URL itself, or empty."""
+        return self._secret(self.store.url) if self.store.url.startswith(("env:", "file:")) else None
+
+    @property
+    def store_password(self) -> Secret | None:
+        """The reference of the password of the store's servers, or None."""
+        return self._secret(self.store.password)
+
+    @property
+    def sentinel_password(self) -> Secret | None:
+        """The reference of the password of the sentinels, or None."""
+        return self._secret(self.store.sentinel_password)
+
+    def _secret(self, reference: str) -> Secret | None:
+        return Secret.parse(reference, literals=self.demo, folder=self.folder) if reference else None
 
     def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
         """The options of provider `name`, with one of its credentials, as its plugin declares them.

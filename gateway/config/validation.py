@@ -17,6 +17,7 @@ from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
 
 STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+STORE_REFERENCES = ("password", "sentinel_password", "pepper", "previous_pepper")
 MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
 
 # Names of accounts and groups have the same form: both stand in the store's keys, and providers in metrics' labels.
@@ -95,17 +96,23 @@ def _check_default_image_model(settings: Settings, reader: TomlReader, known: Co
 
 def _check_store(settings: Settings, reader: TomlReader) -> None:
     store = settings.store
-    scheme = store.url.partition("://")[0] if "://" in store.url else ""
-    if store.url and scheme not in STORE_SCHEMES:
+    references = {name: getattr(store, name) for name in STORE_REFERENCES}
+    if store.url.startswith(("env:", "file:")):
+        references["url"] = store.url
+    elif store.url and ("://" not in store.url or store.url.partition("://")[0] not in STORE_SCHEMES):
         # Never the URL itself: it may carry a password.
-        reader.problem(
-            ("store", "url"), f"expected one of {', '.join(f'{name}://' for name in STORE_SCHEMES)}, or empty"
-        )
-    if store.pepper:
-        try:
-            Secret.parse(store.pepper, literals=reader.literals)
-        except SecretError as error:
-            reader.problem(("store", "pepper"), str(error))
+        schemes = ", ".join(f"{name}://" for name in STORE_SCHEMES)
+        reader.problem(("store", "url"), f"expected one of {schemes}, env:NAME, file:PATH, or empty")
+    for name, reference in references.items():
+        if reference:
+            try:
+                Secret.parse(reference, literals=reader.literals)
+            except SecretError as error:
+                reader.problem(("store", name), str(error))
+    if not store.url:
+        for name in ("password", "sentinel_password"):
+            if references[name]:
+                reader.problem(("store", name), "it is the password of a store of yours, but store.url is empty")
 
 
 def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[str]) -> None:

@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -23,9 +24,11 @@ from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
 from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
+from gateway.store.verification import verify
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
 MAX_TRIES = 4  # replies of REGROUP for one call, after which it fails
+GONE = 1  # detail of KEY: the store does not have the key
 REMEMBERED = 50_000  # accounts whose group a worker caches
 
 # Codes of rules.lua
@@ -66,6 +69,8 @@ class Admission:
         checkpoint: InflightCheckpoint,
     ) -> None:
         self.groups = groups
+        self._links = links
+        self._checks: set[asyncio.Task[None]] = set()
         self._orphaned = orphaned
         self._checkpoint = checkpoint
         self._group_of: dict[str, str] = {}
@@ -127,7 +132,8 @@ class Admission:
             for request_id, _, _, future in batch.items:
                 self._checkpoint.clear(request_id)
                 if not future.done():
-                    future.set_exception(errors.InvalidApiKey())
+                    future.set_exception(key_is_gone())
+            self._check_store(batch.account)
             return
         at = 0
         for request_id, key, quote, future in batch.items:
@@ -145,6 +151,19 @@ class Admission:
                 self._checkpoint.clear(request_id)
                 if not future.done():
                     future.set_exception(_refusal(code, detail, rates, quote, scope=SCOPES.get(granted, "")))
+                if code == KEY and detail == GONE:
+                    self._check_store(batch.account)
+
+    def _check_store(self, account: str) -> None:
+        """Stop using the server if it lost its data: a known key or account is missing."""
+        if not self._checks:
+            task = asyncio.get_running_loop().create_task(self._verify(slot(account)))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
+    async def _verify(self, key: str) -> None:
+        with contextlib.suppress(GatewayError):
+            await verify(self._links.link(key))
 
     def _remember(self, account: str, group: str) -> None:
         if len(self._group_of) >= REMEMBERED:
@@ -167,6 +186,11 @@ class Admission:
 def group_keeps_changing() -> StoreUnavailable:
     """The error after `MAX_TRIES` replies of REGROUP. The script changed nothing in any of them."""
     return StoreUnavailable(detail="the account's group keeps changing", fate=StoreFate.REFUSED)
+
+
+def key_is_gone() -> StoreUnavailable:
+    """The error if the store lacks a known key or its account. They are never deleted, so it has lost data."""
+    return StoreUnavailable(detail="the store does not have a known key any more", fate=StoreFate.REFUSED)
 
 
 def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
@@ -206,7 +230,7 @@ async def run_rules(
 ) -> tuple[str, list[Any]]:
     """Run a script of rules.lua for one call that is not admitted; returns the account's group and the reply.
 
-    InvalidApiKey when there is no such account.
+    StoreUnavailable when there is no such account, although the key is known.
     """
     account, group = slot(key.account), DEFAULT_GROUP
     for _ in range(MAX_TRIES):
@@ -214,7 +238,7 @@ async def run_rules(
         args += call_arguments(group, request_id, key, quote)
         reply = await links.link(account).eval(script, [account], args)
         if reply[0] == NOACCT:
-            raise errors.InvalidApiKey()
+            raise key_is_gone()
         if reply[0] != REGROUP:
             return group, reply
         group = reply[1].decode()
@@ -228,6 +252,8 @@ def _group_text(group: str, rpm: int, tpm: int, concurrency: int) -> str:
 
 
 def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote, *, scope: str) -> GatewayError:
+    if code == KEY and detail == GONE:
+        return key_is_gone()
     if code == TOOBIG:
         limit = rates.limit_tokens if rates else 0
         return errors.InvalidValue(

@@ -34,7 +34,7 @@ class DryRun(Struct, frozen=True):
 async def dry_run(
     links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: GroupTable
 ) -> DryRun:
-    """Run the rules; InvalidApiKey when there is no such account."""
+    """Run the rules; StoreUnavailable when there is no such account."""
     group, (_, refusals, facts) = await run_rules(links, scripts.explain, request_id, key, quote, groups=groups)
     return DryRun(
         group,

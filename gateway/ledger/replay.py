@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway import errors
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError
-from gateway.ledger.admission import OK, PLAIN_REFUSALS, RPM, run_rules
+from gateway.ledger.admission import GONE, KEY, OK, PLAIN_REFUSALS, RPM, key_is_gone, run_rules
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.limits import GroupTable, RateState
 from gateway.ledger.scripts import Links, Scripts
@@ -27,6 +27,8 @@ async def count_replay(
 
 
 def _refusal(code: int, wait: int, rates: RateState | None) -> GatewayError:
+    if code == KEY and wait == GONE:
+        return key_is_gone()
     if code != RPM:
         return PLAIN_REFUSALS.get(code, errors.InvalidApiKey)()
     limited = errors.RequestRateLimited(retry_after=wait / 1_000_000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -21,8 +21,9 @@ from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
 from gateway.ledger.line_meta import held_in, model_of, released_meta, settled_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
-from gateway.ledger.scripts import Links
+from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
+from gateway.store.verification import verify
 
 log = logging.getLogger("gateway.ledger")
 
@@ -64,6 +65,7 @@ class SettlementWriter:
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
     ) -> None:
         self.journal = journal
+        self._links = links
         #: Called when the store is unreachable, so that the journal is sent later.
         self.on_journaled: Callable[[], None] = lambda: None
         self._on_shortfall = on_shortfall
@@ -143,7 +145,7 @@ class SettlementWriter:
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
-            self._refused(batch, InternalError(detail=f"there is no account {batch.account}"))
+            self._start_task(self._without_account(batch))
             return
         at = 0
         for item in batch.items:
@@ -216,9 +218,21 @@ class SettlementWriter:
 
     def _search(self, item: Waiting) -> None:
         """Search the ledger for an entry whose marker may have expired."""
-        task = asyncio.get_running_loop().create_task(self._book_old(item))
+        self._start_task(self._book_old(item))
+
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _without_account(self, batch: Batch[Waiting]) -> None:
+        """Set the entries aside, unless the store lost its data: then they stay in the journal."""
+        error: GatewayError = InternalError(detail=f"there is no account {batch.account}")
+        try:
+            await verify(self._links.link(slot(batch.account)))
+        except StoreUnavailable as away:
+            error = own_error(away)
+        self._refused(batch, error)
 
     async def _book_old(self, item: Waiting) -> None:
         entry = item.entry

@@ -12,11 +12,14 @@ import time
 from collections.abc import Collection, Mapping
 
 from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.pepper import Peppers
+from gateway.accounts.store_claim import prove_pepper
 from gateway.api.routes import Application
 from gateway.catalog import Catalog
 from gateway.config.secret_watcher import SecretWatch
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem
+from gateway.errors import GatewayError
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
@@ -43,6 +46,7 @@ from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
+from gateway.store.identity import StoreGuard
 from gateway.uploads.body_budgets import BodyBudgets
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
@@ -61,6 +65,7 @@ class Gateway:
         plugins: Plugins,
         *,
         pepper: bytes,
+        previous_pepper: bytes = b"",
         journal: Journal | None = None,
         machine: str = "",
     ) -> None:
@@ -72,7 +77,8 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.build_info()
         self.access_log = AccessLog(enabled=settings.log.access)
-        self.auth = Authenticator(store, pepper)
+        self._peppers = Peppers(pepper, previous_pepper)
+        self.auth = Authenticator(store, pepper, previous_pepper=previous_pepper, on_found=self._key_found)
         self.idempotency = Idempotency(store, most=settings.server.max_kept_answers)
         self.bodies = BodyBudgets(
             settings.spool_dir,
@@ -105,6 +111,7 @@ class Gateway:
         server = settings.server
         self.keep_alive = KeepAlive(commit_after=server.commit_after, comment_after=server.keepalive_comment)
         self._retired: list[Provider] = []
+        self._proof: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
 
     @classmethod
@@ -114,6 +121,7 @@ class Gateway:
         store: Store,
         *,
         pepper: bytes,
+        previous_pepper: bytes = b"",
         plugins: Plugins | None = None,
         journal: Journal | None = None,
         machine: str = "",
@@ -123,7 +131,9 @@ class Gateway:
         `machine`: shared by the workers of one supervisor, which share the failures of upstreams.
         """
         plugins = plugins or load_plugins(settings.plugins)
-        gateway = cls(settings, store, plugins, pepper=pepper, journal=journal, machine=machine)
+        gateway = cls(
+            settings, store, plugins, pepper=pepper, previous_pepper=previous_pepper, journal=journal, machine=machine
+        )
         await gateway._use_providers(settings)
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
@@ -167,6 +177,20 @@ class Gateway:
         self.price_tables.publish_again()
         if self.ledger.recovery is not None:
             self.ledger.recovery.reconnected(before, now)
+
+    def _key_found(self) -> None:
+        """The first key that is found on an older store proves the pepper: write its fingerprint."""
+        guard = self.store.guard
+        if guard is not None and guard.unproved:
+            guard.unproved = False
+            self._proof = asyncio.get_running_loop().create_task(self._prove_pepper(guard))
+
+    async def _prove_pepper(self, guard: StoreGuard) -> None:
+        try:
+            await prove_pepper(self.store, self._peppers.fingerprints)
+        except GatewayError as error:
+            guard.unproved = True  # the next key proves it
+            gateway_log.warning("the pepper's fingerprint cannot be written: %s", error.log_text() or error.message)
 
     async def renew(self, names: set[str]) -> None:
         """Create these providers again, because a file with one of their secrets has changed."""
@@ -265,6 +289,9 @@ class Gateway:
         if self.ledger.recovery is not None:
             await self.ledger.recovery.close()
         await self.price_tables.close()
+        if self._proof is not None:
+            self._proof.cancel()
+            await asyncio.wait([self._proof])
         await self.store.close()
         if self.journal is not None:
             self.journal.close()

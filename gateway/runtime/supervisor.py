@@ -25,7 +25,7 @@ import msgspec
 
 from gateway import log
 from gateway.accounts.group_use import group_use, missing_groups
-from gateway.accounts.pepper import PepperError, pepper_of
+from gateway.accounts.pepper import PepperError, Peppers
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
 from gateway.config.secret_references import unreadable
@@ -39,11 +39,15 @@ from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
+from gateway.runtime.store_watch import StoreWatch
 from gateway.runtime.worker import CUT_WITHIN, REPORT_EVERY, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
 from gateway.runtime.worker_process import Life, WorkerProcess
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
+from gateway.store.address import StoreAddress
+from gateway.store.configured import configured_address
 from gateway.store.greeting import ServerIdentity
+from gateway.store.identity import StoreGuard
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
@@ -57,7 +61,7 @@ class StartError(Exception):
 class Supervisor:
     """Runs one gateway from start to stop."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, *, accept_empty_store: bool = False) -> None:
         self.configuration = configuration
         self.settings = configuration.settings()
         self.draining = asyncio.Event()
@@ -68,7 +72,8 @@ class Supervisor:
         self.workers: list[WorkerProcess] = []
         self.embedded: EmbeddedServer | None = None
         self.store: Store | None = None
-        self.store_url = self.settings.store.url
+        self.watch: StoreWatch | None = None
+        self._accept_empty_store = accept_empty_store
         self.side: SidePort | None = None
         self.recovery: WorkerRecovery | None = None
         self.failure: BaseException | None = None
@@ -115,15 +120,22 @@ class Supervisor:
     # Starting --------------------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        pepper = pepper_of(self.settings)
         server, metrics = self.settings.server, self.settings.metrics
         sockets = await _bind(server.host, server.port, server.workers)
         self.side = SidePort(self)
         await self.side.start((await _bind(metrics.host, metrics.port, 1))[0])
-        self.store = await self._open_store()
+        self.watch = StoreWatch(
+            self.settings,
+            accept_empty=self._accept_empty_store,
+            on_claimed=self._store_claimed,
+            on_back=self._store_is_back,
+        )
+        self.store = await self._open_store(self.watch.guard)
+        peppers = await self.watch.begin(self.store)
+        self._keep(self.watch.run())
         self.recovery = WorkerRecovery(self.store, self.settings.data_dir / "journal")
         self._keep(self.recovery.run())
-        self.workers = [self._worker(number, sock, pepper) for number, sock in enumerate(sockets)]
+        self.workers = [self._worker(number, sock, peppers) for number, sock in enumerate(sockets)]
         for worker in self.workers:
             self._keep(worker.keep_alive())
         self._keep(self._watch_workers())
@@ -131,35 +143,23 @@ class Supervisor:
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
         if self.settings.demo:
-            await announce(self.store, pepper, base_url=f"http://{host}:{port}/v1")
+            await announce(self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 
-    async def _open_store(self) -> Store:
-        if not self.store_url:
+    async def _open_store(self, guard: StoreGuard) -> Store:
+        address: StoreAddress | Path | None = configured_address(self.settings)
+        if address is None:
             self.embedded = EmbeddedServer(self.settings.data_dir)
             await self.embedded.start()
-            self.store_url = f"unix://{self.embedded.socket}"
+            address = self.embedded.socket
             self._keep(self.embedded.watch(self._store_event))
-        store = await Store.open(self.store_url, timeout=self.settings.store.timeout, required=False)
+        store = await Store.open(address, timeout=self.settings.store.timeout, required=False, guard=guard)
         store.on_reconnect = self._reconnected
-        self._keep(self._look_at(store))
         return store
 
-    async def _look_at(self, store: Store) -> None:
-        """Log problems of the store's own configuration, as soon as it answers."""
-        reported = False
-        while True:
-            try:
-                for warning in await store.warnings():
-                    gateway_log.warning("%s", warning)
-            except StoreUnavailable as error:
-                if not reported:
-                    gateway_log.error("the store does not answer; requests get 503 until it does: %s", error.log_text())
-                reported = True
-            else:
-                break
-            await asyncio.sleep(1.0)
-        if reported:
-            self._store_is_back()
+    def _store_claimed(self, deployment: str) -> None:
+        """Tell the workers which store they belong to; later ones are told at their start."""
+        for worker in self.workers:
+            worker.send("deployment", deployment.encode())
 
     def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
         if self.recovery is not None:
@@ -176,15 +176,20 @@ class Supervisor:
         if event.kind == "restarted":
             self.metrics.inc("gateway_store_restarts")
 
-    def _worker(self, number: int, sock: socket.socket, pepper: bytes) -> WorkerProcess:
+    def _worker(self, number: int, sock: socket.socket, peppers: Peppers) -> WorkerProcess:
         return WorkerProcess(
-            WorkerSpec(number=number, listen_fd=-1, channel_fd=-1, store_url=self.store_url),
+            WorkerSpec(number=number, listen_fd=-1, channel_fd=-1),
             sock,
-            brief=lambda: Briefing(pepper, self.configuration, self._machine),
+            brief=lambda: self._briefing(peppers),
             on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
             on_reload_refused=self._reload_refused,
         )
+
+    def _briefing(self, peppers: Peppers) -> Briefing:
+        assert self.watch is not None
+        embedded = str(self.embedded.socket) if self.embedded is not None else ""
+        return Briefing(peppers, self.configuration, self.watch.guard.deployment, embedded, self._machine)
 
     async def _await_ready(self) -> None:
         try:
@@ -204,7 +209,8 @@ class Supervisor:
     def _kept(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            gateway_log.critical("the supervisor failed; stopping", exc_info=failure)
+            if not isinstance(failure, (StoreSetupError, PepperError)):  # the operator gets these as one line
+                gateway_log.critical("the supervisor failed; stopping", exc_info=failure)
             self.failure = failure
             self.draining.set()
 
@@ -300,16 +306,9 @@ class Supervisor:
 
     async def is_ready(self) -> dict[str, bool]:
         """The conditions of readiness, by name."""
-        store = False
-        if self.store is not None:
-            try:
-                await self.store.ping()
-                store = True
-            except StoreUnavailable:
-                store = False
         serving = [worker for worker in self.workers if worker.ready]
         return {
-            "store": store,
+            "store": self.store is not None and self.watch is not None and await self.watch.is_usable(),
             "workers": bool(serving),
             "upstreams": not serving or any(worker.reaches_upstreams for worker in serving),
             "accepting": not self.draining.is_set(),
@@ -351,8 +350,11 @@ class Supervisor:
             gateway_log.info("stopped")
 
 
-def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
-    """Run a gateway until a stop signal; returns the exit code."""
+def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empty_store: bool = False) -> int:
+    """Run a gateway until a stop signal; returns the exit code.
+
+    `accept_empty_store`: use a store without an identity although another one is known.
+    """
     configure(settings.log.level, form=settings.log.form, access=settings.log.access)
     raise_limit()
     _log_warnings(settings)
@@ -362,7 +364,7 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
         else:
             configuration = Configuration.read(config_path, demo=demo)
         with PidFile(settings.data_dir), asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(Supervisor(configuration).run())
+            runner.run(Supervisor(configuration, accept_empty_store=accept_empty_store).run())
     except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as error:
         return _refuse(str(error))
     except OSError as error:

@@ -21,8 +21,10 @@ from typing import NoReturn
 import msgspec
 
 from gateway import log
+from gateway.accounts.pepper import Peppers
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.config.configuration import Configuration
+from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import Draining
@@ -38,6 +40,8 @@ from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
+from gateway.store.configured import configured_address
+from gateway.store.identity import StoreGuard
 
 REPORT_EVERY = 1.0  # seconds between reports of metrics
 REPORTED_AT_ONCE = 100  # metric series in one message, at least one per used model; each takes 7 µs of the event loop
@@ -52,14 +56,15 @@ class WorkerSpec(msgspec.Struct):
     number: int
     listen_fd: int
     channel_fd: int
-    store_url: str
 
 
 class Briefing(msgspec.Struct, array_like=True):
     """The first message over a worker's channel."""
 
-    pepper: bytes
+    peppers: Peppers
     configuration: Configuration
+    deployment: str = ""  # of the store; empty before the store was reached for the first time
+    socket: str = ""  # of the embedded store
     machine: str = ""  # names the supervisor; its workers share the failures of upstreams
 
 
@@ -71,6 +76,7 @@ class Worker:
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()  # stop draining: cut the running requests
         self.gateway: Gateway | None = None
+        self.guard = StoreGuard()
         self.channel: Channel | None = None
         self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
         self._built = asyncio.Event()
@@ -109,9 +115,23 @@ class Worker:
             loop.add_signal_handler(number, lambda: None)  # the supervisor handles these signals
 
     async def _build(self, settings: Settings, briefing: Briefing) -> Gateway:
-        store = await Store.open(self.spec.store_url, timeout=settings.store.timeout, required=False)
+        peppers = briefing.peppers
+        self.guard = StoreGuard(deployment=briefing.deployment or self.guard.deployment, peppers=peppers.fingerprints)
+        store = await Store.open(
+            configured_address(settings) or briefing.socket,
+            timeout=settings.store.timeout,
+            required=False,
+            guard=self.guard,
+        )
         journal = Journal(settings.data_dir / "journal")
-        return await Gateway.build(settings, store, pepper=briefing.pepper, journal=journal, machine=briefing.machine)
+        return await Gateway.build(
+            settings,
+            store,
+            pepper=peppers.current,
+            previous_pepper=peppers.previous,
+            journal=journal,
+            machine=briefing.machine,
+        )
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
         limits = server_limits(gateway.settings)
@@ -180,6 +200,8 @@ class Worker:
             self._start(self._reload(message.payload))
         elif message.name == "report":
             self._start(self._answer_report(message.payload))
+        elif message.name == "deployment":
+            self.guard.deployment = message.payload.decode()
         elif message.name == "hurry":
             self.hurry.set()
 
@@ -280,7 +302,7 @@ def main(argv: list[str]) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(spec))
-    except (SettingsError, StoreSetupError, PluginRefused, OSError) as error:
+    except (SettingsError, SecretError, StoreSetupError, PluginRefused, OSError) as error:
         gateway_log.error("worker %d cannot serve: %s", spec.number, error)
         return 1
     return 0

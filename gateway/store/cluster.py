@@ -13,7 +13,7 @@ such state.
 from __future__ import annotations
 
 import asyncio
-from binascii import crc_hqx
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,10 +23,11 @@ from gateway.log import gateway_log
 from gateway.store.address import ClusterAddress
 from gateway.store.connection import ReplyTo
 from gateway.store.greeting import NOBODY, ServerIdentity
+from gateway.store.identity import EVERY, StoreGuard, first_tag
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
+from gateway.store.slots import SLOTS, slot_of
 
-SLOTS = 16384
 MIN_PAUSE = 0.05  # seconds between two reads of the map
 MAX_PAUSE = 0.5
 CLOSE_AFTER = 1.0  # seconds a link without slots is kept for the replies it still waits for
@@ -34,21 +35,14 @@ CLOSE_AFTER = 1.0  # seconds a link without slots is kept for the replies it sti
 Node = tuple[str, int]
 
 
-def slot_of(key: str) -> int:
-    """The hash slot of a key: CRC16 of the text in its first braces, or of the whole key."""
-    start = key.find("{")
-    if start >= 0:
-        end = key.find("}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    return crc_hqx(key.encode(), 0) % SLOTS  # the same CRC as in Redis
-
-
 class Cluster:
     """The topology of a cluster."""
 
-    def __init__(self, address: ClusterAddress, on_reconnect: OnReconnect, *, timeout: float) -> None:
+    def __init__(
+        self, address: ClusterAddress, on_reconnect: OnReconnect, *, timeout: float, guard: StoreGuard | None
+    ) -> None:
         self._on_reconnect = on_reconnect
+        self._guard = guard
         self._where = address
         self._timeout = timeout
         self._by_node: dict[Node, RedisLink] = {}
@@ -159,12 +153,17 @@ class Cluster:
                 msgspec.structs.replace(self._where.nodes[0], host=host, port=port),
                 timeout=self._timeout,
                 on_redirect=self._redirected,
+                guard=self._guard,
             )
+            link.tag = partial(self._tag, link)
             link.on_reconnect = self._reconnected
             link.on_lost = self._doubt.set
             self._by_node[node] = link
             link.start()
         return link
+
+    def _tag(self, link: RedisLink) -> str | None:
+        return first_tag(slot for slot in range(0, SLOTS, EVERY) if self._slots[slot] is link)
 
     def _retire(self, node: Node, link: RedisLink) -> None:
         """Close a link without slots after its last replies have arrived."""

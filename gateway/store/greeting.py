@@ -10,6 +10,7 @@ from msgspec import Struct
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store.command import Argument, pack
 from gateway.store.connection import RedisConnection, RedisReplyError
+from gateway.store.identity import StoreGuard, identity_of
 from gateway.store.redis_address import RedisAddress
 
 
@@ -20,9 +21,19 @@ class ServerIdentity(Struct, frozen=True):
     master_replid: str = ""
     version: str = ""
     role: str = ""
+    policy: str = "noeviction"  # its maxmemory-policy
 
 
+NO_PERMISSION = "the store's user may not run a command that the gateway needs (docs/operations.md, user): {reply}"
+
+EVICTED = (
+    "the store has evicted {evicted} keys, which may be accounts: set maxmemory-policy noeviction, and restore the data"
+)
 NOBODY = ServerIdentity()
+
+
+class ServerRejected(StoreUnavailable):
+    """The server answers but cannot be used: it holds another store, or does not permit a command. See `detail`."""
 
 
 class Replies:
@@ -62,21 +73,47 @@ async def ask(connection: RedisConnection, *commands: tuple[Argument, ...]) -> l
     return await replies.all()
 
 
-async def greet(connection: RedisConnection, address: RedisAddress) -> ServerIdentity:
+async def greet(
+    connection: RedisConnection, address: RedisAddress, *, guard: StoreGuard | None = None, identity: str = ""
+) -> ServerIdentity:
     """Log in, select the database and read the server's identity; refuse a server that is still loading its data.
 
+    With a guard, the store's identity is read from the key `identity`, too; ServerRejected if the guard refuses it.
     All commands are sent in one write, because each round trip would be one more chance to lose a reply.
     """
     login = (address.username or "default", address.password)
     hello = ("HELLO", address.protocol, *(("AUTH", *login) if address.password else ()))
     rest: list[tuple[Argument, ...]] = [("SELECT", address.db)] if address.db else []
     rest.append(("INFO",))
+    if guard is not None and identity:
+        rest.append(("HGETALL", identity))
     first, *others = await ask(connection, hello, *rest)
     if address.protocol == 2 and isinstance(first, RedisReplyError) and first.kind == "ERR":
         first = b"OK"  # some proxies do not support HELLO
         if address.password:
             first, *others = await ask(connection, ("AUTH", *(login if address.username else login[1:])), *rest)
-    return _identity(_checked([first, *others])[-1])
+    if guard is None or not identity:
+        return _identity(_checked([first, *others])[-1])
+    found = others.pop()
+    server = _identity(_checked([first, *others])[-1])
+    check_identity(guard, found)
+    return server
+
+
+def check_identity(guard: StoreGuard, reply: Any) -> None:
+    """ServerRejected unless the guard accepts the identity in a reply of HGETALL, or if it is an error."""
+    if isinstance(reply, StoreUnavailable):  # another server of the cluster has that slot, and is checked itself
+        return
+    (fields,) = _checked([reply])
+    if problem := guard.problem(identity_of(fields)):
+        raise ServerRejected(detail=problem, fate=StoreFate.REFUSED)
+
+
+def check_evictions(reply: bytes) -> None:
+    """ServerRejected if a server has evicted keys; any of them may be an account or an API key."""
+    evicted = info_fields(reply).get("evicted_keys", "0")
+    if evicted != "0":
+        raise ServerRejected(detail=EVICTED.format(evicted=evicted), fate=StoreFate.REFUSED)
 
 
 def _checked(replies: list[Any]) -> list[Any]:
@@ -84,6 +121,8 @@ def _checked(replies: list[Any]) -> list[Any]:
     for reply in replies:
         if isinstance(reply, StoreUnavailable):
             raise StoreUnavailable(detail=reply.detail, fate=reply.fate)
+        if isinstance(reply, RedisReplyError) and reply.kind == "NOPERM":
+            raise ServerRejected(detail=NO_PERMISSION.format(reply=reply.detail), fate=StoreFate.REFUSED)
         if isinstance(reply, Exception):
             raise RedisReplyError(detail=getattr(reply, "detail", None) or repr(reply))
     return replies
@@ -98,6 +137,7 @@ def _identity(reply: bytes) -> ServerIdentity:
         master_replid=info.get("master_replid", ""),
         version=info.get("valkey_version") or info.get("redis_version", ""),
         role=info.get("role", ""),
+        policy=info.get("maxmemory_policy", "noeviction"),
     )
 
 

@@ -37,7 +37,13 @@ from gateway.store.connection import (
     ReplyTo,
     Unanswered,
 )
-from gateway.store.greeting import NOBODY, ServerIdentity, greet
+from gateway.store.greeting import (
+    NOBODY,
+    ServerIdentity,
+    ServerRejected,
+    greet,
+)
+from gateway.store.identity import IDENTITY, StoreGuard, tagged
 from gateway.store.redis_address import RedisAddress
 from gateway.store.resend import RepeatableCall, ResentReply
 from gateway.store.transport import probe_idle, tls_context
@@ -63,11 +69,14 @@ class RedisLink:
     max_in_flight: int = 10_000
     locate: Callable[[], Awaitable[RedisAddress]] | None = None
     on_redirect: Redirect | None = None
+    guard: StoreGuard | None = None  # which store the server must hold
+    tag: Callable[[], str | None] = lambda: ""  # hash tag of a slot that the server has; None if none is known
     channel: str = ""  # subscribed to at every connect
     on_push: Callable[[list[Any]], None] | None = None
     on_reconnect: OnReconnect | None = None
     on_lost: Callable[[], None] | None = None
     identity: ServerIdentity = NOBODY  # of the server seen at the last connect
+    problem: str = ""  # why the server at hand is not used, though it answers
     _loop: asyncio.AbstractEventLoop | None = None
     _task: asyncio.Task[None] | None = None
     _attempt: asyncio.Future[None] | None = None  # the attempt that `connect` awaits
@@ -223,7 +232,10 @@ class RedisLink:
                     connection, identity = await self._open()
             except (OSError, ValueError, GatewayError) as error:  # TimeoutError is an OSError
                 self._reason = _reason(error)
-                self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
+                rejected = isinstance(error, ServerRejected)
+                self.problem = self._reason if rejected else ""
+                kind = ServerRejected if rejected else StoreUnavailable
+                self._attempted(kind(detail=self._reason, fate=StoreFate.NEVER_SENT))
             else:
                 if self._connection is None:
                     self._take_up(connection, identity)
@@ -243,7 +255,7 @@ class RedisLink:
         same = self._connection is not None and identity == self.identity  # only the connection is another one
         reconnected = self.identity is not NOBODY and not same
         before, self.identity = self.identity, identity
-        self._connection = connection
+        self._connection, self.problem = connection, ""
         connection.adopt_queue(self._queue.take())
         self._attempted(None)
         if reconnected and self.on_reconnect is not None:
@@ -281,7 +293,9 @@ class RedisLink:
             transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
             probe_idle(transport.get_extra_info("socket"))
         try:
-            identity = await greet(connection, address)
+            tag = self.tag()
+            key = "" if tag is None else tagged(IDENTITY, tag)
+            identity = await greet(connection, address, guard=self.guard, identity=key)
             self._greeted = loop.time()
             if self.locate is not None and identity.role not in ("master", ""):
                 raise StoreUnavailable(detail=f"{address} is no master yet", fate=StoreFate.NEVER_SENT)

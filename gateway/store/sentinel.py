@@ -15,6 +15,7 @@ import msgspec
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.store.address import SentinelAddress
 from gateway.store.command import text_fields
+from gateway.store.identity import StoreGuard
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.redis_address import RedisAddress
 from gateway.store.topology import OneServer
@@ -25,8 +26,11 @@ ANSWER_WITHIN = 0.3  # seconds, of the link's 0.75 s to connect; a slower sentin
 class SentinelMaster(OneServer):
     """The topology of a master with sentinels."""
 
-    def __init__(self, address: SentinelAddress, on_reconnect: OnReconnect, *, timeout: float) -> None:
-        super().__init__(RedisLink(address.server, timeout=timeout, locate=self._locate), on_reconnect)
+    def __init__(
+        self, address: SentinelAddress, on_reconnect: OnReconnect, *, timeout: float, guard: StoreGuard | None
+    ) -> None:
+        link = RedisLink(address.server, timeout=timeout, locate=self._locate, guard=guard)
+        super().__init__(link, on_reconnect)
         self._where = address
         self._sentinels = [
             RedisLink(one, timeout=ANSWER_WITHIN, channel="+switch-master", on_push=self._look_soon)

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +24,44 @@ from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
 from gateway.store.durability import doubt_about
 from gateway.store.greeting import ServerIdentity, info_fields
+from gateway.store.identity import IDENTITY, PROBE, StoreGuard, cluster_tags, tagged
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
 from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer
 from gateway.store.url import address_of
+from gateway.store.verification import verify
 
+PROBE_MS = 60_000
 LISTEN_AGAIN = 1.0  # seconds after a channel broke
 
 
 class Store:
     """An opened store; `open` makes it, `close` ends its connections."""
 
-    def __init__(self, address: StoreAddress, *, timeout: float = 0.25) -> None:
+    def __init__(self, address: StoreAddress, *, timeout: float = 0.25, guard: StoreGuard | None = None) -> None:
         self.address = address
+        self.guard = guard
         self.client: redis.asyncio.Redis = cold_client(address)
         self.on_reconnect: OnReconnect | None = None  # called when another server, or a restarted one, serves some keys
-        self._topology = _topology(address, self._reconnected, timeout=timeout)
+        self._topology = _topology(address, self._reconnected, timeout=timeout, guard=guard)
         self._opened: dict[RedisLink, ServerIdentity] = {}  # the identity that `open` found for each link
 
     @classmethod
-    async def open(cls, where: str | Path | StoreAddress, *, timeout: float = 0.25, required: bool = True) -> Store:
-        """Connect to a URL, a socket's path or an address.
+    async def open(
+        cls,
+        where: str | Path | StoreAddress,
+        *,
+        timeout: float = 0.25,
+        required: bool = True,
+        guard: StoreGuard | None = None,
+    ) -> Store:
+        """Connect to a URL, a socket's path or an address; with a guard only to a store that it accepts.
 
         StoreSetupError for an invalid URL. StoreUnavailable if no server answers and `required` is true; otherwise the
         store is returned and its links keep reconnecting.
         """
-        store = cls(address_of(where), timeout=timeout)
+        store = cls(address_of(where), timeout=timeout, guard=guard)
         try:
             await store._topology.connect()
         except BaseException as error:
@@ -106,12 +118,44 @@ class Store:
         await asyncio.gather(*(link.call("PING") for link in self.links))
         return time.perf_counter() - started
 
+    @property
+    def problem(self) -> str:
+        """Why a server is not used though it answers, as a text for the operator; empty if there is no such server."""
+        return next((link.problem for link in self.links if link.problem), "")
+
+    @property
+    def identity_keys(self) -> list[str]:
+        """The keys that hold the store's identity: one, or in a cluster one for every 128th slot."""
+        tags = cluster_tags() if isinstance(self.address, ClusterAddress) else ("",)
+        return [tagged(IDENTITY, tag) for tag in tags]
+
+    async def probe(self) -> None:
+        """Check that every server holds the expected store and takes a write.
+
+        StoreUnavailable if one does not, with the server's own reason: OOM, READONLY, MISCONF, NOREPLICAS.
+        """
+        await asyncio.gather(*(self._probe(link) for link in self.links))
+
+    async def _probe(self, link: RedisLink) -> None:
+        await link.call_repeatable("PING")
+        await verify(link)
+        tag = link.tag()
+        if tag is not None:
+            await link.call_repeatable("SET", tagged(PROBE, tag), "1", "PX", PROBE_MS)
+
+    async def faults(self) -> list[str]:
+        """Settings of the servers with which money is lost, as texts for the operator."""
+        return await self._settings(_faults)
+
     async def warnings(self) -> list[str]:
-        """Settings of the servers that could lose money, as texts for the operator."""
+        """`faults`, and settings with which money may be lost in some failovers."""
         replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
+        return [*await self.faults(), *await self._settings(partial(_warnings, replicated=replicated))]
+
+    async def _settings(self, find: Callable[[dict[str, str]], list[str]]) -> list[str]:
         found: dict[str, None] = {}
         for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
-            found |= dict.fromkeys(_faults(info_fields(info), replicated=replicated))
+            found |= dict.fromkeys(find(info_fields(info)))
         return list(found)
 
     async def doubts(self) -> list[str]:
@@ -129,17 +173,19 @@ class Store:
         await asyncio.gather(self._topology.close(), close_client(self.client))
 
 
-def _topology(address: StoreAddress, on_reconnect: OnReconnect, *, timeout: float) -> OneServer | Cluster:
+def _topology(
+    address: StoreAddress, on_reconnect: OnReconnect, *, timeout: float, guard: StoreGuard | None
+) -> OneServer | Cluster:
     match address:
         case SentinelAddress():
-            return SentinelMaster(address, on_reconnect, timeout=timeout)
+            return SentinelMaster(address, on_reconnect, timeout=timeout, guard=guard)
         case ClusterAddress():
-            return Cluster(address, on_reconnect, timeout=timeout)
+            return Cluster(address, on_reconnect, timeout=timeout, guard=guard)
         case _:
-            return OneServer(RedisLink(address, timeout=timeout), on_reconnect)
+            return OneServer(RedisLink(address, timeout=timeout, guard=guard), on_reconnect)
 
 
-def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
+def _faults(info: dict[str, str]) -> list[str]:
     found = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -148,11 +194,15 @@ def _faults(info: dict[str, str], *, replicated: bool) -> list[str]:
         )
     if info.get("aof_enabled") == "0":
         found.append("the store keeps no append-only file: a crash loses settled money; set appendonly yes")
+    return found
+
+
+def _warnings(info: dict[str, str], *, replicated: bool) -> list[str]:
     if info.get("role") == "slave":
-        found.append("the store is a replica and refuses writes; give the master's URL")
-    elif replicated and "min_slaves_good_slaves" not in info:
-        found.append(
+        return ["the store is a replica and refuses writes; give the master's URL"]
+    if replicated and "min_slaves_good_slaves" not in info:
+        return [
             "a master of the store takes writes while no replica is there: what it books while it is cut off is thrown "
             "away when it returns; set min-replicas-to-write 1"
-        )
-    return found
+        ]
+    return []

@@ -25,11 +25,13 @@ from pathlib import Path
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
-from gateway.accounts.pepper import pepper_of
+from gateway.accounts.pepper import peppers_of
 from gateway.amounts import NANO
 from gateway.config.loader import load
 from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
+from gateway.store.address import StoreAddress
+from gateway.store.configured import configured_address
 
 START_WITHIN = 30.0  # seconds
 STOP_WITHIN = 40.0
@@ -107,13 +109,13 @@ class RunningGateway:
     async def _create_key(self) -> None:
         settings = load(self.config)
         async with AsyncExitStack() as stack:
-            address: str | Path = settings.store.url
-            if not address:
+            address: StoreAddress | Path | None = configured_address(settings)
+            if address is None:
                 address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
             store = await Store.open(address, timeout=5.0)
             stack.push_async_callback(store.close)
             await Accounts(store, Ledger(store, {})).create(ACCOUNT, group="default", balance=BALANCE)
-            self.api_key = (await Keys(store, pepper_of(settings)).create(ACCOUNT, name="test")).text
+            self.api_key = (await Keys(store, peppers_of(settings).current).create(ACCOUNT, name="test")).text
 
 
 @contextmanager

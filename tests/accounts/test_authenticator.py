@@ -119,9 +119,19 @@ async def test_confirm_refuses_a_revoked_key_or_a_disabled_account_at_once(world
         await w.auth.confirm(key)
         await w.keys.revoke(key.id)
         await w.store.client.hset(f"{{a:acme}}:k:{expired.id}", "exp", int(datetime.now(UTC).timestamp()))
-        for ended in (key, expired, ApiKey("nobody", "key_x"), ApiKey("acme", "key_x")):
+        for ended in (key, expired):
             with pytest.raises(errors.InvalidApiKey):
                 await w.auth.confirm(ended)
+
+
+async def test_known_key_that_the_store_has_lost_is_unavailable_and_not_invalid(world):
+    async with world() as w:
+        await w.caller()
+        for lost in (ApiKey("nobody", "key_x"), ApiKey("acme", "key_x")):
+            with pytest.raises(errors.StoreUnavailable):
+                await w.auth.confirm(lost)
+            with pytest.raises(errors.StoreUnavailable):
+                await w.admit(lost)
 
 
 async def test_many_models_are_confirmed_in_pages(world, monkeypatch):

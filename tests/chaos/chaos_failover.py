@@ -13,7 +13,7 @@ import pytest
 
 from gateway.accounts.accounts import CHANGED
 from gateway.store import Store
-from gateway.store.cluster import slot_of
+from gateway.store.slots import slot_of
 from tests.chaos.failover import Drill
 from tests.chaos.redis_topologies import SERVICE, SentinelTrio, SixNodes, Topology, sentinel_trio, six_nodes, text
 from tests.chaos.redis_topologies import until as wait_until

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.accounts.pepper import load_pepper
 from gateway.cli import cli
 from gateway.store import Store
 
@@ -73,6 +74,7 @@ def terminal(valkey: Path, tmp_path: Path) -> Terminal:
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(socket=valkey, folder=tmp_path / "var"))
     terminal = Terminal(config)
+    load_pepper(tmp_path / "var")  # as `gateway serve` did at its first start
     on_store(valkey, lambda store: store.client.flushall())
     return terminal
 

@@ -244,7 +244,8 @@ def test_check_finds_an_invalid_pepper(terminal: Terminal, monkeypatch: pytest.M
 def test_serve_passes_the_settings_to_the_supervisor(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Settings, Any, bool]] = []
 
-    def run(settings: Settings, *, config_path: Path | None, demo: bool) -> int:
+    def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empty_store: bool) -> int:
+        assert not accept_empty_store
         calls.append((settings, config_path, demo))
         return 3
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.accounts.pepper import load_pepper
 from gateway.config.loader import DEMO, parse
 from gateway.testing import RunningGateway, check_provider, running_gateway
 
@@ -78,6 +79,7 @@ def test_operator_commands_run_as_written(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text(config, encoding="utf-8")
     (block,) = [block for block in blocks("sh") if block.startswith("gateway check")]
     commands = "\n".join(line for line in block.splitlines() if not line.startswith("gateway serve"))
+    load_pepper(tmp_path / "var")  # `gateway serve` creates it
     script = f'set -e\ngateway() {{ "{sys.executable}" -m gateway "$@"; }}\n{commands}'
     environment = {**os.environ, "OPENAI_UPSTREAM_KEY": "sk-not-used"}
     done = subprocess.run(

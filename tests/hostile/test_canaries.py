@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 UPSTREAM_KEY = "canary-upstream-key-5d0e"  # in no shape that a pattern would know
 PEPPER = "canary-pepper-of-the-store-9a1b"
+PEPPERS = '[store]\npepper = "env:CANARY_PEPPER"\nprevious_pepper = "file:data/pepper"\n'
 MESSAGE = "canary-message-71c2"
 FIELD = "canary-field-0b9f"
 CLIENT_ID = "Bearer canary-client-id-sk-33aa"
@@ -139,7 +140,7 @@ def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ones = "".join(ONE.format(number=number, base_url=upstream.base_url) for number in numbers)
     with running_gateway(CONFIG.format(base_url=upstream.base_url, scripted=ones)) as gateway:
         gateway.stop()
-        text = gateway.config.read_text().replace("[store]\n", '[store]\npepper = "env:CANARY_PEPPER"\n')
+        text = gateway.config.read_text().replace("[store]\n", PEPPERS)
         gateway.config.write_text(text)
         gateway.start()
         created = command(gateway, "keys", "create", "test", "--json").stdout

@@ -67,11 +67,11 @@ async def test_disabled_account_is_refused_until_enabled(world):
         await w.admit(key)
 
 
-async def test_unknown_account_is_an_invalid_key(world):
+async def test_account_that_the_store_has_lost_is_unavailable_and_no_invalid_key(world):
     async with world() as w:
         key = await w.caller()
         await w.store.client.delete("{a:acme}")
-        await refused(w, errors.InvalidApiKey, w.admit(key))
+        await refused(w, errors.StoreUnavailable, w.admit(key))
 
 
 async def test_model_of_another_group_is_refused(world):

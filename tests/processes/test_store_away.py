@@ -6,12 +6,8 @@ import signal
 import time
 from collections import Counter
 
-from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys
-from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
-from gateway.ledger import Ledger
-from gateway.store import EmbeddedServer, Store
+from gateway.store import EmbeddedServer
 from tests.delays import store_is_paused_for
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
@@ -157,11 +153,10 @@ async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> 
 
     await server.start()
     try:
-        store = await Store.open(server.socket, timeout=5.0)
         started = time.monotonic()
-        await Accounts(store, Ledger(store, {})).create("test", balance=10 * NANO)
-        gateway.api_key = (await Keys(store, load_pepper(gateway.data_dir)).create("test")).text
-        await store.close()
+        async with gateway.session() as session:
+            await session.accounts.create("test", balance=10 * NANO)
+            gateway.api_key = (await session.create_key("test")).text
         await until(lambda: _served(gateway), within=5.0)
         print(f"store appeared: served {time.monotonic() - started:.2f} s later")
         assert time.monotonic() - started < 2.0

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis.asyncio
 
 from gateway.accounts.pepper import load_pepper
@@ -14,8 +13,6 @@ from gateway.store import EmbeddedServer
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import MODELS, Served, children, command_of
-
-pytestmark = pytest.mark.xfail(strict=True, reason="a store has no identity, and its password is not a reference")
 
 OTHER_KEY = "sk-" + "x" * 43
 

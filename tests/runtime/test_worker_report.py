@@ -53,7 +53,7 @@ class Pair:
     """A worker that does not serve, and the supervisor's end of its channel."""
 
     def __init__(self) -> None:
-        self.worker = Worker(WorkerSpec(number=1, listen_fd=-1, channel_fd=-1, store_url=""))
+        self.worker = Worker(WorkerSpec(number=1, listen_fd=-1, channel_fd=-1))
         self.counted = Counted()
         self.worker.gateway = cast(Gateway, self.counted)
         self.received: list[Message] = []

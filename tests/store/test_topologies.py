@@ -11,11 +11,14 @@ import pytest
 import redis
 
 from gateway.accounts.accounts import CHANGED
+from gateway.accounts.store_claim import claim
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.ledger.scripts import slot
 from gateway.store import Store
-from gateway.store.cluster import slot_of
 from gateway.store.command import Script
+from gateway.store.greeting import ServerRejected
+from gateway.store.identity import StoreGuard
+from gateway.store.slots import slot_of
 from tests.chaos.failover import Drill
 from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, six_nodes, text
 from tests.ledger.records import void
@@ -78,6 +81,26 @@ async def test_a_cluster_serves_calls_and_each_key_has_its_slot(cluster):
         assert await w.store.ping() > 0
         (warning,) = await w.store.warnings()
         assert "min-replicas-to-write" in warning
+
+
+async def test_every_master_of_a_cluster_has_the_identity_and_an_emptied_one_is_not_used(cluster):
+    async with open_world(cluster.url) as w:
+        identity = await claim(w.store, ("p",))
+        assert (await claim(w.store, ("p",))) == identity
+    guard = StoreGuard(deployment=identity.deployment, peppers=("p",))
+    store = await Store.open(cluster.url, timeout=5.0, guard=guard)
+    try:
+        await store.probe()
+        emptied, *others = store.links
+        node_of(cluster, emptied).ask("FLUSHALL")
+        with pytest.raises(ServerRejected):
+            await store.probe()
+        await until(lambda: "has lost its identity" in store.problem)
+        assert not emptied.connected
+        for link in others:
+            assert await link.call("PING") == b"PONG"
+    finally:
+        await store.close()
 
 
 async def test_redirected_command_is_sent_again_and_the_map_is_updated(cluster):

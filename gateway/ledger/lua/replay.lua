@@ -7,7 +7,7 @@ local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
 local key = open_key(kid)
 
 local function decide_replay()
-  if not key.valid then return KEY, 0 end
+  if not key.valid then return KEY, key.state and 0 or GONE end
   if account[1] ~= 'active' then return ACCOUNT, 0 end
   if not permitted(key, model, rules[model], enabled) then return MODEL, 0 end
   local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))

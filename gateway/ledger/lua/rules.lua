@@ -4,11 +4,13 @@
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model; least, share: a hold that does not fit is lowered to 1/share of the
 --       free money, if that is at least `least`; share 0: it is never lowered
--- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT.
+-- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT. The detail of KEY is GONE if the
+-- store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local NOACCT, REGROUP = 20, 21
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
+local GONE = 1
 local HEAD, WIDTH = 5, 9
 local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
@@ -118,7 +120,7 @@ local function decide(i, key, model, enabled, hold, tokens, least, share)
     return DUP, tonumber(before.at), tonumber(before.amount)
   end
   if settled[i] then return DONE, 0, 0 end
-  if not key.valid then return KEY, 0, 0 end
+  if not key.valid then return KEY, key.state and 0 or GONE, 0 end
   if account[1] ~= 'active' then return ACCOUNT, 0, 0 end
   if not permitted(key, model, rules[model], enabled) then return MODEL, 0, 0 end
   if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0, 0 end

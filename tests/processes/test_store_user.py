@@ -1,0 +1,82 @@
+"""The store's user of docs/operations.md has every permission that the gateway needs, and is minimal."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.processes.conftest import Yard
+from tests.processes.served import Served
+from tests.processes.test_store_identity import own_store, server_says
+
+DOC = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+PASSWORD = "s3cret"
+
+
+def documented_user() -> list[str]:
+    """The words of the documented ACL SETUSER."""
+    [block] = re.findall(r"```\n(ACL SETUSER gateway .*?)```", DOC, re.DOTALL)
+    return str(block).replace("\\\n", " ").replace(">PASSWORD", f">{PASSWORD}").split()
+
+
+async def post(gateway: Served, **headers: str) -> int:
+    body = {"model": "quick", "messages": [{"role": "user", "content": "Hi"}]}
+    headers["Authorization"] = f"Bearer {gateway.api_key}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{gateway.base_url}/chat/completions", json=body, headers=headers) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Yard, tmp_path: Path) -> None:
+    async with own_store(yard.folder / "elsewhere") as server:
+        await server_says(server, *documented_user())
+        gateway = yard.make(store=f"unix://gateway:{PASSWORD}@{server.socket}")
+        await gateway.started()
+        await gateway.command("accounts", "create", "test", "--balance", "10")
+        limits = ["--rpm", "1000", "--tpm", "1000000", "--concurrency", "50", "--budget", "5"]
+        gateway.api_key = gateway.run("keys", "create", "test", *limits).stdout.strip()
+        assert await post(gateway) == 200
+        for _ in range(2):
+            assert await post(gateway, **{"Idempotency-Key": "once"}) == 200
+        stream = await gateway.stream("endless").flowing(40)  # long enough for an extension of its hold
+        key = (await gateway.command("keys", "list"))[0]["id"]
+        commands: list[list[str]] = [
+            ["accounts", "credit", "test", "1"],
+            ["accounts", "allow", "test", "slow"],
+            ["accounts", "show", "test"],
+            ["explain", key, "quick"],
+            ["models", "--health"],
+            ["usage", "test"],
+            ["audit"],
+            ["compact", "test", "--before", "26h", "--archive", str(tmp_path / "archive")],
+            ["keys", "revoke", key],
+        ]
+        for words in commands:
+            done = gateway.run(*words)
+            assert "NOPERM" not in done.stderr, (words, done.stderr)
+            assert done.returncode in (0, 2) or words[0] == "audit", (words, done.stderr)
+        await stream.ended()
+        assert await gateway.readiness() == 200
+        denied = [entry for entry in await denials(server) if not entry.startswith("client")]
+        assert denied == []
+        assert "NOPERM" not in gateway.text
+
+
+async def denials(server: Any) -> list[str]:
+    """What the server has refused to the user."""
+    log = await server_says(server, "ACL", "LOG")
+    found = []
+    for entry in log:
+        fields = entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True))
+        found.append((fields.get(b"object") or fields["object"]).decode())
+    return found
+
+
+def test_documented_user_may_neither_delete_everything_nor_configure_the_server() -> None:
+    rules = documented_user()
+    assert "-@all" in rules
+    assert not {"+flushall", "+flushdb", "+config", "+acl", "+keys", "+debug", "+shutdown", "+@all"} & set(rules)
