@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.processes.conftest import Yard
 from tests.processes.served import Served
@@ -31,6 +32,7 @@ async def post(gateway: Served, **headers: str) -> int:
         return response.status
 
 
+@pytest.mark.gen_test(timeout=120)
 async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Yard, tmp_path: Path) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         await server_says(server, *documented_user())
