@@ -175,7 +175,7 @@ async def test_account_that_changed_its_group_has_the_rules_of_the_new_one(world
         assert [refusal.code for refusal in verdict.refusals] == [codes.TOOBIG, codes.TPM]
 
 
-async def test_explaining_for_an_unknown_account_is_an_invalid_key(world):
+async def test_explaining_for_an_account_that_the_store_has_lost_is_unavailable(world):
     async with world() as w:
-        with pytest.raises(errors.InvalidApiKey):
+        with pytest.raises(errors.StoreUnavailable):
             await w.ledger.explain(*w.ask(ApiKey("nobody", "key_x")))
