@@ -10,7 +10,6 @@ import asyncio
 import time
 from typing import Any
 
-from gateway.errors import ProviderFailed
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.routing.router import Candidate
@@ -40,7 +39,7 @@ class StuckTasks:
         provider = candidate.target.provider
         self._log.provider_stuck(provider, STUCK_AFTER)
         self._metrics.inc("gateway_stuck_tasks", (provider,))
-        candidate.circuit.failed(ProviderFailed(), time.monotonic(), of_plugin=True)
+        candidate.circuit.stalled(time.monotonic())
         self._again(task)
 
     def _again(self, task: asyncio.Task[Any]) -> None:

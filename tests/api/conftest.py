@@ -39,7 +39,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
         "base_url": upstream.base_url,
         "api_key": "sk-upstream-canary-0123456789",
     }
-    provider["forward_params"] = ["custom_field"]
+    provider["forward_params"] = ["custom_field", "guided_json"]
     # Without retries, so that each scripted failure is seen by the test that scripted it.
     model = {"provider": "up", "model": "upstream-m1", "price": {"input": 1, "output": 2}, "retries": 0}
     return parse(

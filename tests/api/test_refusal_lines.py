@@ -16,7 +16,7 @@ from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
-from gateway.log import AccessLine
+from gateway.log import AccessLine, stderr
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.polling import until
@@ -169,7 +169,7 @@ async def test_line_of_an_empty_account_names_the_balance(
 async def test_line_and_metrics_while_a_circuit_is_open_have_the_model(
     client: Client, lines: list[AccessLine], gateway: Gateway
 ) -> None:
-    gateway.health.circuit("up", 0, "m1").open("failures", time.monotonic(), 30.0)
+    gateway.health.circuit("up", 0, "m1", "chat").open("failures", time.monotonic(), 30.0)
     assert await post(client, marked(client)) == 503
     line = await line_of(lines)
     assert (line.model, line.limit, line.scope) == ("m1", "circuit", "upstream")
@@ -232,6 +232,7 @@ def test_facts_are_written_as_json(gateway: Gateway, capfd: pytest.CaptureFixtur
     async def write() -> Iterator[str]:
         gateway.access_log.write(RefusalLine("req_1", "POST", "/v1/x", 429, 1.0, limit="rpm", scope="key"))
         gateway.access_log.flush()
+        assert stderr.flush(within=5.0)
         return iter(capfd.readouterr().err.splitlines())
 
     (text,) = io_loop.run_sync(write)

@@ -130,7 +130,8 @@ async def test_words_of_the_caller_are_not_searched_for_forbidden_names(client: 
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "done"},
     ]
-    sent = {"messages": messages, "guided_json": {"properties": words}, "odd": {"schema": words, "metadata": words}}
+    custom = {"schema": words, "metadata": words}
+    sent = {"messages": messages, "guided_json": {"properties": words}, "custom_field": custom}
     response, _ = await client.chat(**sent)
     assert response.status == 200
     assert {name: upstream.seen[0].json[name] for name in sent} == sent
