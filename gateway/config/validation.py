@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
 
+DATABASE_SCHEMES = ("postgresql", "postgres")
+MIN_KEEP_LINES = timedelta(hours=25)  # the ledger recognises a repeated settlement by its line
 STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 STORE_REFERENCES = ("password", "sentinel_password", "pepper", "previous_pepper")
 MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
@@ -48,6 +50,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     """Note everything that contradicts something else."""
     _check_server(settings, reader)
     _check_store(settings, reader)
+    _check_database(settings, reader)
     for section in ("providers", "groups"):
         for name in known[section]:
             if not _LABEL.fullmatch(name):
@@ -113,6 +116,23 @@ def _check_store(settings: Settings, reader: TomlReader) -> None:
         for name in ("password", "sentinel_password"):
             if references[name]:
                 reader.problem(("store", name), "it is the password of a store of yours, but store.url is empty")
+
+
+def _check_database(settings: Settings, reader: TomlReader) -> None:
+    url = settings.database.url
+    scheme = url.partition(":")[0]
+    if scheme in ("env", "file"):
+        try:
+            Secret.parse(url)
+        except SecretError as error:
+            reader.problem(("database", "url"), str(error))
+    elif url and (scheme not in DATABASE_SCHEMES or "://" not in url):
+        # Never the URL itself: it may carry a password.
+        reader.problem(("database", "url"), "expected postgresql://, env:NAME, file:PATH, or empty for SQLite")
+    if settings.keep_lines < MIN_KEEP_LINES:
+        reader.problem(("store", "keep_lines"), "expected at least 25h: a late settlement is recognised by its line")
+    elif settings.keep_history <= settings.keep_lines:
+        reader.problem(("database", "keep"), "expected more than store.keep_lines")
 
 
 def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[str]) -> None:

@@ -18,6 +18,7 @@
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
     ├── InternalError 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
+    │                              DatabaseUnavailable ── DatabaseRefused
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
                                    ProviderFailed
@@ -356,6 +357,14 @@ class StoreUnavailable(Unavailable):
 
     def log_text(self) -> str:
         return f"{self.fate.value}: {self.detail}" if self.detail else self.fate.value
+
+
+class DatabaseUnavailable(Unavailable):
+    """The SQL database with the history is unreachable, or its disk is full."""
+
+
+class DatabaseRefused(DatabaseUnavailable):
+    """This program cannot use the database: it is newer, belongs to another store, or cannot be opened."""
 
 
 class Draining(Unavailable):

@@ -408,7 +408,7 @@ async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
 
 def _fixed(before: Settings, now: Settings) -> list[str]:
     """The changed settings that are read only at the start, by key."""
-    sections = ("metrics", "store", "plugins")
+    sections = ("metrics", "store", "database", "plugins")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [
         "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout",

@@ -25,6 +25,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[server]": tree.ServerSettings,
     "[metrics]": tree.MetricsSettings,
     "[store]": tree.StoreSettings,
+    "[database]": tree.DatabaseSettings,
     "[providers.NAME]": tree.ProviderSettings,
     '[models."NAME"]': tree.ModelSettings,
     "targets": tree.TargetSettings,
@@ -93,7 +94,7 @@ def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str)
 
 
 def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
-    for heading in ("[server]", "[metrics]", "[store]", "[log]"):
+    for heading in ("[server]", "[metrics]", "[store]", "[database]", "[log]"):
         section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])

@@ -1,0 +1,189 @@
+"""An opened database. Transactions are short and explicit; a failure of the server or the disk is one kind of error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from gateway.database import migrate
+from gateway.database.address import DatabaseAddress
+from gateway.database.lock import Lock, Name, held, lock_of
+from gateway.database.tables import meta
+from gateway.errors import DatabaseRefused, DatabaseUnavailable
+
+BUSY_MS = 10_000  # milliseconds a statement waits for another process's transaction (SQLite)
+CONNECT_WITHIN = 5  # seconds
+ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection counts as broken (PostgreSQL)
+MIGRATE_WITHIN = 600.0  # seconds that another process's migration may take
+WRITES = "gateway_writes"
+
+Insert = postgresql.Insert | sqlite.Insert
+
+
+class Database:
+    """One database, with its tables at this program's version. Its methods block."""
+
+    def __init__(self, address: DatabaseAddress, engine: Engine, id_: str) -> None:
+        self.address = address
+        self.engine = engine
+        self.id = id_
+
+    @classmethod
+    def open(cls, address: DatabaseAddress, *, migrate_tables: bool = True) -> Database:
+        """Connect, and run the missing migrations; an SQLite file is created if it is missing.
+
+        DatabaseUnavailable if it is unreachable. DatabaseRefused if it is newer than this program, or, without
+        `migrate_tables`, older.
+        """
+        engine = _engine(address)
+        try:
+            with errors_translated():
+                if migrate_tables:
+                    _migrate(engine, address)
+                with engine.connect() as connection:
+                    if not migrate.is_current(connection):
+                        raise DatabaseRefused("The database is older than this program; `gateway serve` upgrades it")
+                    id_ = connection.scalar(sa.select(meta.c.value).where(meta.c.key == migrate.ID))
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(address, engine, str(id_))
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees the database at one moment."""
+        with errors_translated(), self._connect(writes=False) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that is committed at the end of the block. A broken constraint is an `IntegrityError`."""
+        with errors_translated(), self._connect(writes=True) as connection, connection.begin():
+            yield connection
+
+    def _connect(self, *, writes: bool) -> Connection:
+        connection = self.engine.connect()
+        if self.address.file is not None:
+            return connection.execution_options(**{WRITES: writes})
+        return connection.execution_options(isolation_level="READ COMMITTED" if writes else "REPEATABLE READ")
+
+    def lock(self, name: Name) -> Lock:
+        """A lock over this database; DatabaseUnavailable if it cannot be asked for."""
+        return _TranslatedLock(lock_of(self.engine, self.address.file, name))
+
+    def insert(self, table: sa.Table) -> Insert:
+        """An INSERT that has `on_conflict_do_update`."""
+        return sqlite.insert(table) if self.address.file is not None else postgresql.insert(table)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+class _TranslatedLock:
+    """A lock whose failures are errors of the gateway."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def take(self) -> bool:
+        """Take it if it is free."""
+        with errors_translated():
+            return self._lock.take()
+
+    def release(self) -> None:
+        """Release it, if it is held."""
+        self._lock.release()
+
+
+@contextmanager
+def errors_translated() -> Iterator[None]:
+    """Failures of the server, the connection or the disk are DatabaseUnavailable; faults of the code stay."""
+    try:
+        yield
+    except (sa.exc.IntegrityError, sa.exc.ProgrammingError):
+        raise
+    except sa.exc.DBAPIError as error:
+        raise DatabaseUnavailable(detail=f"{type(error.orig).__name__}: {_one_line(error.orig)}") from None
+    except sa.exc.TimeoutError as error:
+        raise DatabaseUnavailable(detail=_one_line(error)) from None
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
+def _migrate(engine: Engine, address: DatabaseAddress) -> None:
+    with engine.connect() as connection:
+        if migrate.is_current(connection):
+            return
+    with held(lock_of(engine, address.file, "migration"), within=MIGRATE_WITHIN):
+        writes = {} if address.file is None else {WRITES: True}
+        with engine.connect().execution_options(**writes) as connection, connection.begin():
+            migrate.upgrade(connection)
+
+
+def _engine(address: DatabaseAddress) -> Engine:
+    if address.file is not None:
+        return _sqlite_engine(address)
+    try:
+        return sa.create_engine(
+            address.url,
+            pool_size=2,
+            max_overflow=4,
+            pool_pre_ping=True,
+            connect_args={
+                "connect_timeout": CONNECT_WITHIN,
+                "application_name": "model-gateway",
+                "keepalives_idle": ANSWER_WITHIN // 3,
+                "keepalives_interval": ANSWER_WITHIN // 3,
+                "keepalives_count": 2,
+                "tcp_user_timeout": ANSWER_WITHIN * 1000,
+            },
+        )
+    except ModuleNotFoundError:
+        raise DatabaseRefused(
+            'PostgreSQL needs the package psycopg: pip install "model-gateway[postgres]"',
+        ) from None
+    except (sa.exc.ArgumentError, ValueError):
+        raise DatabaseRefused("The database's address is not a postgresql:// URL") from None
+
+
+def _sqlite_engine(address: DatabaseAddress) -> Engine:
+    assert address.file is not None
+    address.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(address.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(address.file)))
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_pragmas(connection: Any, record: ConnectionPoolEntry) -> None:
+    """WAL: readers and the writer do not wait for each other. NORMAL: a power failure loses only lines that the store
+    still has."""
+    connection.isolation_level = None  # `_begin` begins transactions; the module would commit before DDL
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {BUSY_MS}",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+        "cache_size = -65536",  # KiB
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """A writer takes the lock at once: an upgrade in the middle of a transaction could not wait for it."""
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,44 @@
+"""Brings the tables of a database to this program's version, under a lock; refuses a database that is newer."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection
+
+from gateway.database.tables import meta
+from gateway.errors import DatabaseRefused
+
+FOLDER = Path(__file__).parent / "migrations"
+ID = "id"
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether the tables are those of this program. DatabaseRefused if the database is newer."""
+    found = MigrationContext.configure(connection).get_current_revision()
+    script = ScriptDirectory(str(FOLDER))
+    known = {revision.revision for revision in script.walk_revisions()}
+    if found is not None and found not in known:
+        raise DatabaseRefused(
+            "The database is newer than this program",
+            detail=f"its tables have version {found}, this program knows up to {script.get_current_head()}",
+        )
+    return found == script.get_current_head()
+
+
+def upgrade(connection: Connection) -> None:
+    """Run the missing migrations in the connection's transaction, and give a new database its id."""
+    if is_current(connection):
+        return
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    if connection.scalar(sa.select(meta.c.value).where(meta.c.key == ID)) is None:
+        connection.execute(meta.insert().values(key=ID, value="db_" + secrets.token_hex(16)))

@@ -1,0 +1,1 @@
+"""Alembic's folder: `versions` has one module for each change of the tables."""

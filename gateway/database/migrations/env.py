@@ -1,0 +1,15 @@
+"""Alembic runs this module; `gateway.database.migrate` passes the connection. A migration is one transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from gateway.database.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,  # SQLite can do it, too: see `gateway.database.engine`
+)
+with context.begin_transaction():
+    context.run_migrations()

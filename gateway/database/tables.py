@@ -1,0 +1,145 @@
+"""The tables of the database, as SQLAlchemy Core has them; the migrations make them.
+
+Amounts are BIGINT in units of 1e-9. Times (`at`, `hour`, `day`) are BIGINT: microseconds since 1970 in UTC. A hash is
+the 32 bytes of the hash chain over an account's lines up to this one (`LedgerLine.chained`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+Nano = sa.BigInteger
+Time = sa.BigInteger
+Hash = sa.LargeBinary
+
+#: Upper bounds of the histogram cells, in milliseconds; a last cell counts larger values.
+DURATION_MS = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
+FIRST_TOKEN_MS = (50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
+#: The buckets of `Usage` that rollups sum, under their names there; sound in milliseconds.
+USAGE = (
+    "in_text", "in_cached", "in_cache_write_short", "in_cache_write_long", "in_audio", "in_audio_cached", "in_image",
+    "out_text", "out_reasoning", "out_audio", "out_image", "images", "characters", "audio_ms_in", "audio_ms_out",
+    "search_units", "web_searches",
+)  # fmt: skip
+#: The sums of a rollup's row. `cost` is what was charged, `duration_ms` and `first_token_ms` are sums over `calls` and
+#: `streams`, the calls with a first token.
+SUMS = ("calls", "estimated", "cost", "uncollected", *USAGE, "duration_ms", "streams", "first_token_ms")
+DURATION_CELLS = tuple(f"duration_{cell}" for cell in range(len(DURATION_MS) + 1))
+FIRST_TOKEN_CELLS = tuple(f"first_token_{cell}" for cell in range(len(FIRST_TOKEN_MS) + 1))
+MEASURES = (*SUMS, *DURATION_CELLS, *FIRST_TOKEN_CELLS)
+
+#: id: the database's own; bound: whether a store has taken it.
+meta = sa.Table(
+    "meta", metadata, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.Text, nullable=False)
+)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False)
+
+
+def _big(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False)
+
+
+def _line_columns() -> list[sa.Column[Any]]:
+    """What a line is in the store; `late` as there, `hash` of the chain."""
+    return [
+        _text("account"),
+        _big("seq"),
+        _text("stream_id"),
+        sa.Column("at", Time, nullable=False),
+        _text("request_id"),
+        _text("kind"),
+        sa.Column("amount", Nano, nullable=False),
+        sa.Column("balance", Nano, nullable=False),
+        sa.Column("uncollected", Nano, nullable=False),
+        sa.Column("late", sa.Boolean, nullable=False),
+        _text("meta"),
+        sa.Column("hash", Hash, nullable=False),
+    ]
+
+
+#: Every ledger line. The columns after `hash` repeat parts of `meta` for reports; they are empty where it has none.
+ledger_lines = sa.Table(
+    "ledger_lines",
+    metadata,
+    *_line_columns(),
+    _text("key_id"),
+    _text("model"),
+    _text("served_model"),
+    _text("provider"),
+    _text("endpoint"),
+    _text("outcome"),
+    sa.Column("estimated", sa.Boolean, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    _big("tokens_in"),
+    _big("tokens_out"),
+    _big("duration_ms"),
+    _big("first_token_ms"),
+    sa.PrimaryKeyConstraint("account", "seq"),
+    sa.Index("ledger_lines_request", "request_id"),
+    sa.Index("ledger_lines_at", "at"),
+)
+
+#: Lines that the store lost after they were imported, for example in a failover; other lines have their numbers now.
+superseded_lines = sa.Table(
+    "superseded_lines",
+    metadata,
+    # SQLite numbers rows by itself only for its own INTEGER.
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    *_line_columns(),
+    sa.Column("superseded_at", Time, nullable=False),
+    sa.Index("superseded_lines_account", "account", "seq"),
+)
+
+#: How far each account is imported. Lines 1 … `opening_seq` are not in the database: `opening_balance` is their sum.
+#: `before_hash` is the chain before the last line, `total` and `uncollected` are sums of the lines in the database.
+import_state = sa.Table(
+    "import_state",
+    metadata,
+    sa.Column("account", sa.Text, primary_key=True),
+    _big("opening_seq"),
+    _text("opening_id"),
+    sa.Column("opening_balance", Nano, nullable=False),
+    sa.Column("opening_hash", Hash, nullable=False),
+    _big("last_seq"),
+    _text("last_id"),
+    sa.Column("before_hash", Hash, nullable=False),
+    sa.Column("last_hash", Hash, nullable=False),
+    sa.Column("balance", Nano, nullable=False),
+    sa.Column("total", Nano, nullable=False),
+    sa.Column("uncollected", Nano, nullable=False),
+)
+
+
+def _rollup(name: str, period: str, *labels: str) -> sa.Table:
+    """Sums of the calls by a period and labels, one row for each combination."""
+    cells = {*DURATION_CELLS, *FIRST_TOKEN_CELLS}
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column(period, Time, nullable=False),
+        *(_text(label) for label in labels),
+        *(
+            sa.Column(measure, sa.Integer if measure in cells else sa.BigInteger, nullable=False)
+            for measure in MEASURES
+        ),
+        sa.PrimaryKeyConstraint(period, *labels),
+        sqlite_with_rowid=False,
+    )
+
+
+LABELS = ("account", "key_id", "model", "provider", "endpoint", "outcome")
+SITE_LABELS = LABELS[2:]
+usage_hourly = _rollup("usage_hourly", "hour", *LABELS)
+usage_daily = _rollup("usage_daily", "day", *LABELS)
+#: The sums over all accounts: its size depends on the models and days only.
+usage_site_daily = _rollup("usage_site_daily", "day", *SITE_LABELS)
+sa.Index("usage_hourly_account", usage_hourly.c.account, usage_hourly.c.hour)
+sa.Index("usage_daily_account", usage_daily.c.account, usage_daily.c.day)
+ROLLUPS = (usage_hourly, usage_daily, usage_site_daily)

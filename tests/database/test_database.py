@@ -1,0 +1,123 @@
+"""A database opens, brings its tables up to date once, and refuses what it cannot use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from gateway.config.loader import parse
+from gateway.database.address import DatabaseAddress, address_of, postgres_address
+from gateway.database.engine import Database
+from gateway.database.tables import meta, metadata
+from gateway.errors import DatabaseRefused, DatabaseUnavailable
+from tests.databases import database, database_address, postgres
+
+__all__ = ["database", "database_address", "postgres"]
+
+
+def test_migrations_make_the_tables_of_the_code(database: Database) -> None:
+    with database.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_database_keeps_its_id(database: Database) -> None:
+    again = Database.open(database.address)
+    again.close()
+    assert again.id == database.id
+    assert len(database.id) == len("db_") + 32
+
+
+def test_processes_that_open_a_new_database_at_once_agree_on_its_id(database_address: DatabaseAddress) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        opened = list(threads.map(lambda _: Database.open(database_address), range(4)))
+    for one in opened:
+        one.close()
+    assert len({one.id for one in opened}) == 1
+
+
+def test_newer_database_is_refused(database: Database) -> None:
+    with database.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseRefused, match="newer than this program") as caught:
+        Database.open(database.address)
+    assert "9999" in caught.value.log_text()
+
+
+def test_failed_migration_leaves_nothing_behind(
+    database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(size: int) -> str:
+        raise OSError("no randomness")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no randomness"):
+        patch.setattr("gateway.database.migrate.secrets.token_hex", fail)
+        Database.open(database_address)
+    Database.open(database_address).close()
+
+
+def test_transaction_that_fails_changes_nothing(database: Database) -> None:
+    def write() -> None:
+        with database.writing() as connection:
+            connection.execute(meta.insert().values(key="a", value="b"))
+            raise OSError
+
+    with pytest.raises(OSError):
+        write()
+    with database.reading() as connection:
+        assert connection.scalar(sa.select(meta.c.value).where(meta.c.key == "a")) is None
+
+
+def test_lock_is_held_by_one_at_a_time(database: Database) -> None:
+    one, other = database.lock("importer"), database.lock("importer")
+    assert one.take()
+    assert not other.take()
+    one.release()
+    assert other.take()
+    other.release()
+
+
+def test_unreachable_server_is_an_error_that_hides_the_password() -> None:
+    address = postgres_address("postgresql://me:secret@127.0.0.1:1/gateway")
+    with pytest.raises(DatabaseUnavailable) as caught:
+        Database.open(address)
+    assert "secret" not in caught.value.log_text() + repr(address)
+
+
+def test_sqlite_file_has_the_promised_pragmas_and_mode(tmp_path: Path) -> None:
+    opened = Database.open(DatabaseAddress(file=tmp_path / "folder" / "gateway.db"))
+    with opened.reading() as connection:
+        found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in PRAGMAS}
+    opened.close()
+    assert found == PRAGMAS
+    assert (tmp_path / "folder" / "gateway.db").stat().st_mode & 0o777 == 0o600
+
+
+PRAGMAS = {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 10_000}
+
+
+def test_address_is_the_file_in_the_data_directory_or_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://me@db/gateway\n")
+    default = parse({"store": {"data_dir": str(tmp_path)}})
+    assert address_of(default) == DatabaseAddress(file=tmp_path / "gateway.db")
+    by_file = parse({"database": {"url": f"file:{tmp_path / 'url'}"}})
+    assert address_of(by_file) == DatabaseAddress(url="postgresql+psycopg://me@db/gateway")
+    literal = parse({"database": {"url": "postgres://me@db/gateway"}})
+    assert address_of(literal) == address_of(by_file)
+
+
+def test_commands_and_workers_do_not_load_sqlalchemy() -> None:
+    modules = (
+        "import sys, gateway.runtime.worker, gateway.runtime.supervisor, gateway.cli\n"
+        "from gateway.cli import COMMANDS, cli\n"
+        "import click\n"
+        "for name in COMMANDS: cli.get_command(click.Context(cli), name)\n"
+        "print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", modules], text=True).strip() == "[]"

@@ -1,0 +1,46 @@
+"""The fixtures of tests that run on SQLite and on PostgreSQL alike.
+
+A test module imports `postgres`, `database_address` and `database`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.database.address import DatabaseAddress, postgres_address
+from gateway.database.engine import Database
+from tests.postgres import PostgresServer, postgres_server
+
+KINDS = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer | None]:
+    """A server for the whole run, or None."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def database_address(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseAddress:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return DatabaseAddress(file=tmp_path / "gateway.db")
+    if sys.version_info >= (3, 12):
+        pytest.skip("PostgreSQL is tested on one interpreter")
+    server = request.getfixturevalue("postgres")
+    if server is None:
+        pytest.skip("no PostgreSQL server on this machine")
+    return postgres_address(server.new_database())
+
+
+@pytest.fixture
+def database(database_address: DatabaseAddress) -> Iterator[Database]:
+    """An empty database with its tables."""
+    database = Database.open(database_address)
+    yield database
+    database.close()
