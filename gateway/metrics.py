@@ -139,6 +139,13 @@ METRICS = (
     ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
+    MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
+    MetricSpec("gateway_importer_lines", "counter", "Ledger lines copied into the database"),
+    MetricSpec("gateway_importer_lag_seconds", "gauge", "Time since the database last had all lines known to be new"),
+    MetricSpec("gateway_importer_failures", "counter", "Attempts of the importer that failed", ("cause",)),
+    MetricSpec("gateway_importer_blocked", "gauge", "Accounts whose lines cannot be imported"),
+    MetricSpec("gateway_importer_forks", "counter", "Accounts whose last lines the store had lost"),
+    MetricSpec("gateway_importer_trimmed", "counter", "Ledger lines removed from the store"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
     MetricSpec("gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python")),
 )

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.polling import until_blocking
 
@@ -44,12 +45,12 @@ class PostgresServer:
         self._programs = programs
         self._folder = folder
         self._user = user
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder, *options]
+        command: list[Any] = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder, *options]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **_as_user(self._user))
         until_blocking(self._answers, within=60.0)
@@ -102,7 +103,7 @@ def postgres_server() -> Iterator[PostgresServer | None]:
     try:
         if os.getuid() == 0:
             shutil.chown(folder, user)
-        initdb = [
+        initdb: list[Any] = [
             programs / "initdb",
             "-D",
             folder / "data",
@@ -134,7 +135,7 @@ def _unprivileged_user() -> str:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _as_user(user: str) -> dict[str, object]:
+def _as_user(user: str) -> dict[str, Any]:
     """Arguments of `Popen` for a process of this user."""
     if os.getuid() != 0:
         return {}

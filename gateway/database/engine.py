@@ -109,7 +109,7 @@ def errors_translated() -> Iterator[None]:
     """Failures of the server, the connection or the disk are DatabaseUnavailable; faults of the code stay."""
     try:
         yield
-    except (sa.exc.IntegrityError, sa.exc.ProgrammingError):
+    except (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.ProgrammingError):
         raise
     except sa.exc.DBAPIError as error:
         raise DatabaseUnavailable(detail=f"{type(error.orig).__name__}: {_one_line(error.orig)}") from None

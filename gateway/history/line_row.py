@@ -1,0 +1,93 @@
+"""A ledger line as a row of the database, and a row as the line it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.billing.usage import Usage
+from gateway.ledger.line import LedgerLine
+
+#: The columns of `superseded_lines`, too.
+LINE_COLUMNS = (
+    "account", "seq", "stream_id", "at", "request_id", "kind", "amount", "balance", "uncollected", "late", "meta",
+    "hash",
+)  # fmt: skip
+
+
+class LineFacts(Struct, frozen=True):
+    """The part of a line's meta that reports use; everything is empty for a line that is not of a call."""
+
+    key: str = ""
+    model: str = ""
+    provider: str = ""
+    usage: Usage | None = None
+    estimated: bool = False
+    attempts: int = 0
+    outcome: str = ""
+    served_model: str = ""
+    endpoint: str = ""
+    duration_ms: int = 0
+    first_token_ms: int = 0
+
+
+_decoder = msgspec.json.Decoder(LineFacts)
+_NOTHING = LineFacts()
+
+
+def facts_of(meta_text: str) -> LineFacts:
+    """The facts in a line's meta; none if it is of another form."""
+    try:
+        return _decoder.decode(meta_text) if meta_text else _NOTHING
+    except msgspec.MsgspecError:
+        return _NOTHING
+
+
+def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> dict[str, Any]:
+    """The row of `ledger_lines`; `hash_` is the chain up to this line."""
+    usage = facts.usage
+    return {
+        "account": line.account,
+        "seq": line.n,
+        "stream_id": line.id,
+        "at": line.milliseconds * 1000,
+        "request_id": line.request_id,
+        "kind": line.kind,
+        "amount": line.amount,
+        "balance": line.balance,
+        "uncollected": line.uncollected,
+        "late": line.late,
+        "meta": line.meta_text,
+        "hash": hash_,
+        "key_id": facts.key,
+        "model": facts.model,
+        "served_model": facts.served_model,
+        "provider": facts.provider,
+        "endpoint": facts.endpoint,
+        "outcome": facts.outcome,
+        "estimated": facts.estimated,
+        "attempts": facts.attempts,
+        "tokens_in": usage.tokens_in if usage is not None else 0,
+        "tokens_out": usage.tokens_out if usage is not None else 0,
+        "duration_ms": facts.duration_ms,
+        "first_token_ms": facts.first_token_ms,
+    }
+
+
+def line_of(row: Any) -> LedgerLine:
+    """The line in a row that has `LINE_COLUMNS`, with its hash as an archive file has it."""
+    return LedgerLine(
+        row.account,
+        row.stream_id,
+        row.seq,
+        row.request_id,
+        row.kind,
+        row.amount,
+        row.balance,
+        row.meta,
+        hash=row.hash.hex(),
+        uncollected=row.uncollected,
+        late=row.late,
+    )

@@ -1,0 +1,128 @@
+"""The rounds of the importer: hints, sweep, import. One process per database works at a time; others stand by.
+
+::
+
+    service = HistoryService(store, database, sql, metrics, keep_lines=settings.keep_lines)
+    await service.run(stop)      # until `stop` is set
+
+If the store or the database is away, the round is repeated: nothing is lost, because the lines stay in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+from gateway.database.engine import Database
+from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError, StoreUnavailable
+from gateway.history import binding
+from gateway.history.importer import Importer
+from gateway.history.sql_thread import SqlThread
+from gateway.history.sweep import STEP, Sweep
+from gateway.ledger.import_hints import TOUCHED
+from gateway.ledger.scripts import Links
+from gateway.ledger.store_audit import ACCOUNTS
+from gateway.log import gateway_log
+from gateway.metrics import Metrics
+
+HINTS = 1000  # accounts taken from the set of hints at once
+ROUND = 5.0  # seconds after which a round ends, so that a command can have the lock
+PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
+
+
+class HistoryService:
+    """Keeps one database up to date with one store."""
+
+    def __init__(
+        self, links: Links, database: Database, sql: SqlThread, metrics: Metrics, *, keep_lines: timedelta
+    ) -> None:
+        self._links = links
+        self._database = database
+        self._sql = sql
+        self._metrics = metrics
+        self._keep_lines = keep_lines
+        self._lock = database.lock("importer")
+        self._importer = Importer(links, database, sql, metrics)
+        self._sweep = Sweep(links, database, sql)
+        self._is_bound = False
+        self._behind_since: float | None = None  # monotonic
+        self._failure = ""  # the cause of the last round's failure
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set."""
+        while not stop.is_set():
+            pause = await self.attempt()
+            self.note_lag()
+            try:
+                async with asyncio.timeout(pause):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+    async def attempt(self) -> float:
+        """One round; returns the seconds until the next one is due."""
+        try:
+            pause = await self._locked_round()
+        except DatabaseRefused as error:
+            return self._failed("refused", error)
+        except DatabaseUnavailable as error:
+            return self._failed("database", error)
+        except StoreUnavailable as error:
+            return self._failed("store", error)
+        if self._failure:
+            gateway_log.info("the importer works again")
+            self._failure = ""
+        return pause
+
+    def note_lag(self) -> None:
+        """Set the metric of the time since the database last had every known line."""
+        lag = 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
+        self._metrics.set("gateway_importer_lag_seconds", (), lag)
+
+    async def _locked_round(self) -> float:
+        if not await self._sql.run(self._lock.take):
+            self._behind_since = None  # another process imports
+            return STEP
+        try:
+            await self._check_binding()
+            return await self._round()
+        finally:
+            await self._sql.run(self._lock.release)
+
+    async def _check_binding(self) -> None:
+        if not self._is_bound:
+            await binding.bind(self._links, self._database, self._sql)
+            self._is_bound = True
+        binding.check(await binding.remembered(self._links), self._database)
+
+    async def _round(self) -> float:
+        hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
+        self._importer.add(account.decode() for account in hints)
+        if self._sweep.is_due:
+            await self._sweep_step()
+        if self._importer.waiting and self._behind_since is None:
+            self._behind_since = time.monotonic()
+        until = time.monotonic() + ROUND
+        while self._importer.waiting and time.monotonic() < until:
+            await self._importer.step()
+        if self._importer.waiting:
+            return 0.0
+        self._behind_since = None
+        return 0.0 if len(hints) == HINTS else STEP
+
+    async def _sweep_step(self) -> None:
+        seconds, _ = await self._links.link(ACCOUNTS).call("TIME")
+        before = (int(seconds) - int(self._keep_lines.total_seconds())) * 1000
+        found = await self._sweep.step(before=before)
+        self._importer.add(found.differing)
+
+    def _failed(self, cause: str, error: GatewayError) -> float:
+        if self._behind_since is None:
+            self._behind_since = time.monotonic()
+        self._metrics.inc("gateway_importer_failures", (cause,))
+        if self._failure != cause:
+            text = error.log_text()
+            gateway_log.error("the importer waits: %s", f"{error.message} ({text})" if text else error.message)
+            self._failure = cause
+        return PAUSES[cause]

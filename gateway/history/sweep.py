@@ -1,0 +1,95 @@
+"""Compares every account of the store with the database, in steps. Correctness rests on it: hints may be lost.
+
+A step reads one page of the index of accounts. With a step every `STEP` seconds, a pass takes at most `PASS` seconds;
+passes begin at least `PASS` seconds after each other. So each account is compared within twice that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.database.engine import Database
+from gateway.errors import GatewayError
+from gateway.history.import_state import ImportState, read_states
+from gateway.history.sql_thread import SqlThread
+from gateway.ledger.line import milliseconds
+from gateway.ledger.scripts import Links, slot
+from gateway.ledger.store_audit import ACCOUNTS
+
+PASS = 240.0  # seconds
+STEP = 0.5  # seconds
+PAGE = 500  # accounts per step, or more if a pass would take too long otherwise
+
+
+class Found(Struct):
+    """What a step found."""
+
+    differing: list[str] = []  # accounts whose last number or balance is not the database's
+    aged: list[str] = []  # accounts whose first line is older than `before`
+    finished: bool = False  # this was the last step of a pass
+
+
+class Sweep:
+    """The position in the index of accounts."""
+
+    def __init__(self, links: Links, database: Database, sql: SqlThread) -> None:
+        self._links = links
+        self._database = database
+        self._sql = sql
+        self._cursor: bytes | str = "0"
+        self._began = -PASS
+        self._page = PAGE
+        self._running = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a step is to be made."""
+        return self._running or time.monotonic() - self._began >= PASS
+
+    async def step(self, *, before: int) -> Found:
+        """Compare the next accounts. `before` is in Unix milliseconds of the store's clock."""
+        link = self._links.link(ACCOUNTS)
+        if not self._running:
+            accounts = await link.call("SCARD", ACCOUNTS)
+            self._page = max(PAGE, math.ceil(accounts * STEP / PASS))
+            self._running, self._began, self._cursor = True, time.monotonic(), "0"
+        cursor, page = await link.call("SSCAN", ACCOUNTS, self._cursor, "COUNT", self._page)
+        found = await self._compare(sorted({name.decode() for name in page}), before)
+        self._cursor = cursor  # only now: a step that failed is repeated
+        self._running = cursor != b"0"
+        found.finished = not self._running
+        return found
+
+    async def _compare(self, accounts: list[str], before: int) -> Found:
+        ends = await asyncio.gather(*map(self._ends, accounts))
+        states = await self._sql.run(self._read_states, accounts)
+        found = Found()
+        for account, end in zip(accounts, ends, strict=True):
+            if end is None:
+                continue
+            (seq, balance), first = end
+            state = states.get(account, ImportState(account))
+            if seq is not None and balance is not None and (int(seq), int(balance)) != (state.last_seq, state.balance):
+                found.differing.append(account)
+            if first and milliseconds(first[0][0].decode()) < before:
+                found.aged.append(account)
+        return found
+
+    async def _ends(self, account: str) -> tuple[Any, Any] | None:
+        """Number and balance, and the first line; None if they cannot be read now."""
+        key = slot(account)
+        link = self._links.link(key)
+        head, first = link.call("HMGET", key, "seq", "bal"), link.call("XRANGE", f"{key}:lg", "-", "+", "COUNT", 1)
+        read = await asyncio.gather(head, first, return_exceptions=True)
+        if any(isinstance(part, GatewayError) for part in read):
+            return None  # the server is away, or the account is damaged, which the audit says
+        return read[0], read[1]
+
+    def _read_states(self, accounts: list[str]) -> dict[str, ImportState]:
+        with self._database.reading() as connection:
+            return read_states(connection, accounts)

@@ -1,0 +1,52 @@
+"""Hints for the importer: the accounts with new ledger lines, in one set of the store.
+
+A worker collects the accounts that it settled and sends them together, outside the scripts that move money. A hint may
+be lost: the importer also compares every account within ten minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.ledger.scripts import Links
+
+TOUCHED = "history:touched"  # the set of account names
+SEND_EVERY = 0.2  # seconds
+
+
+class ImportHints:
+    """The accounts of one process that wait to be sent; at most those that were settled since the last sending."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._accounts: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+        #: Note an account; called once per answered batch of settlements.
+        self.add = self._accounts.add
+
+    def start(self) -> None:
+        """Send from now on, until `stop`."""
+        self._sending = asyncio.get_running_loop().create_task(self._send_forever())
+
+    async def stop(self) -> None:
+        """Send the last hints."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        self._send()
+
+    async def _send_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SEND_EVERY)
+            self._send()
+
+    def _send(self) -> None:
+        if self._accounts:
+            sent = self._links.link(TOUCHED).call("SADD", TOUCHED, *self._accounts)
+            sent.add_done_callback(_forget)
+            self._accounts.clear()
+
+
+def _forget(sent: asyncio.Future[object]) -> None:
+    if not sent.cancelled():
+        sent.exception()

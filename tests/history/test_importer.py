@@ -1,0 +1,288 @@
+"""The importer copies each ledger line exactly once, whatever is lost or repeated on the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import sqlalchemy as sa
+from msgspec import structs
+
+from gateway.billing.usage import ImageCount, Usage
+from gateway.database.address import DatabaseAddress
+from gateway.database.engine import Database
+from gateway.database.tables import ledger_lines, usage_daily, usage_site_daily
+from gateway.errors import DatabaseUnavailable
+from gateway.history import importer
+from gateway.history.appending import append
+from gateway.history.import_state import ImportConflict
+from gateway.history.new_lines import read_new_lines
+from gateway.ledger.import_hints import TOUCHED
+from tests.ledger.records import record_of, settle
+from tests.ledger.test_archive import busy
+
+
+async def test_lines_of_a_hinted_account_are_copied_with_their_chain_of_hashes(world, importing) -> None:
+    async with world() as w:
+        key = await busy(w)
+        one = importing(w)
+        await one.all("acme")
+        await one.same()
+        await settle(w.ledger, await w.admit(key), 7)
+        await one.all("acme")
+        await one.same()
+        assert one.count("gateway_importer_lines") == 11
+
+
+async def test_account_with_many_lines_is_read_in_pages(world, importing, monkeypatch) -> None:
+    monkeypatch.setattr(importer, "MAX_PAGE", 4)
+    monkeypatch.setattr(importer, "MIN_PAGE", 2)
+    async with world() as w:
+        await busy(w, 20)
+        await busy(w, 9, account="other")
+        one = importing(w)
+        await one.all("acme", "other", "unknown")
+        await one.same("acme")
+        await one.same("other")
+        assert one.totals() == (210 + 45,) * 3
+
+
+async def test_sweep_finds_lines_whose_hint_was_lost(world, importing) -> None:
+    async with world() as w:
+        key = await busy(w)
+        one = importing(w)
+        await one.sweep()
+        await one.same()
+        await settle(w.ledger, await w.admit(key), 7)
+        await w.store.client.delete(TOUCHED)
+        await one.round()
+        assert len(one.lines()) == 10
+        await one.sweep()
+        await one.same()
+
+
+async def test_lines_are_imported_once_by_two_importers_at_a_time(world, importing) -> None:
+    async with world() as w:
+        key = await busy(w)
+        first, second = importing(w), importing(w)
+        for n in range(5):
+            await settle(w.ledger, await w.admit(key), n)
+            await first.hint("acme")
+            await asyncio.gather(first.round(), second.round())
+        await first.sweep()
+        await first.same()
+
+
+async def test_second_writer_of_the_same_lines_is_refused(world, importing, database) -> None:
+    async with world() as w:
+        await busy(w)
+        one = importing(w)
+        new = await read_new_lines(w.store, "acme", None, most=100)
+        assert append(database, [new]) == 10
+        with pytest.raises(ImportConflict):
+            append(database, [new])
+        await one.same()
+        assert one.totals() == (45, 45, 45)
+
+
+async def test_batch_with_a_conflict_writes_nothing(world, importing, database) -> None:
+    async with world() as w:
+        await busy(w)
+        await busy(w, account="other")
+        one = importing(w)
+        acme, other = [await read_new_lines(w.store, name, None, most=100) for name in ("acme", "other")]
+        append(database, [acme])
+        with pytest.raises(ImportConflict):
+            append(database, [other, acme])
+        assert one.state("other") is None
+        assert one.lines("other") == []
+
+
+async def test_calls_are_summed_by_hour_day_and_site(world, importing) -> None:
+    usage = Usage(in_text=10, in_cached=3, out_text=5, images=ImageCount(2), audio_seconds_in=1.5)
+    async with world() as w:
+        key = await w.caller()
+        for cost, first in ((100, None), (300, 0.3)):
+            record = structs.replace(
+                record_of(cost, usage=usage, provider="p", outcome="ok"),
+                endpoint="chat",
+                duration=2.0,
+                first_token=first,
+            )
+            w.ledger.book(await w.admit(key), record)
+        await w.ledger.drain()
+        one = importing(w)
+        await one.all("acme")
+        expected = {
+            "account": "acme",
+            "key_id": key.id,
+            "model": "m",
+            "provider": "p",
+            "endpoint": "chat",
+            "outcome": "ok",
+            "calls": 2,
+            "cost": 400,
+            "in_text": 20,
+            "in_cached": 6,
+            "out_text": 10,
+            "images": 4,
+            "audio_ms_in": 3000,
+            "duration_ms": 4000,
+            "duration_4": 2,
+            "streams": 1,
+            "first_token_ms": 300,
+            "first_token_3": 1,
+        }
+        (line, _) = one.lines()[1:]
+        hour = line.milliseconds * 1000 // 3_600_000_000 * 3_600_000_000
+        assert one.sums() == [{"hour": hour, **expected}]
+        day = hour // 86_400_000_000 * 86_400_000_000
+        assert one.sums(usage_daily) == [{"day": day, **expected}]
+        site = {name: value for name, value in expected.items() if name not in ("account", "key_id")}
+        assert one.sums(usage_site_daily) == [{"day": day, **site}]
+
+
+async def test_reclaimed_call_that_is_amended_later_counts_once(world, importing) -> None:
+    async with world() as w:
+        key = await w.caller()
+        hold = await w.admit(key)
+        hold.used = 40
+        await w.ledger.renew_leases([hold])
+        await w.expire(hold)
+        await w.ledger.reclaim("acme")
+        one = importing(w)
+        await one.all("acme")
+        w.ledger.book(hold, record_of(100, outcome="ok"))
+        await w.ledger.drain()
+        await one.all("acme")
+        assert [line.kind for line in one.lines()] == ["open", "reclaim", "adj"]
+        assert (one.totals("calls"), one.totals("cost")) == ((1, 1, 1), (100, 100, 100))
+
+
+async def test_credits_are_lines_but_no_usage(world, importing) -> None:
+    async with world() as w:
+        await w.caller()
+        await w.ledger.credit("acme", 500, operation="gift")
+        one = importing(w)
+        await one.all("acme")
+        assert [line.request_id for line in one.lines()][-1] == "gift"
+        assert one.sums() == []
+
+
+async def test_account_whose_ledger_does_not_add_up_is_blocked_and_the_others_go_on(world, importing) -> None:
+    async with world() as w:
+        await busy(w)
+        await busy(w, account="other")
+        third = (await w.store.client.xrange("{a:acme}:lg"))[2][0]
+        await w.store.client.xdel("{a:acme}:lg", third)
+        one = importing(w)
+        await one.all("acme", "other")
+        assert one.lines() == []
+        await one.same("other")
+        assert one.metrics._gauges["gateway_importer_blocked", ()] == 1.0
+
+
+async def test_line_that_the_database_cannot_hold_blocks_its_account_alone(world, importing, database) -> None:
+    async with world() as w:
+        await busy(w)
+        await busy(w, account="other")
+        meta = b'{"key":"k","model":"m","duration_ms":36893488147419103232}'
+        fields = {"n": 11, "rid": "x", "kind": "use", "amount": 0, "bal": 10**10 - 45, "meta": meta}
+        await w.store.client.xadd("{a:acme}:lg", fields)
+        await w.store.client.hset("{a:acme}", "seq", 11)
+        one = importing(w)
+        await one.all("acme", "other")
+        assert one.lines() == []
+        await one.same("other")
+
+
+async def test_nothing_is_lost_while_the_disk_of_the_database_is_full(world, importing, database, caplog) -> None:
+    if database.address.file is None:
+        pytest.skip("the size of an SQLite file can be limited")
+    async with world() as w:
+        key = await busy(w)
+        one = importing(w)
+        await one.all("acme")
+        limit_pages(database, 1)
+        for n in range(200):
+            await settle(w.ledger, await w.admit(key), n)
+        await one.hint("acme")
+        assert await one.service.attempt() > 0
+        assert await one.service.attempt() > 0
+        one.service.note_lag()
+        assert one.count("gateway_importer_failures", "database") == 2
+        assert one.metrics._gauges["gateway_importer_lag_seconds", ()] > 0
+        assert [record.message for record in caplog.records if "disk is full" in record.message]
+        assert len(one.lines()) == 10
+        limit_pages(database, 2**30)
+        await one.round()
+        await one.same()
+        one.service.note_lag()
+        assert one.metrics._gauges["gateway_importer_lag_seconds", ()] == 0
+
+
+def limit_pages(database: Database, pages: int) -> None:
+    """Let the file be full, or not: SQLite keeps at least its present size. For all connections of the pool."""
+    database.engine.dispose()
+
+    def limit(connection, record) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    sa.event.listen(database.engine, "connect", limit)
+
+
+async def test_database_that_is_away_delays_the_import_only(world, importing, database, monkeypatch) -> None:
+    async with world() as w:
+        await busy(w)
+        one = importing(w)
+
+        def away(*_):
+            raise DatabaseUnavailable(detail="connection refused")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(importer, "append", away)
+            await one.hint("acme")
+            assert await one.service.attempt() > 0
+        assert one.lines() == []
+        await one.round()
+        await one.same()
+
+
+async def test_another_database_does_not_import(world, importing, tmp_path, caplog) -> None:
+    other = Database.open(DatabaseAddress(file=tmp_path / "other.db"))
+    async with world() as w:
+        await busy(w)
+        await importing(w).all("acme")
+        second = importing(w, database=other)
+        await second.all("acme")
+        assert second.lines() == []
+        assert second.count("gateway_importer_failures", "refused") == 1
+        assert "The store's history is in another database" in caplog.text
+    other.close()
+
+
+async def test_emptied_store_is_not_taken_for_a_new_one(world, importing) -> None:
+    async with world() as w:
+        await busy(w)
+        one = importing(w)
+        await one.all("acme")
+        before = one.lines()
+        await w.store.client.flushall()
+        await busy(w)
+        again = importing(w)
+        await again.all("acme")
+        assert again.lines() == before
+        assert again.count("gateway_importer_failures", "refused") == 1
+
+
+async def test_accounts_in_lines_are_found_by_number_request_and_time(world, importing, database) -> None:
+    async with world() as w:
+        await busy(w)
+        one = importing(w)
+        await one.all("acme")
+        line = one.lines()[4]
+        with database.reading() as connection:
+            found = connection.execute(
+                sa.select(ledger_lines).where(ledger_lines.c.request_id == line.request_id)
+            ).one()
+        assert (found.seq, found.at, found.provider) == (line.n, line.milliseconds * 1000, "p")
