@@ -43,7 +43,8 @@ class Database:
         DatabaseUnavailable if it is unreachable. DatabaseRefused if it is newer than this program, or, without
         `migrate_tables`, older.
         """
-        engine = _engine(address)
+        with errors_translated():
+            engine = _engine(address)
         try:
             with errors_translated():
                 if migrate_tables:
@@ -113,7 +114,7 @@ def errors_translated() -> Iterator[None]:
         raise
     except sa.exc.DBAPIError as error:
         raise DatabaseUnavailable(detail=f"{type(error.orig).__name__}: {_one_line(error.orig)}") from None
-    except sa.exc.TimeoutError as error:
+    except (sa.exc.TimeoutError, OSError) as error:
         raise DatabaseUnavailable(detail=_one_line(error)) from None
 
 

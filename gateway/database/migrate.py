@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.tables import meta
 from gateway.errors import DatabaseRefused
+from gateway.log import gateway_log
 
 FOLDER = Path(__file__).parent / "migrations"
 ID = "id"
+
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it says each step at info
 
 
 def is_current(connection: Connection) -> bool:
@@ -40,5 +44,6 @@ def upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    gateway_log.info("the tables of the database have version %s now", ScriptDirectory(str(FOLDER)).get_current_head())
     if connection.scalar(sa.select(meta.c.value).where(meta.c.key == ID)) is None:
         connection.execute(meta.insert().values(key=ID, value="db_" + secrets.token_hex(16)))

@@ -2,8 +2,9 @@
 
 ::
 
-    service = HistoryService(store, database, sql, metrics, keep_lines=settings.keep_lines)
+    service = HistoryService(store, lambda: Database.open(address), sql, metrics, keep_lines=settings.keep_lines)
     await service.run(stop)      # until `stop` is set
+    await service.close()
 
 If the store or the database is away, the round is repeated: nothing is lost, because the lines stay in the store.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from gateway.database.engine import Database
@@ -31,21 +33,35 @@ ROUND = 5.0  # seconds after which a round ends, so that a command can have the 
 PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
 
 
+class _Opened:
+    """What works on an opened database."""
+
+    def __init__(self, links: Links, database: Database, sql: SqlThread, metrics: Metrics) -> None:
+        self.database = database
+        self.lock = database.lock("importer")
+        self.importer = Importer(links, database, sql, metrics)
+        self.sweep = Sweep(links, database, sql)
+        self.is_bound = False
+
+
 class HistoryService:
-    """Keeps one database up to date with one store."""
+    """Keeps one database up to date with one store. `open_database` blocks, and is repeated until it succeeds."""
 
     def __init__(
-        self, links: Links, database: Database, sql: SqlThread, metrics: Metrics, *, keep_lines: timedelta
+        self,
+        links: Links,
+        open_database: Callable[[], Database],
+        sql: SqlThread,
+        metrics: Metrics,
+        *,
+        keep_lines: timedelta,
     ) -> None:
         self._links = links
-        self._database = database
+        self._open = open_database
         self._sql = sql
         self._metrics = metrics
         self._keep_lines = keep_lines
-        self._lock = database.lock("importer")
-        self._importer = Importer(links, database, sql, metrics)
-        self._sweep = Sweep(links, database, sql)
-        self._is_bound = False
+        self._opened: _Opened | None = None
         self._behind_since: float | None = None  # monotonic
         self._failure = ""  # the cause of the last round's failure
 
@@ -80,42 +96,51 @@ class HistoryService:
         lag = 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
         self._metrics.set("gateway_importer_lag_seconds", (), lag)
 
+    async def close(self) -> None:
+        """Close the database."""
+        if self._opened is not None:
+            await self._sql.run(self._opened.database.close)
+
     async def _locked_round(self) -> float:
-        if not await self._sql.run(self._lock.take):
+        if self._opened is None:
+            self._opened = _Opened(self._links, await self._sql.run(self._open), self._sql, self._metrics)
+        opened = self._opened
+        if not await self._sql.run(opened.lock.take):
             self._behind_since = None  # another process imports
             return STEP
         try:
-            await self._check_binding()
-            return await self._round()
+            await self._check_binding(opened)
+            return await self._round(opened)
         finally:
-            await self._sql.run(self._lock.release)
+            await self._sql.run(opened.lock.release)
 
-    async def _check_binding(self) -> None:
-        if not self._is_bound:
-            await binding.bind(self._links, self._database, self._sql)
-            self._is_bound = True
-        binding.check(await binding.remembered(self._links), self._database)
+    async def _check_binding(self, opened: _Opened) -> None:
+        if not opened.is_bound:
+            await binding.bind(self._links, opened.database, self._sql)
+            opened.is_bound = True
+        binding.check(await binding.remembered(self._links), opened.database)
 
-    async def _round(self) -> float:
+    async def _round(self, opened: _Opened) -> float:
+        importer = opened.importer
         hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
-        self._importer.add(account.decode() for account in hints)
-        if self._sweep.is_due:
-            await self._sweep_step()
-        if self._importer.waiting and self._behind_since is None:
+        importer.add(account.decode() for account in hints)
+        if opened.sweep.is_due:
+            await self._sweep_step(opened)
+        if importer.waiting and self._behind_since is None:
             self._behind_since = time.monotonic()
         until = time.monotonic() + ROUND
-        while self._importer.waiting and time.monotonic() < until:
-            await self._importer.step()
-        if self._importer.waiting:
+        while importer.waiting and time.monotonic() < until:
+            await importer.step()
+        if importer.waiting:
             return 0.0
         self._behind_since = None
         return 0.0 if len(hints) == HINTS else STEP
 
-    async def _sweep_step(self) -> None:
+    async def _sweep_step(self, opened: _Opened) -> None:
         seconds, _ = await self._links.link(ACCOUNTS).call("TIME")
         before = (int(seconds) - int(self._keep_lines.total_seconds())) * 1000
-        found = await self._sweep.step(before=before)
-        self._importer.add(found.differing)
+        found = await opened.sweep.step(before=before)
+        opened.importer.add(found.differing)
 
     def _failed(self, cause: str, error: GatewayError) -> float:
         if self._behind_since is None:

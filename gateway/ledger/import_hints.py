@@ -7,6 +7,7 @@ be lost: the importer also compares every account within ten minutes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from gateway.ledger.scripts import Links
 
@@ -28,8 +29,8 @@ class ImportHints:
         """Send from now on, until `stop`."""
         self._sending = asyncio.get_running_loop().create_task(self._send_forever())
 
-    async def stop(self) -> None:
-        """Send the last hints."""
+    def stop(self) -> None:
+        """Send the last hints; their reply is not waited for."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -42,9 +43,13 @@ class ImportHints:
 
     def _send(self) -> None:
         if self._accounts:
-            sent = self._links.link(TOUCHED).call("SADD", TOUCHED, *self._accounts)
-            sent.add_done_callback(_forget)
+            send_hints(self._links, self._accounts)
             self._accounts.clear()
+
+
+def send_hints(links: Links, accounts: Iterable[str]) -> None:
+    """Send hints now; their reply is not waited for."""
+    links.link(TOUCHED).call("SADD", TOUCHED, *accounts).add_done_callback(_forget)
 
 
 def _forget(sent: asyncio.Future[object]) -> None:

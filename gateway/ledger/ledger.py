@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -39,6 +39,7 @@ from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import gather_all
 from gateway.ledger.hold import Hold
+from gateway.ledger.import_hints import send_hints
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits, GroupTable, RateState
@@ -83,13 +84,21 @@ class Ledger:
         *,
         journal: Journal | None = None,
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
+        on_lines: Callable[[str], object] = lambda account: None,
     ) -> None:
         self._links = links
+        self._on_lines = on_lines
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
         tick = Tick()
         self._writer = SettlementWriter(
-            links, self._scripts.settle, tick=tick, lookup=self._booked, journal=journal, on_shortfall=on_shortfall
+            links,
+            self._scripts.settle,
+            tick=tick,
+            lookup=self._booked,
+            journal=journal,
+            on_shortfall=on_shortfall,
+            on_lines=on_lines,
         )
         #: Sends the journal's entries again; None without a journal. Pass its `reconnected` to `Store.on_reconnect`.
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
@@ -236,6 +245,8 @@ class Ledger:
         while due == RECLAIMS:
             due = await self._links.link(key).eval(self._scripts.reclaim, [key], [RECLAIMS])
             total += due
+        if total:
+            self._on_lines(account)
         return total
 
     async def lapse(self, account: str, request_ids: Sequence[str]) -> int:
@@ -268,6 +279,7 @@ class Ledger:
         code, booked, balance = await self._links.link(key).eval(
             self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT), int(force)]
         )
+        send_hints(self._links, [account])
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
@@ -276,6 +288,7 @@ class Ledger:
         # The index is written first: a name without an account is skipped, an account without a name is never found.
         await self._links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)
         opened: int = await self._links.link(key).eval(self._scripts.open, [key], [group, str(balance), b"{}"])
+        send_hints(self._links, [account])
         return opened == 1
 
     async def accounts(self) -> list[str]:

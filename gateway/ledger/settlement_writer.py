@@ -52,7 +52,10 @@ class Waiting(Struct):
 
 
 class SettlementWriter:
-    """Sends entries. `lookup(account, request_id, since)` finds the booked amount of a request without a marker."""
+    """Sends entries. `lookup(account, request_id, since)` finds the booked amount of a request without a marker.
+
+    `on_lines` is called with an account that has new lines.
+    """
 
     def __init__(
         self,
@@ -63,12 +66,14 @@ class SettlementWriter:
         lookup: Callable[[str, str, int], Any],
         journal: Journal | None = None,
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
+        on_lines: Callable[[str], object] = lambda account: None,
     ) -> None:
         self.journal = journal
         self._links = links
         #: Called when the store is unreachable, so that the journal is sent later.
         self.on_journaled: Callable[[], None] = lambda: None
         self._on_shortfall = on_shortfall
+        self._on_lines = on_lines
         self._lookup = lookup
         self._tasks: set[asyncio.Task[None]] = set()
         self._booked = 0  # entries being sent without a future: a future with its callback costs 0.7 µs
@@ -147,6 +152,7 @@ class SettlementWriter:
         if reply[0] == NOACCT:
             self._start_task(self._without_account(batch))
             return
+        self._on_lines(batch.account)
         at = 0
         for item in batch.items:
             code, charged = reply[at], reply[at + 1]

@@ -29,6 +29,7 @@ from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Journal, Ledger
+from gateway.ledger.import_hints import ImportHints
 from gateway.ledger.price_tables import PriceTables
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
@@ -88,7 +89,14 @@ class Gateway:
         )
         self.catalog = Catalog.build(settings)
         self.journal = journal
-        self.ledger = Ledger(store, self.catalog.groups, journal=journal, on_shortfall=self.metrics.shortfall)
+        self.import_hints = ImportHints(store)
+        self.ledger = Ledger(
+            store,
+            self.catalog.groups,
+            journal=journal,
+            on_shortfall=self.metrics.shortfall,
+            on_lines=self.import_hints.add,
+        )
         self.price_tables = PriceTables(store)
         store.on_reconnect = self._reconnected
         if journal is not None:
@@ -137,6 +145,7 @@ class Gateway:
         await gateway._use_providers(settings)
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
+        gateway.import_hints.start()
         gateway.active_calls.start()
         gateway.circuit_sync.start()
         gateway.overload.start()
@@ -281,6 +290,7 @@ class Gateway:
         await self.circuit_sync.close()
         await self.settlement.drain()
         await self.idempotency.drain()
+        self.import_hints.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)
         for provider in [*_instances(self.providers), *self._retired]:

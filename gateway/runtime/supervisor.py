@@ -36,6 +36,7 @@ from gateway.log import configure, gateway_log, set_level
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
+from gateway.runtime.importer_process import ImporterBriefing, ImporterProcess
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
@@ -76,6 +77,7 @@ class Supervisor:
         self._accept_empty_store = accept_empty_store
         self.side: SidePort | None = None
         self.recovery: WorkerRecovery | None = None
+        self.importer: ImporterProcess | None = None
         self.failure: BaseException | None = None
         self._one_reload = asyncio.Lock()
         self._machine = secrets.token_hex(8)
@@ -139,6 +141,8 @@ class Supervisor:
         for worker in self.workers:
             self._keep(worker.keep_alive())
         self._keep(self._watch_workers())
+        self.importer = self._importer()
+        self._keep(self.importer.keep_alive())
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
@@ -188,8 +192,22 @@ class Supervisor:
 
     def _briefing(self, peppers: Peppers) -> Briefing:
         assert self.watch is not None
-        embedded = str(self.embedded.socket) if self.embedded is not None else ""
-        return Briefing(peppers, self.configuration, self.watch.guard.deployment, embedded, self._machine)
+        return Briefing(peppers, self.configuration, self.watch.guard.deployment, self._socket(), self._machine)
+
+    def _socket(self) -> str:
+        """The socket of the embedded store; empty if the store is another one."""
+        return str(self.embedded.socket) if self.embedded is not None else ""
+
+    def _importer(self) -> ImporterProcess:
+        return ImporterProcess(
+            self._importer_briefing,
+            on_counts=lambda source, payload: self.totals.merge(decode_delta(payload), source=source),
+            on_end=self._importer_ended,
+        )
+
+    def _importer_briefing(self) -> ImporterBriefing:
+        assert self.watch is not None
+        return ImporterBriefing(self.configuration, self.watch.guard.deployment, self._socket())
 
     async def _await_ready(self) -> None:
         try:
@@ -284,6 +302,11 @@ class Supervisor:
         if not self.draining.is_set():
             self.metrics.inc("gateway_worker_restarts")
 
+    def _importer_ended(self, source: str) -> None:
+        self.totals.forget(source)
+        if not self.draining.is_set():
+            self.metrics.inc("gateway_importer_restarts")
+
     async def _watch_workers(self) -> None:
         """Find workers that do not report. A pause of this process is not counted as theirs."""
         before = time.monotonic()
@@ -338,6 +361,8 @@ class Supervisor:
     async def _release(self) -> None:
         for worker in self.workers:
             await worker.stop(0.0)
+        if self.importer is not None:
+            await self.importer.stop()
         if self.side is not None:
             await self.side.close()
         if self.recovery is not None:

@@ -54,9 +54,9 @@ def test_failed_migration_leaves_nothing_behind(
     database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(size: int) -> str:
-        raise OSError("no randomness")
+        raise RuntimeError("no randomness")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no randomness"):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no randomness"):
         patch.setattr("gateway.database.migrate.secrets.token_hex", fail)
         Database.open(database_address)
     Database.open(database_address).close()
@@ -66,9 +66,9 @@ def test_transaction_that_fails_changes_nothing(database: Database) -> None:
     def write() -> None:
         with database.writing() as connection:
             connection.execute(meta.insert().values(key="a", value="b"))
-            raise OSError
+            raise RuntimeError
 
-    with pytest.raises(OSError):
+    with pytest.raises(RuntimeError):
         write()
     with database.reading() as connection:
         assert connection.scalar(sa.select(meta.c.value).where(meta.c.key == "a")) is None

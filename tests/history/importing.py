@@ -27,7 +27,7 @@ class Importing:
         self.database = database
         self.metrics = metrics
         rest.setdefault("keep_lines", timedelta(hours=48))
-        self.service = HistoryService(world.store, database, sql, metrics, **rest)
+        self.service = HistoryService(world.store, lambda: database, sql, metrics, **rest)
 
     async def hint(self, *accounts: str) -> None:
         """What a worker's hints do."""
@@ -40,8 +40,12 @@ class Importing:
 
     async def sweep(self) -> None:
         """A whole pass of the sweep, and what follows from it."""
-        self.service._sweep._began = -sweep.PASS - 1e9
-        while self.service._sweep.is_due:
+        if self.service._opened is None:
+            await self.service.attempt()
+        assert self.service._opened is not None
+        ours = self.service._opened.sweep
+        ours._began = -sweep.PASS - 1e9
+        while ours.is_due:
             await self.service.attempt()
         await self.round()
 

@@ -160,6 +160,12 @@ class Served(RunningGateway):
         return [pid for pid in children(self.pid) if "gateway.runtime.worker" in command_of(pid)]
 
     @property
+    def importer(self) -> int:
+        """The process that imports; 0 while there is none."""
+        found = [pid for pid in children(self.pid) if "gateway.runtime.importer" in command_of(pid)]
+        return found[0] if found else 0
+
+    @property
     def store_pid(self) -> int:
         """The embedded store's process."""
         return next(

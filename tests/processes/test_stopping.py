@@ -94,7 +94,7 @@ async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_da
     await asyncio.to_thread(gateway.run, "keys", "revoke", key["id"])
     streams = await gateway.flowing(6)
     processes = children(gateway.pid)
-    assert len(processes) == 3
+    assert len(processes) == 4  # workers, store, importer
     os.kill(gateway.pid, signal.SIGKILL)
     await until(lambda: gateway.refuses_connections(), within=2.0)
     for stream in streams:

@@ -146,7 +146,7 @@ async def test_single_worker_is_replaced_while_requests_wait_without_leaks(serve
         await replaced(gateway, victim, workers=1)
         counts.append(descriptors(gateway.pid))
     assert max(counts) - min(counts) <= 1, counts  # a scrape's connection may still be open
-    assert len(children(gateway.pid)) == 2
+    assert len(children(gateway.pid)) == 3  # worker, store, importer
 
 
 async def test_stopped_worker_drains_while_another_one_serves(serve: Serve) -> None:

@@ -1,0 +1,88 @@
+"""The importer as a process of the gateway: it copies what calls book, and its death loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from tests.polling import until
+from tests.processes.conftest import Serve, Yard
+from tests.processes.served import MODELS, Served, is_alive
+
+
+def rows(
+    gateway: Served, query: str = "SELECT seq, amount FROM ledger_lines WHERE account = 'test' ORDER BY seq"
+) -> list[Any]:
+    """What a query finds in the gateway's database; nothing while it has no tables."""
+    try:
+        with closing(sqlite3.connect(f"file:{gateway.data_dir}/gateway.db?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchall()
+    except sqlite3.OperationalError:
+        return []
+
+
+async def ledger(gateway: Served) -> list[tuple[int, int]]:
+    """Number and amount of each line in the store."""
+    async with gateway.session() as session:
+        return [(line.n, line.amount) async for line in session.ledger.lines("test")]
+
+
+async def imported(gateway: Served, *, within: float = 20.0) -> None:
+    """Wait until the database has what the store has."""
+    expected = await ledger(gateway)
+    await until(lambda: rows(gateway) == expected, within=within)
+
+
+async def test_booked_calls_reach_the_database_and_the_metrics(serve: Serve) -> None:
+    gateway = await serve()
+    for _ in range(3):
+        assert (await gateway.chat()).status == 200
+    await imported(gateway)
+    assert rows(gateway, "SELECT sum(calls), count(DISTINCT model) FROM usage_daily") == [(3, 1)]
+
+    async def counted() -> bool:
+        metrics = await gateway.metrics()
+        copied, lag = (metrics.get(f"gateway_importer_{name}") for name in ("lines_total", "lag_seconds"))
+        return (copied, lag) == (4, 0)
+
+    await until(counted)
+
+
+async def test_killed_importer_is_started_again_and_imports_every_line_once(yard: Yard) -> None:
+    gateway = await yard.serve(workers=1)
+    async with gateway.session() as session:
+        for start in range(0, 6000, 500):
+            credits = (session.ledger.credit("test", 1, operation=f"op_{start + n}") for n in range(500))
+            await asyncio.gather(*credits)
+    killed = set[int]()
+    while len(killed) < 4:
+        pid = await until(lambda: gateway.importer not in killed and gateway.importer, within=20.0)
+        before = len(rows(gateway))
+        await until(lambda before=before: len(rows(gateway)) > before or len(rows(gateway)) > 6000, within=20.0)
+        os.kill(pid, signal.SIGKILL)
+        killed.add(pid)
+        await until(lambda pid=pid: not is_alive(pid))
+        assert (await gateway.chat()).status == 200
+    await imported(gateway, within=30.0)
+    (sums,) = rows(gateway, "SELECT total, last_seq FROM import_state WHERE account = 'test'")
+    assert sums == (sum(amount for _, amount in await ledger(gateway)), len(rows(gateway)))
+    assert (await gateway.metrics())["gateway_importer_restarts_total"] == 4
+    assert rows(gateway, "SELECT sum(calls) FROM usage_hourly") == [(4,)]
+
+
+async def test_gateway_serves_while_its_database_cannot_be_used(yard: Yard) -> None:
+    gateway = yard.make(MODELS + '\n[database]\nurl = "postgresql://127.0.0.1:1/none?user=me&password=secret"\n')
+    await gateway.started()
+    await asyncio.to_thread(gateway.create_key)
+    assert (await gateway.chat()).status == 200
+    await until(lambda: "the importer waits" in gateway.text)
+    assert "secret" not in gateway.text
+
+    async def lagging() -> bool:
+        return (await gateway.metrics()).get("gateway_importer_lag_seconds", 0) > 0
+
+    await until(lagging)
