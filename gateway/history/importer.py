@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from gateway.database.engine import Database
 from gateway.errors import DatabaseUnavailable, StoreUnavailable
 from gateway.history.appending import Unstorable, append
+from gateway.history.forks import resolve_fork
 from gateway.history.import_state import ImportConflict, ImportState, read_states
 from gateway.history.new_lines import Blocked, Forked, NewLines, read_new_lines
 from gateway.history.sql_thread import SqlThread
@@ -107,11 +108,31 @@ class Importer:
             self._block(account, str(reason))
             return None
         except Forked:
-            self._block(account, "the store has another history than the database")
+            assert state is not None
+            await self._resolve(state)
             return None
         if self._blocked.pop(account, None) is not None:
             self._count_blocked()
         return new
+
+    async def _resolve(self, state: ImportState) -> None:
+        """Move the lines that the store has lost, and import the account again."""
+        account = state.account
+        try:
+            moved = await resolve_fork(self._links, self._database, self._sql, state)
+        except StoreUnavailable:
+            return  # the next hint, or the sweep
+        except (Blocked, ValueError, LookupError) as reason:
+            self._block(account, str(reason))
+            return
+        except ImportConflict:
+            moved = 0
+        if moved:
+            self._metrics.inc("gateway_importer_forks")
+            gateway_log.error(
+                "the store has lost the last lines of %s: %d lines of the database were superseded", account, moved
+            )
+        self.add([account])
 
     def _block(self, account: str, reason: str) -> None:
         if self._blocked.get(account) == reason:
