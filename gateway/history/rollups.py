@@ -56,9 +56,9 @@ class Rollup:
 
     def add(self, line: LedgerLine, facts: LineFacts, sign: int = 1) -> None:
         """Add a line, or subtract it."""
-        is_call = line.kind in CALLS
-        if not is_call and not (facts.key and line.kind in AMENDMENTS):
+        if not costs_usage(line, facts):
             return
+        is_call = line.kind in CALLS
         outcome = facts.outcome or (RECLAIMED if line.kind == "reclaim" else "")
         hour = line.milliseconds * 1000 // HOUR * HOUR
         labels = (line.account, facts.key, facts.model, facts.provider, facts.endpoint, outcome)
@@ -97,6 +97,11 @@ class Rollup:
             (usage_site_daily, SITE_LABELS, site),
         ):
             connection.execute(_upsert(database, table), list(_rows(table, labels_of, sums)))
+
+
+def costs_usage(line: LedgerLine, facts: LineFacts) -> bool:
+    """Whether the line's amount is a part of what a call cost."""
+    return line.kind in CALLS or bool(facts.key and line.kind in AMENDMENTS)
 
 
 def clear(connection: Connection) -> None:

@@ -22,6 +22,7 @@ from gateway.history import binding
 from gateway.history.importer import Importer
 from gateway.history.sql_thread import SqlThread
 from gateway.history.sweep import STEP, Sweep
+from gateway.history.trimming import Trimmer
 from gateway.ledger.import_hints import TOUCHED
 from gateway.ledger.scripts import Links
 from gateway.ledger.store_audit import ACCOUNTS
@@ -41,6 +42,7 @@ class _Opened:
         self.lock = database.lock("importer")
         self.importer = Importer(links, database, sql, metrics)
         self.sweep = Sweep(links, database, sql)
+        self.trimmer = Trimmer(links, database, sql, metrics)
         self.is_bound = False
 
 
@@ -134,13 +136,19 @@ class HistoryService:
         if importer.waiting:
             return 0.0
         self._behind_since = None
+        if opened.trimmer.waiting:
+            await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
         return 0.0 if len(hints) == HINTS else STEP
 
     async def _sweep_step(self, opened: _Opened) -> None:
-        seconds, _ = await self._links.link(ACCOUNTS).call("TIME")
-        before = (int(seconds) - int(self._keep_lines.total_seconds())) * 1000
-        found = await opened.sweep.step(before=before)
+        found = await opened.sweep.step(before=await self._oldest_kept())
         opened.importer.add(found.differing)
+        opened.trimmer.add(found.aged)
+
+    async def _oldest_kept(self) -> int:
+        """The moment before which lines leave the store, in Unix milliseconds of the store's clock."""
+        seconds, _ = await self._links.link(ACCOUNTS).call("TIME")
+        return (int(seconds) - int(self._keep_lines.total_seconds())) * 1000
 
     def _failed(self, cause: str, error: GatewayError) -> float:
         if self._behind_since is None:

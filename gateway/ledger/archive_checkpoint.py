@@ -7,12 +7,19 @@ last hash of the chain over all archived lines, and their sum per key.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 from msgspec import Struct
 
 from gateway.ledger.line import LedgerLine, milliseconds
 from gateway.ledger.paging import scan_hash
 from gateway.ledger.scripts import Links, slot
+from gateway.store.command import Script
+
+CARRY = "carry"  # the kind of the line that stands for lines which are not in the store
+OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3  # replies of compact.lua
+MIN_AGE = timedelta(hours=25)  # a marker is kept for 24 h, a journal's segment for a minute after its last confirmation
 
 
 class _Owner(Struct):
@@ -55,7 +62,7 @@ class ArchiveCheckpoint(Struct):
     def line(self, account: str) -> LedgerLine:
         """The line that `gateway usage` shows in place of the archived lines."""
         meta = f'{{"lines":{self.n}}}'
-        return LedgerLine(account, self.id, self.n, "carry", "carry", self.balance, self.balance, meta)
+        return LedgerLine(account, self.id, self.n, CARRY, CARRY, self.balance, self.balance, meta)
 
 
 async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
@@ -79,3 +86,21 @@ def archive_checkpoint_of(fields: dict[str, str]) -> ArchiveCheckpoint:
         return ArchiveCheckpoint()
     by_key = {name[2:]: int(value) for name, value in fields.items() if name.startswith("k:")}
     return ArchiveCheckpoint(int(fields["n"]), fields["id"], int(fields["bal"]), fields["hash"], by_key)
+
+
+async def advance(
+    links: Links, script: Script, account: str, *, before: ArchiveCheckpoint, after: ArchiveCheckpoint
+) -> int:
+    """Move the checkpoint past lines and remove them from the stream, if it still is `before`.
+
+    `script` is `Scripts.compact`. Returns OK; MOVED if the checkpoint is another one now, UNKNOWN if the store has no
+    such line, YOUNG if it is below `MIN_AGE`; these three change nothing.
+    """
+    key = slot(account)
+    age = MIN_AGE // timedelta(microseconds=1)
+    args: list[str | int] = [before.n, before.hash, age, after.n, after.balance, after.id, after.hash]
+    for key_id, total in after.by_key.items():
+        if total != before.by_key.get(key_id):
+            args += (key_id, total)
+    code: int = await links.link(key).eval(script, [key], args)
+    return code

@@ -48,6 +48,7 @@ class AuditReport(Struct):
 
     accounts: int = 0
     lines: int = 0
+    history_lines: int = 0  # lines of the database that were checked
     recomputed: int = 0  # calls whose cost was computed again from their usage and price
     not_recomputed: int = 0  # calls whose price is not stored, or whose lines have no usage or are of an older version
     mismatches: list[Mismatch] = []

@@ -14,14 +14,11 @@ from datetime import timedelta
 from msgspec import Struct, structs
 
 from gateway.ledger.archive import Archive, ArchiveError
-from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
+from gateway.ledger.archive_checkpoint import MIN_AGE, MOVED, UNKNOWN, YOUNG, ArchiveCheckpoint, advance
 from gateway.ledger.line import LedgerLine, read_line
 from gateway.ledger.scripts import Links, Scripts, slot
 
-MIN_AGE = timedelta(hours=25)  # a marker is kept for 24 h, a journal's segment for a minute after its last confirmation
 PAGE = 500  # lines per script: 0.2 ms of Redis's time; in total 20,000 lines per second
-
-OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3
 
 
 class Compacted(Struct):
@@ -107,13 +104,7 @@ async def _first_lines(links: Links, account: str) -> list[LedgerLine]:
 async def _drop(
     links: Links, scripts: Scripts, account: str, *, before: ArchiveCheckpoint, after: ArchiveCheckpoint
 ) -> None:
-    key = slot(account)
-    age = MIN_AGE // timedelta(microseconds=1)
-    args: list[str | int] = [before.n, before.hash, age, after.n, after.balance, after.id, after.hash]
-    for key_id, total in after.by_key.items():
-        if total != before.by_key.get(key_id):
-            args += (key_id, total)
-    code = await links.link(key).eval(scripts.compact, [key], args)
+    code = await advance(links, scripts.compact, account, before=before, after=after)
     if code == MOVED:
         raise ArchiveError(f"another process compacts {account}; nothing was lost, run it again")
     if code == UNKNOWN:

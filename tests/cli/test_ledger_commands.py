@@ -91,7 +91,7 @@ def clean(**counts: int) -> dict[str, Any]:
     """The report on one sound account."""
     listed: dict[str, Any] = {"mismatches": [], "unreachable": [], "moving": []}
     listed |= {"late": [], "uncollected": [], "overdrawn": []}
-    return {"accounts": 1, "recomputed": 0, "not_recomputed": 0, **listed, **counts}
+    return {"accounts": 1, "history_lines": 0, "recomputed": 0, "not_recomputed": 0, **listed, **counts}
 
 
 def test_audit_of_a_correct_ledger_reports_nothing(acme: Terminal) -> None:

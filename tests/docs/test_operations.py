@@ -28,10 +28,11 @@ def test_every_explained_log_line_is_written_by_the_code() -> None:
 
 
 def test_every_rule_of_the_audit_has_a_row_and_no_other() -> None:
-    found = re.compile(r'(?:expect|_mismatch)\(\s*f?"(\w+)|Mismatch\(\w+, "(\w+)"|\(f?"(archive)')
+    found = re.compile(r'(?:expect|_mismatch)\(\s*f?"(\w+)|Mismatch\(\w+, f?"(\w+)|\(f?"(archive)')
     code = {
         next(filter(None, names))
-        for path in (ROOT / "gateway" / "ledger").glob("*.py")
+        for package in ("ledger", "history")
+        for path in (ROOT / "gateway" / package).glob("*.py")
         if path.name.startswith(("audit", "archive", "store_audit"))
         for names in found.findall(path.read_text(encoding="utf-8"))
     }

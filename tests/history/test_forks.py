@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
@@ -17,7 +19,7 @@ LINES, ACCOUNT = "{a:acme}:lg", "{a:acme}"
 
 async def lose(world: World, lines: int) -> None:
     """Let the store have lost the last lines of the account, as a failover to a replica behind would."""
-    client = world.store.client
+    client: Any = world.store.client
     kept = await client.xrange(LINES)
     for id_, _ in kept[-lines:]:
         await client.xdel(LINES, id_)

@@ -1,0 +1,32 @@
+"""A command's way to the database with the history; only commands that need it load SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gateway.config.settings import Settings
+from gateway.database.address import address_of
+
+if TYPE_CHECKING:
+    from gateway.database.engine import Database
+
+
+@contextmanager
+def history_database(settings: Settings) -> Iterator[Database | None]:
+    """The database of these settings, closed at the end; None if there is no SQLite file yet.
+
+    DatabaseUnavailable or DatabaseRefused if it cannot be used.
+    """
+    address = address_of(settings)
+    if not address.exists:
+        yield None
+        return
+    from gateway.database.engine import Database
+
+    database = Database.open(address, migrate_tables=False)
+    try:
+        yield database
+    finally:
+        database.close()

@@ -1,0 +1,165 @@
+"""Proves the history of an account: the lines in the database by themselves, and against the store.
+
+Rules, each with the name `history …`:
+
+- `history sequence`, `history running N`, `history hash N`: the lines in the database follow each other.
+- `history sums`: their sum and the opening sum are the balance in the import state.
+- `history usage_hourly`, `history usage_daily`: the sums of usage have the cost of the lines.
+- `history opening`: at the last line that left the store, the database has the store's opening sum and hash chain.
+- `history lines`: the lines that both have are the same.
+- `history missing`: lines that left the store are in the database.
+
+It may run while the importer works: an account that changes meanwhile is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy.engine import Connection
+
+from gateway.database.engine import Database
+from gateway.database.tables import import_state, ledger_lines, usage_daily, usage_hourly
+from gateway.errors import DatabaseRefused, StoreUnavailable
+from gateway.history import binding
+from gateway.history.import_state import ImportState, chain, read_states
+from gateway.history.line_row import LINE_COLUMNS, facts_of, line_of
+from gateway.history.rollups import costs_usage
+from gateway.history.sql_thread import SqlThread
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
+from gateway.ledger.audit_report import AuditReport, Mismatch
+from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.scripts import Links
+
+TRIES = 3  # an import, a trim or a fork may come between the reads
+PAGE = 2000  # lines per query
+FAULTS = 3  # faults of an account that are named; a broken chain would name every line
+
+_COLUMNS = [ledger_lines.c[name] for name in LINE_COLUMNS]
+
+
+class _Proof(Struct):
+    """What the database has of an account."""
+
+    state: ImportState
+    faults: list[tuple[str, object, object]] = []
+    lines: int = 0
+    at: dict[int, tuple[int, str]] = {}  # balance and hash at the numbers that were asked for
+
+
+async def audit_history(links: Links, database: Database, sql: SqlThread, account: str | None = None) -> AuditReport:
+    """The report on one account, or on all that the database has.
+
+    DatabaseUnavailable if the database is; DatabaseRefused if it is not the store's.
+    """
+    known = await binding.remembered(links)
+    if not known and not await sql.run(binding.is_bound, database):
+        return AuditReport()  # no importer has run yet
+    if not known:
+        raise DatabaseRefused("The database has the history of a store, but the store does not know it")
+    binding.check(known, database)
+    report = AuditReport()
+    for name in [account] if account is not None else await sql.run(_accounts, database):
+        try:
+            proof = await _audit(links, database, sql, name)
+        except StoreUnavailable:
+            report.unreachable.append(name)
+            continue
+        if proof is not None:
+            report.history_lines += proof.lines
+            report.mismatches += [
+                Mismatch(name, f"history {rule}", str(expected), str(found))
+                for rule, expected, found in proof.faults[:FAULTS]
+            ]
+    return report
+
+
+async def _audit(links: Links, database: Database, sql: SqlThread, account: str) -> _Proof | None:
+    for _ in range(TRIES):
+        checkpoint = await read_archive_checkpoint(links, account)
+        proof = await sql.run(_prove, database, account, {checkpoint.n})
+        if proof is None:
+            faults = [("missing", f"line {checkpoint.n}", "none")] if checkpoint.n else []
+            return _Proof(ImportState(account), list(faults)) if faults else None
+        _compare_opening(proof, checkpoint)
+        await _compare_lines(links, proof, checkpoint)
+        if not proof.faults:
+            break
+    return proof
+
+
+def _accounts(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return list(connection.scalars(sa.select(import_state.c.account).order_by(import_state.c.account)))
+
+
+def _prove(database: Database, account: str, numbers: Collection[int]) -> _Proof | None:
+    """Read all lines of the account in one transaction, and check them by themselves."""
+    with database.reading() as connection:
+        state = read_states(connection, [account]).get(account)
+        if state is None:
+            return None
+        proof = _Proof(state)
+        n, balance, hash_ = state.opening_seq, state.opening_balance, state.opening_hash
+        proof.at = {n: (balance, hash_.hex())} if n in numbers else {}
+        cost = total = 0
+        while rows := _page(connection, account, n):
+            for row in rows:
+                line = line_of(row)
+                hash_ = _check(proof, line, n, balance, hash_)
+                n, balance, total = line.n, line.balance, total + line.amount
+                cost -= line.amount if costs_usage(line, facts_of(line.meta_text)) else 0
+                if n in numbers:
+                    proof.at[n] = (balance, line.hash)
+            proof.lines += len(rows)
+        found = (n, balance, total, hash_.hex())
+        expected = (state.last_seq, state.balance, state.total, state.last_hash.hex())
+        if expected != found:
+            proof.faults.append(("sums", expected, found))
+        for table in (usage_hourly, usage_daily):
+            summed = int(connection.scalar(sa.select(sa.func.sum(table.c.cost)).where(table.c.account == account)) or 0)
+            if summed != cost:
+                proof.faults.append((table.name, cost, summed))
+    return proof
+
+
+def _page(connection: Connection, account: str, after: int) -> list[sa.Row[tuple[object, ...]]]:
+    columns = ledger_lines.c
+    query = sa.select(*_COLUMNS).where(columns.account == account, columns.seq > after)
+    return list(connection.execute(query.order_by(columns.seq).limit(PAGE)).all())
+
+
+def _check(proof: _Proof, line: LedgerLine, n: int, balance: int, hash_: bytes) -> bytes:
+    """Check that a line follows; returns its hash as it is stored."""
+    for rule, expected, found in (
+        ("sequence", n + 1, line.n),
+        (f"running {line.n}", balance + line.amount, line.balance),
+        (f"hash {line.n}", chain(hash_, line).hex(), line.hash),
+    ):
+        if expected != found:
+            proof.faults.append((rule, expected, found))
+    return bytes.fromhex(line.hash)
+
+
+def _compare_opening(proof: _Proof, checkpoint: ArchiveCheckpoint) -> None:
+    if checkpoint.n > proof.state.last_seq:
+        proof.faults.append(("missing", f"lines up to {checkpoint.n}", f"lines up to {proof.state.last_seq}"))
+    elif checkpoint.n >= proof.state.opening_seq:
+        expected = (checkpoint.balance, checkpoint.hash)
+        if proof.at.get(checkpoint.n) != expected:
+            proof.faults.append(("opening", expected, proof.at.get(checkpoint.n)))
+
+
+async def _compare_lines(links: Links, proof: _Proof, checkpoint: ArchiveCheckpoint) -> None:
+    """Compare the hash chain over the store's lines with the one in the database, at the database's last line."""
+    state, hash_, n = proof.state, checkpoint.hash, checkpoint.n
+    if n >= state.last_seq:
+        return
+    async for line in read_lines(links, state.account):
+        hash_, n = line.chained(hash_), line.n
+        if n == state.last_seq:
+            break
+    if (n, hash_) != (state.last_seq, state.last_hash.hex()):
+        proof.faults.append(("lines", (state.last_seq, state.last_hash.hex()), (n, hash_)))

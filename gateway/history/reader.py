@@ -1,0 +1,33 @@
+"""Reads an account's ledger lines from the database, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from gateway.database.engine import Database
+from gateway.database.tables import ledger_lines
+from gateway.history.line_row import LINE_COLUMNS, line_of
+from gateway.ledger.line import LedgerLine
+
+PAGE = 1000  # lines per query
+
+_COLUMNS = [ledger_lines.c[name] for name in LINE_COLUMNS]
+
+
+def read_history(database: Database, account: str, *, since: int = 0, until: int) -> Iterator[LedgerLine]:
+    """The lines up to number `until` that were booked at `since` or later, in Unix milliseconds; in order.
+
+    Each line has its hash. Each page is a transaction of its own.
+    """
+    columns, after = ledger_lines.c, 0
+    wanted = (columns.account == account, columns.seq <= until, columns.at >= since * 1000)
+    while True:
+        query = sa.select(*_COLUMNS).where(*wanted, columns.seq > after).order_by(columns.seq).limit(PAGE)
+        with database.reading() as connection:
+            rows = connection.execute(query).all()
+        yield from map(line_of, rows)
+        if len(rows) < PAGE:
+            return
+        after = rows[-1].seq
