@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": "Hold the ledger against the balances.",
     "usage": "An account's ledger lines with tokens and cost.",
     "refused": "List and book settlements that the store refused.",
+    "history": "Attach, copy and rebuild the history in the database, and import archives.",
     "compact": "Move old ledger lines into an archive file.",
     "explain": "Whether a call would be admitted now, and which rules stand in its way.",
 }

@@ -14,6 +14,7 @@ from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, find_peppers, peppers_of
 from gateway.accounts.store_claim import has_keys, read_identity
 from gateway.cli.configuration import config_option, config_path, demo_option, json_option, read_settings
+from gateway.cli.history_database import history_database
 from gateway.cli.output import note, print_json
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
@@ -23,13 +24,16 @@ from gateway.config.secret import Secret, SecretError
 from gateway.config.secret_references import secret_texts
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, dotted, suggestion
+from gateway.errors import StoreUnavailable
 from gateway.http_client.upstream import Upstream
+from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.plugins.instances import check_options
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider, capabilities_of
 from gateway.redaction import hide
+from gateway.store import StoreSetupError
 from gateway.store.identity import StoreGuard
 
 
@@ -70,6 +74,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, offline: bool, 
         if not offline:
             findings.warnings += wide_modes(settings)
             _check_store(settings, findings, force=force)
+            _check_database(settings, findings)
             findings.hide(secret_texts(settings))
         note(f"models: {len(settings.models)}, providers: {len(settings.providers)}, groups: {len(settings.groups)}")
     findings.ok = not findings.faults
@@ -212,3 +217,30 @@ async def _pepper_problem(session: Session) -> str:
     except (PepperError, SecretError) as error:
         return str(error)
     return ""
+
+
+def _check_database(settings: Settings, findings: Findings) -> None:
+    async def work(session: Session) -> None:
+        with history_database(settings) as database:
+            if database is None:
+                await _check_no_database(session, findings)
+                return
+            from gateway.history import binding
+
+            known = await binding.remembered(session.store)
+            if known:
+                binding.check(known, database)
+
+    try:
+        run(settings, work)
+    except (StoreUnavailable, StoreSetupError):
+        return  # said already
+    except Exception as error:
+        # The command's edge, as above.
+        findings.add(explained(error), "database", "url")
+
+
+async def _check_no_database(session: Session, findings: Findings) -> None:
+    known = await session.store.link(DATABASE).call("GET", DATABASE)
+    if known is not None:
+        findings.add("the store has its history in another database, and data_dir has none", "database", "url")

@@ -12,9 +12,9 @@ from gateway.database.engine import Database
 from gateway.database.tables import meta
 from gateway.errors import DatabaseRefused
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger.import_hints import DATABASE
 from gateway.ledger.scripts import Links
 
-DATABASE = "history:database"  # the id of the database
 BOUND = "bound"  # the key in `meta`
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    service = HistoryService(store, lambda: Database.open(address), sql, metrics, keep_lines=settings.keep_lines)
+    service = HistoryService(store, lambda: Database.open(address), sql, metrics, keep_lines=…, keep_history=…)
     await service.run(stop)      # until `stop` is set
     await service.close()
 
@@ -17,9 +17,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from gateway.database.engine import Database
-from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError, StoreUnavailable
+from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError
 from gateway.history import binding
 from gateway.history.importer import Importer
+from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
 from gateway.history.sweep import STEP, Sweep
 from gateway.history.trimming import Trimmer
@@ -57,12 +58,14 @@ class HistoryService:
         metrics: Metrics,
         *,
         keep_lines: timedelta,
+        keep_history: timedelta,
     ) -> None:
         self._links = links
         self._open = open_database
         self._sql = sql
         self._metrics = metrics
         self._keep_lines = keep_lines
+        self._keep_history = keep_history
         self._opened: _Opened | None = None
         self._behind_since: float | None = None  # monotonic
         self._failure = ""  # the cause of the last round's failure
@@ -86,7 +89,7 @@ class HistoryService:
             return self._failed("refused", error)
         except DatabaseUnavailable as error:
             return self._failed("database", error)
-        except StoreUnavailable as error:
+        except GatewayError as error:  # of the store: it is away, or refuses a command
             return self._failed("store", error)
         if self._failure:
             gateway_log.info("the importer works again")
@@ -144,6 +147,8 @@ class HistoryService:
         found = await opened.sweep.step(before=await self._oldest_kept())
         opened.importer.add(found.differing)
         opened.trimmer.add(found.aged)
+        if found.finished:
+            await remove_old(self._links, opened.database, self._sql, self._keep_history)
 
     async def _oldest_kept(self) -> int:
         """The moment before which lines leave the store, in Unix milliseconds of the store's clock."""

@@ -74,7 +74,7 @@ class Sweep:
                 continue
             (seq, balance), first = end
             state = states.get(account, ImportState(account))
-            if seq is not None and balance is not None and (int(seq), int(balance)) != (state.last_seq, state.balance):
+            if seq is not None and (seq, balance) != (b"%d" % state.last_seq, b"%d" % state.balance):
                 found.differing.append(account)
             if first and milliseconds(first[0][0].decode()) < before:
                 found.aged.append(account)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from gateway.ledger.scripts import Links
 
 TOUCHED = "history:touched"  # the set of account names
+DATABASE = "history:database"  # the id of the database that has the store's history
 SEND_EVERY = 0.2  # seconds
 
 

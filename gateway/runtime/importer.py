@@ -63,7 +63,12 @@ class ImporterRunner:
         store = await Store.open(briefing.store_url, timeout=STORE_TIMEOUT, required=False)
         sql = SqlThread()
         service = HistoryService(
-            store, lambda: open_database(settings), sql, self._metrics, keep_lines=settings.keep_lines
+            store,
+            lambda: open_database(settings),
+            sql,
+            self._metrics,
+            keep_lines=settings.keep_lines,
+            keep_history=settings.keep_history,
         )
         reporting = asyncio.create_task(self._report_forever(service, channel))
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,20 @@ import sqlalchemy as sa
 
 from gateway.amounts import NANO
 from gateway.config.loader import load
-from gateway.database.address import DatabaseAddress, address_of
+from gateway.database.address import DatabaseAddress, address_of, postgres_address
 from gateway.database.engine import Database
-from gateway.database.tables import ledger_lines
+from gateway.database.tables import ROLLUPS, ledger_lines
+from gateway.history import copying, rebuild
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
+from tests.databases import postgres
 from tests.ledger.records import record_of
 from tests.world import World
+
+__all__ = ["postgres"]
 
 
 def import_all(terminal: Terminal, valkey: Path, address: DatabaseAddress | None = None) -> None:
@@ -29,7 +35,14 @@ def import_all(terminal: Terminal, valkey: Path, address: DatabaseAddress | None
     async def work(store: Store) -> None:
         sql = SqlThread()
         where = address or address_of(load(terminal.config))
-        service = HistoryService(store, lambda: Database.open(where), sql, Metrics(), keep_lines=timedelta(hours=48))
+        service = HistoryService(
+            store,
+            lambda: Database.open(where),
+            sql,
+            Metrics(),
+            keep_lines=timedelta(hours=48),
+            keep_history=timedelta(days=2555),
+        )
         while await service.attempt() == 0.0:
             pass
         await service.attempt()
@@ -108,3 +121,146 @@ def test_audit_fails_with_another_database(acme: Terminal, valkey: Path, tmp_pat
     result = acme.run("audit")
     assert result.exit_code == 1
     assert "The store's history is in another database" in result.stderr
+
+
+def rollup_sums(database: Database) -> list[tuple[int, int]]:
+    with database.reading() as connection:
+        return [
+            tuple(connection.execute(sa.select(sa.func.sum(table.c.calls), sa.func.sum(table.c.cost))).one())
+            for table in ROLLUPS
+        ]
+
+
+@pytest.fixture
+def history(acme: Terminal, valkey: Path) -> Iterator[Database]:
+    """The imported history of the account."""
+    import_all(acme, valkey)
+    database = Database.open(address_of(load(acme.config)))
+    yield database
+    database.close()
+
+
+def test_rebuild_computes_the_sums_of_usage_again(acme: Terminal, history: Database, monkeypatch) -> None:
+    monkeypatch.setattr(rebuild, "PAGE", 3)
+    with history.writing() as connection:
+        connection.execute(ROLLUPS[0].update().values(cost=7))
+        connection.execute(ROLLUPS[1].delete())
+        connection.execute(ROLLUPS[2].delete())
+    assert acme.run("audit").exit_code == 1
+    assert acme.json("history", "rebuild") == {"lines": 10}
+    assert rollup_sums(history) == [(9, 45)] * 3
+    acme.ok("audit")
+
+
+def test_commands_of_the_history_say_that_there_is_no_database(terminal: Terminal) -> None:
+    assert "there is no database yet" in terminal.refused("history", "rebuild")
+    assert "there is no database yet" in terminal.refused("history", "attach")
+
+
+def test_check_finds_a_database_that_is_not_the_stores(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
+    acme.ok("check")
+    import_all(acme, valkey, DatabaseAddress(file=tmp_path / "other.db"))
+    assert "the store has its history in another database" in acme.refused("check")
+    Database.open(address_of(load(acme.config))).close()
+    refused = acme.refused("check")
+    assert "database.url" in refused
+    assert "The store's history is in another database" in refused
+    acme.ok("history", "attach")
+    acme.ok("check")
+
+
+def test_check_finds_a_newer_database(acme: Terminal, history: Database) -> None:
+    with history.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    assert "The database is newer than this program" in acme.refused("check")
+
+
+def test_store_that_was_emptied_imports_again_after_attach(acme: Terminal, valkey: Path, history: Database) -> None:
+    async def empty(store: Store) -> None:
+        await store.client.flushall()
+
+    on_store(valkey, empty)
+    acme.ok("accounts", "create", "acme", "--balance", "3")
+    import_all(acme, valkey)
+    assert len(lines_of(history)) == 10
+    done = acme.json("history", "attach")
+    assert done == {"database": history.id, "before": ""}
+    import_all(acme, valkey)
+    assert lines_of(history) == [(1, 3 * NANO)]
+    assert rollup_sums(history) == [(0, 0)] * 3
+
+
+def lines_of(database: Database) -> list[tuple[int, int]]:
+    with database.reading() as connection:
+        query = sa.select(ledger_lines.c.seq, ledger_lines.c.amount).order_by(ledger_lines.c.seq)
+        return [(row.seq, row.amount) for row in connection.execute(query)]
+
+
+def test_archives_are_imported_before_and_after_the_rest_of_the_ledger(
+    acme: Terminal, valkey: Path, tmp_path: Path
+) -> None:
+    """Line 1 to 6 are in archives; the importer knows the rest."""
+    before = acme.json("usage", "acme")
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    acme.ok("compact", "acme", "--before", "26h", "--archive", first)
+    import_all(acme, valkey)
+    database = Database.open(address_of(load(acme.config)))
+    assert [seq for seq, _ in lines_of(database)] == [7, 8, 9, 10]
+    acme.ok("audit")
+    assert acme.json("history", "import-archive", first) == {"accounts": 1, "lines": 6}
+    assert [seq for seq, _ in lines_of(database)] == list(range(1, 11))
+    assert rollup_sums(database) == [(9, 45)] * 3
+    assert acme.json("audit")["history_lines"] == 10
+    assert acme.json("usage", "acme") == before
+    assert acme.json("history", "import-archive", first) == {"accounts": 0, "lines": 0}
+    database.close()
+    Path(second).write_bytes(Path(first).read_bytes().replace(b'"amount":-1,', b'"amount":-2,'))
+    acme.refused("history", "import-archive", second)
+
+
+def test_archive_that_was_written_behind_the_importer_closes_the_gap(
+    acme: Terminal, valkey: Path, tmp_path: Path
+) -> None:
+    archive = str(tmp_path / "archive")
+    acme.ok("compact", "acme", "--before", "26h", "--archive", archive)
+    Database.open(address_of(load(acme.config))).close()
+    assert acme.json("history", "import-archive", archive) == {"accounts": 1, "lines": 6}
+    import_all(acme, valkey)
+    database = Database.open(address_of(load(acme.config)))
+    assert [seq for seq, _ in lines_of(database)] == list(range(1, 11))
+    database.close()
+    acme.ok("audit")
+
+
+def test_archive_that_does_not_begin_at_the_first_line_is_refused(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    acme.ok("compact", "acme", "--before", "26h", "--archive", str(archive))
+    import_all(acme, valkey)
+    whole = archive.read_bytes().splitlines(keepends=True)
+    archive.write_bytes(b"".join(whole[2:]))
+    assert "give all archives, the oldest first" in acme.refused("history", "import-archive", str(archive))
+    archive.write_bytes(b"".join(whole[:4]))
+    assert "the database begins after line 6" in acme.refused("history", "import-archive", str(archive))
+
+
+def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Database, postgres, monkeypatch) -> None:
+    if postgres is None or sys.version_info >= (3, 12):
+        pytest.skip("no PostgreSQL server")
+    monkeypatch.setattr(copying, "PAGE", 3)
+    url = postgres.new_database()
+    before = lines_of(history)
+    copied = acme.json("history", "copy", "--to", url)
+    assert (copied["accounts"], copied["lines"]) == (1, 10)
+    assert copied["database"] != history.id
+    assert "The store's history is in another database" in acme.refused("check")
+    acme.config.write_text(acme.config.read_text() + f'\n[database]\nurl = "{url}"\n')
+    acme.ok("check")
+    assert acme.json("audit")["history_lines"] == 10
+    new = Database.open(postgres_address(url))
+    assert lines_of(new) == before
+    assert rollup_sums(new) == [(9, 45)] * 3
+    acme.ok("accounts", "credit", "acme", "1")
+    import_all(acme, valkey)
+    assert len(lines_of(new)) == 11
+    new.close()
+    assert "has a history already" in acme.refused("history", "copy", "--to", url)

@@ -26,7 +26,7 @@ class Importing:
         self.world = world
         self.database = database
         self.metrics = metrics
-        rest.setdefault("keep_lines", timedelta(hours=48))
+        rest = {"keep_lines": timedelta(hours=48), "keep_history": timedelta(days=2555), **rest}
         self.service = HistoryService(world.store, lambda: database, sql, metrics, **rest)
 
     async def hint(self, *accounts: str) -> None:

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.database.tables import ledger_lines
+from gateway.database.tables import import_state, ledger_lines
 from gateway.history import trimming
+from gateway.history.appending import append
+from gateway.history.new_lines import read_new_lines
 from gateway.ledger.archive_checkpoint import advance, read_archive_checkpoint
 from gateway.ledger.entry import Entry
 from gateway.ledger.journal import Journal
@@ -160,3 +162,20 @@ async def test_importer_that_was_stopped_before_its_script_changes_nothing(world
         assert await w.store.client.xlen(LINES) == 0
         assert (stopped.count("gateway_importer_trimmed"), other.count("gateway_importer_trimmed")) == (0, 10)
         await w.proved()
+
+
+async def test_database_that_was_restored_to_before_lines_left_the_store_is_blocked(world, importing, database) -> None:
+    async with world() as w:
+        key = await busy(w)
+        await aged(w, hours=49)
+        early = await read_new_lines(w.store, "acme", None, most=4)
+        await importing(w).all("acme")
+        with database.writing() as connection:
+            for table in (ledger_lines, import_state):
+                connection.execute(table.delete())
+        append(database, [early])
+        await settle(w.ledger, await w.admit(key), 5)
+        one = importing(w)
+        await one.all("acme")
+        assert len(one.lines()) == 4
+        assert one.metrics._gauges["gateway_importer_blocked", ()] == 1.0
