@@ -32,7 +32,7 @@ from benchmarks.fault import BenchFault
 from benchmarks.load import Load
 from benchmarks.page import DOCS, put
 from benchmarks.populated import Population, Site, meta_of, populate, populated
-from benchmarks.processes import rss, tree
+from benchmarks.processes import module_of, rss, tree
 from benchmarks.report import machine
 from benchmarks.rounds import Measurement, Plan, measure
 from benchmarks.start import prepare
@@ -216,8 +216,10 @@ def archive_bytes() -> int:
 def one_account(plan: Plan) -> dict[str, Any]:
     """Calls of one account, then streams."""
     with _site(Population(), plan) as (site, place), redis.Redis(unix_socket_path=str(site.store.socket)) as client:
-        supervisor = rss(site.server.pids)
-        worker = max(stat.rss for stat in tree(site.server.pids) if stat.pid not in site.server.pids)
+        processes = tree(site.server.pids)
+        importer = sum(stat.rss for stat in processes if module_of(stat.pid) == "gateway.runtime.importer")
+        supervisor = rss(site.server.pids) - importer
+        worker = sum(stat.rss for stat in processes if module_of(stat.pid) == "gateway.runtime.worker")
         json, books = _booked(site, place, plan, client, Load(mode="json", connections=CONNECTIONS))
         streams = _measured(site, place, plan, Load(mode="streams", connections=STREAMS, model=STREAMING, chunks=100))
     return {

@@ -19,7 +19,7 @@ from benchmarks.contenders.contender import Place
 from benchmarks.contenders.gateway import GatewayAt
 from benchmarks.cores import available_cores, share_out
 from benchmarks.fault import BenchFault
-from benchmarks.processes import Stat, cpu_seconds, tree
+from benchmarks.processes import Stat, cpu_seconds, module_of, tree
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
 
@@ -72,9 +72,7 @@ def _name(stat: Stat, supervisor: int, store: int) -> str:
     """What a process is; a child of the supervisor by the name of the module that it runs."""
     if stat.pid in (supervisor, store):
         return "supervisor" if stat.pid == supervisor else "store"
-    words = Path(f"/proc/{stat.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    module = words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
-    return module.rpartition(".")[2]  # the same in trees that keep it in different packages
+    return module_of(stat.pid).rpartition(".")[2]  # the same in trees that keep it in different packages
 
 
 def table_of(columns: list[dict[str, float]]) -> Table:

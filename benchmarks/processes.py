@@ -144,6 +144,15 @@ def tree(pids: Iterable[int]) -> list[Stat]:
     return [stat for stat in living if stat.pid in wanted]
 
 
+def module_of(pid: int) -> str:
+    """The module that a Python process runs, or the name of its program; empty if the process has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
+
+
 def cpu_seconds(stat: Stat) -> float:
     """User and system time of a process by its own clock, in nanoseconds; threads that have ended are in it.
 

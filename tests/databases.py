@@ -15,7 +15,7 @@ from gateway.database.address import DatabaseAddress, postgres_address
 from gateway.database.engine import Database
 from tests.postgres import PostgresServer, postgres_server
 
-KINDS = ("sqlite", "postgresql")
+KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="session")

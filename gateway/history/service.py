@@ -127,10 +127,11 @@ class HistoryService:
 
     async def _round(self, opened: _Opened) -> float:
         importer = opened.importer
-        hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
-        importer.add(account.decode() for account in hints)
-        if opened.sweep.is_due:
-            await self._sweep_step(opened)
+        if importer.waiting < HINTS:  # else it is behind, and what it has in memory is to stay bounded
+            hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
+            importer.add(account.decode() for account in hints)
+            if opened.sweep.is_due:
+                await self._sweep_step(opened)
         if importer.waiting and self._behind_since is None:
             self._behind_since = time.monotonic()
         until = time.monotonic() + ROUND
@@ -141,7 +142,7 @@ class HistoryService:
         self._behind_since = None
         if opened.trimmer.waiting:
             await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
-        return 0.0 if len(hints) == HINTS else STEP
+        return STEP
 
     async def _sweep_step(self, opened: _Opened) -> None:
         found = await opened.sweep.step(before=await self._oldest_kept())

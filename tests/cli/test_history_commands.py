@@ -17,6 +17,8 @@ from gateway.database.address import DatabaseAddress, address_of, postgres_addre
 from gateway.database.engine import Database
 from gateway.database.tables import ROLLUPS, ledger_lines
 from gateway.history import copying, rebuild
+from gateway.history.appending import append
+from gateway.history.new_lines import NewLines, read_new_lines
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics
@@ -264,3 +266,25 @@ def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Data
     assert len(lines_of(new)) == 11
     new.close()
     assert "has a history already" in acme.refused("history", "copy", "--to", url)
+
+
+def test_archive_closes_a_gap_after_the_lines_of_the_database(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
+    """The database has lines 1 to 3, an archive 1 to 6, the store the others."""
+    found: list[NewLines] = []
+
+    async def read(store: Store) -> None:
+        found.append(await read_new_lines(store, "acme", None, most=3))
+
+    on_store(valkey, read)
+    database = Database.open(address_of(load(acme.config)))
+    append(database, found)
+    archive = str(tmp_path / "archive")
+    acme.ok("compact", "acme", "--before", "26h", "--archive", archive)
+    import_all(acme, valkey)
+    assert len(lines_of(database)) == 3
+    assert acme.json("history", "import-archive", archive) == {"accounts": 1, "lines": 3}
+    import_all(acme, valkey)
+    assert [seq for seq, _ in lines_of(database)] == list(range(1, 11))
+    assert rollup_sums(database) == [(9, 45)] * 3
+    database.close()
+    acme.ok("audit")
