@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def time_reads(database: Database) -> None:
         "a call by its request id": sa.select(ledger_lines).where(lines.request_id == "nobody"),
     }
     for title, query in queries.items():
-        print(f"{title}: {best(lambda query=query: read(database, query)):.1f} ms")
+        print(f"{title}: {best(partial(read, database, query)):.1f} ms")
 
 
 def read(database: Database, query: sa.Select[Any]) -> None:

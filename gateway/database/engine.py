@@ -35,6 +35,7 @@ class Database:
         self.address = address
         self.engine = engine
         self.id = id_
+        self._inode = _inode(address)
 
     @classmethod
     def open(cls, address: DatabaseAddress, *, migrate_tables: bool = True) -> Database:
@@ -79,6 +80,11 @@ class Database:
     def lock(self, name: Name) -> Lock:
         """A lock over this database; DatabaseUnavailable if it cannot be asked for."""
         return _TranslatedLock(lock_of(self.engine, self.address.file, name))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the SQLite file was removed or replaced: what is written to it now is lost with this process."""
+        return _inode(self.address) != self._inode
 
     def make_durable(self) -> bool:
         """Let what was committed survive a power failure; False if it cannot be done now.
@@ -129,6 +135,14 @@ def errors_translated() -> Iterator[None]:
         raise DatabaseUnavailable(detail=f"{type(error.orig).__name__}: {_one_line(error.orig)}") from None
     except (sa.exc.TimeoutError, OSError) as error:
         raise DatabaseUnavailable(detail=_one_line(error)) from None
+
+
+def _inode(address: DatabaseAddress) -> int:
+    """The SQLite file's number; 0 if there is no file."""
+    try:
+        return address.file.stat().st_ino if address.file is not None else 0
+    except OSError:
+        return 0
 
 
 def _one_line(error: object) -> str:

@@ -110,6 +110,10 @@ class HistoryService:
         if self._opened is None:
             self._opened = _Opened(self._links, await self._sql.run(self._open), self._sql, self._metrics)
         opened = self._opened
+        if opened.database.is_gone:
+            self._opened = None
+            await self._sql.run(opened.database.close)
+            raise DatabaseRefused("The file of the database was removed or replaced")
         if not await self._sql.run(opened.lock.take):
             self._behind_since = None  # another process imports
             return STEP

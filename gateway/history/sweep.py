@@ -56,7 +56,7 @@ class Sweep:
         link = self._links.link(ACCOUNTS)
         if not self._running:
             accounts = await link.call("SCARD", ACCOUNTS)
-            self._page = max(PAGE, math.ceil(accounts * STEP / PASS))
+            self._page = max(PAGE, math.ceil(accounts * 2 * STEP / PASS))
             self._running, self._began, self._cursor = True, time.monotonic(), "0"
         cursor, page = await link.call("SSCAN", ACCOUNTS, self._cursor, "COUNT", self._page)
         found = await self._compare(sorted({name.decode() for name in page}), before)

@@ -22,6 +22,7 @@ from gateway.runtime.ipc import Channel, Message
 MIN_PAUSE, MAX_PAUSE = 0.1, 30.0  # seconds before it is started again
 STAYED_UP = 60.0  # seconds after which it counts as stable
 END_WITHIN = 10.0  # seconds for its last transaction
+SILENT_FOR = 60.0  # seconds without its report, due every second, after which it counts as hung
 
 
 class ImporterBriefing(msgspec.Struct, array_like=True):
@@ -45,6 +46,7 @@ class ImporterProcess:
         self._on_counts = on_counts  # gets the name of the process and its metrics
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
+        self._reported = asyncio.Event()
         self._stopping = False
 
     @property
@@ -106,13 +108,26 @@ class ImporterProcess:
         channel.send("briefing", msgspec.msgpack.encode(self._brief()))
         if self.stopping():  # a stop during the start of the process
             _signal(process, signal.SIGTERM)
+        self._reported.clear()
+        watching = asyncio.create_task(self._kill_if_silent(process))
         code = await process.wait()
+        watching.cancel()
         channel.close()
         self._on_end(name)
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
+    async def _kill_if_silent(self, process: asyncio.subprocess.Process) -> None:
+        """End a process that has reported before and does not any more."""
+        await self._reported.wait()
+        while self._reported.is_set():
+            self._reported.clear()
+            await asyncio.sleep(SILENT_FOR)
+        gateway_log.error("the importer has not reported for %.0f s; killing it", SILENT_FOR)
+        _signal(process, signal.SIGKILL)
+
     def _receive(self, name: str, message: Message) -> None:
         if message.name == "counts":
+            self._reported.set()
             self._on_counts(name, message.payload)
 
 

@@ -286,3 +286,23 @@ async def test_accounts_in_lines_are_found_by_number_request_and_time(world, imp
                 sa.select(ledger_lines).where(ledger_lines.c.request_id == line.request_id)
             ).one()
         assert (found.seq, found.at, found.provider) == (line.n, line.milliseconds * 1000, "p")
+
+
+async def test_removed_file_is_noticed_before_anything_is_written_to_it(world, importing, database_address) -> None:
+    if database_address.file is None:
+        pytest.skip("a server has no file")
+    async with world() as w:
+        key = await busy(w)
+        one = importing(w)
+        one.service._open = lambda: Database.open(database_address)
+        await one.all("acme")
+        database_address.file.unlink()
+        for name in ("-wal", "-shm"):
+            database_address.file.with_name(database_address.file.name + name).unlink(missing_ok=True)
+        await settle(w.ledger, await w.admit(key), 7)
+        await one.hint("acme")
+        for _ in range(3):
+            assert await one.service.attempt() > 1
+        assert one.count("gateway_importer_failures", "refused") == 3
+        await one.service.close()
+        assert await w.store.client.xlen("{a:acme}:lg") == 11

@@ -6,22 +6,43 @@ import asyncio
 import os
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from typing import Any
 
+import psycopg
+import pytest
+
+from tests.databases import postgres
 from tests.polling import until
-from tests.processes.conftest import Serve, Yard
+from tests.processes.conftest import Yard
 from tests.processes.served import MODELS, Served, is_alive
 
+__all__ = ["postgres"]
 
-def rows(
-    gateway: Served, query: str = "SELECT seq, amount FROM ledger_lines WHERE account = 'test' ORDER BY seq"
-) -> list[Any]:
+LINES = "SELECT seq, amount FROM ledger_lines WHERE account = 'test' ORDER BY seq"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty PostgreSQL database, or nothing: then it is SQLite in the data directory."""
+    if request.param == "sqlite":
+        return ""
+    server = request.getfixturevalue("postgres")
+    if server is None or sys.version_info >= (3, 12):
+        pytest.skip("no PostgreSQL server here")
+    return str(server.new_database())
+
+
+def rows(gateway: Served, query: str = LINES, *, url: str = "") -> list[Any]:
     """What a query finds in the gateway's database; nothing while it has no tables."""
     try:
+        if url:
+            with psycopg.connect(url) as server:
+                return server.execute(query.encode()).fetchall()
         with closing(sqlite3.connect(f"file:{gateway.data_dir}/gateway.db?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
-    except sqlite3.OperationalError:
+    except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
         return []
 
 
@@ -31,18 +52,19 @@ async def ledger(gateway: Served) -> list[tuple[int, int]]:
         return [(line.n, line.amount) async for line in session.ledger.lines("test")]
 
 
-async def imported(gateway: Served, *, within: float = 20.0) -> None:
+async def imported(gateway: Served, *, url: str = "", within: float = 20.0) -> None:
     """Wait until the database has what the store has."""
     expected = await ledger(gateway)
-    await until(lambda: rows(gateway) == expected, within=within)
+    await until(lambda: rows(gateway, url=url) == expected, within=within)
 
 
-async def test_booked_calls_reach_the_database_and_the_metrics(serve: Serve) -> None:
-    gateway = await serve()
+async def test_booked_calls_reach_the_database_and_the_metrics(yard: Yard, url: str) -> None:
+    gateway = await yard.serve(f'{MODELS}\n[database]\nurl = "{url}"\n')
     for _ in range(3):
         assert (await gateway.chat()).status == 200
-    await imported(gateway)
-    assert rows(gateway, "SELECT sum(calls), count(DISTINCT model) FROM usage_daily") == [(3, 1)]
+    await imported(gateway, url=url)
+    found = rows(gateway, "SELECT CAST(sum(calls) AS INTEGER), count(DISTINCT model) FROM usage_daily", url=url)
+    assert found == [(3, 1)]
 
     async def counted() -> bool:
         metrics = await gateway.metrics()
@@ -52,26 +74,31 @@ async def test_booked_calls_reach_the_database_and_the_metrics(serve: Serve) -> 
     await until(counted)
 
 
-async def test_killed_importer_is_started_again_and_imports_every_line_once(yard: Yard) -> None:
-    gateway = await yard.serve(workers=1)
+async def test_killed_importer_is_started_again_and_imports_every_line_once(yard: Yard, url: str) -> None:
+    gateway = await yard.serve(f'{MODELS}\n[database]\nurl = "{url}"\n')
     async with gateway.session() as session:
         for start in range(0, 6000, 500):
             credits = (session.ledger.credit("test", 1, operation=f"op_{start + n}") for n in range(500))
             await asyncio.gather(*credits)
+
+    def count() -> int:
+        return sum(number for (number,) in rows(gateway, "SELECT count(*) FROM ledger_lines", url=url))
+
     killed = set[int]()
     while len(killed) < 4:
         pid = await until(lambda: gateway.importer not in killed and gateway.importer, within=20.0)
-        before = len(rows(gateway))
-        await until(lambda before=before: len(rows(gateway)) > before or len(rows(gateway)) > 6000, within=20.0)
+        before = count()
+        await until(lambda before=before: count() > min(before, 6000), within=20.0)
         os.kill(pid, signal.SIGKILL)
         killed.add(pid)
         await until(lambda pid=pid: not is_alive(pid))
         assert (await gateway.chat()).status == 200
-    await imported(gateway, within=30.0)
-    (sums,) = rows(gateway, "SELECT total, last_seq FROM import_state WHERE account = 'test'")
-    assert sums == (sum(amount for _, amount in await ledger(gateway)), len(rows(gateway)))
+    await imported(gateway, url=url, within=30.0)
+    expected = await ledger(gateway)
+    query = "SELECT total, last_seq FROM import_state WHERE account = 'test'"
+    assert rows(gateway, query, url=url) == [(sum(amount for _, amount in expected), len(expected))]
     assert (await gateway.metrics())["gateway_importer_restarts_total"] == 4
-    assert rows(gateway, "SELECT sum(calls) FROM usage_hourly") == [(4,)]
+    assert rows(gateway, "SELECT CAST(sum(calls) AS INTEGER) FROM usage_hourly", url=url) == [(4,)]
 
 
 async def test_gateway_serves_while_its_database_cannot_be_used(yard: Yard) -> None:

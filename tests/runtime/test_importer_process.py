@@ -1,0 +1,35 @@
+"""The supervisor replaces an importer that ends, and one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gateway.config.configuration import Configuration
+from gateway.runtime import importer_process
+from gateway.runtime.importer_process import ImporterBriefing, ImporterProcess
+from tests.polling import until
+
+
+@pytest.mark.slow
+async def test_importer_that_hangs_is_replaced(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(importer_process, "SILENT_FOR", 3.0)
+    reported, ended = list[str](), list[str]()
+    process = ImporterProcess(
+        lambda: ImporterBriefing(f"unix://{tmp_path}/nowhere", Configuration.of_demo(tmp_path / "data")),
+        on_counts=lambda name, payload: reported.append(name),
+        on_end=ended.append,
+    )
+    running = asyncio.create_task(process.keep_alive())
+    await until(lambda: reported, within=20.0)
+    hung = process.pid
+    os.kill(hung, signal.SIGSTOP)
+    await until(lambda: process.pid not in (0, hung), within=20.0)
+    assert ended == [f"importer-{hung}"]
+    await process.stop()
+    await running
+    assert process.pid == 0
