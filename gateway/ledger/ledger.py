@@ -279,7 +279,8 @@ class Ledger:
         code, booked, balance = await self._links.link(key).eval(
             self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT), int(force)]
         )
-        send_hints(self._links, [account])
+        if code == 0:
+            send_hints(self._links, [account])
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
@@ -288,7 +289,8 @@ class Ledger:
         # The index is written first: a name without an account is skipped, an account without a name is never found.
         await self._links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)
         opened: int = await self._links.link(key).eval(self._scripts.open, [key], [group, str(balance), b"{}"])
-        send_hints(self._links, [account])
+        if opened == 1:
+            send_hints(self._links, [account])
         return opened == 1
 
     async def accounts(self) -> list[str]:
@@ -361,7 +363,7 @@ class Ledger:
     async def _booked(self, account: str, request_id: str, since: int) -> int | None:
         """The sum of a request's lines since `since`, in nano-units; None if there are none.
 
-        InternalError if lines of that time were moved to an archive.
+        InternalError if lines of that time have left the store.
         """
         total: int | None = None
         async for line in read_lines(self._links, account, since=str(since // 1000)):
@@ -369,7 +371,7 @@ class Ledger:
                 total = (total or 0) + line.amount
         # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
         if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
-            raise errors.InternalError(detail="lines of that time are in an archive; search it before charging by hand")
+            raise errors.InternalError(detail="lines of that time have left the store; search before charging by hand")
         return total
 
 

@@ -110,9 +110,11 @@ class ImporterProcess:
             _signal(process, signal.SIGTERM)
         self._reported.clear()
         watching = asyncio.create_task(self._kill_if_silent(process))
-        code = await process.wait()
-        watching.cancel()
-        channel.close()
+        try:
+            code = await process.wait()
+        finally:
+            watching.cancel()
+            channel.close()
         self._on_end(name)
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
