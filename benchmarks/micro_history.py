@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import tempfile
 import time
@@ -46,14 +47,20 @@ DAY = 86_400_000_000  # µs
 STEP = 500_000  # lines filled in one transaction
 
 
+WriterState = tuple[dict[str, int], dict[str, int], int]  # lines and balance by account, and the number of calls
+
+
 class Writer:
     """Writes ledger lines as settle.lua does, without the script: the store is not what is measured."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, state: WriterState | None = None) -> None:
         self._store = store
-        self._lines = dict.fromkeys(NAMES, 0)
-        self._balances = dict.fromkeys(NAMES, 0)
-        self._next = 0
+        self._lines, self._balances, self._next = state or (dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), 0)
+
+    @property
+    def state(self) -> WriterState:
+        """What a writer in another process needs to continue."""
+        return self._lines, self._balances, self._next
 
     async def write(self, lines: int) -> None:
         """So many lines, spread over the accounts, and their hints."""
@@ -106,7 +113,7 @@ def meta_of(account: str, number: int) -> bytes:
     )
 
 
-async def measure(store: Store, database: Database) -> None:
+async def measure(store: Store, path: str, database: Database) -> None:
     """Catch up, then keep up."""
     sql, writer = SqlThread(), Writer(store)
     keep = {"keep_lines": timedelta(days=2), "keep_history": timedelta(days=2555)}
@@ -119,33 +126,46 @@ async def measure(store: Store, database: Database) -> None:
     seconds, spent = time.perf_counter() - started, time.process_time() - cpu
     check(database, CATCH_UP)
     print(f"catching up: {CATCH_UP / seconds:,.0f} lines/s, {spent / CATCH_UP * 1e6:.0f} µs of CPU per line")
-    await keep_up(service, writer)
+    await keep_up(service, path, writer)
     check(database, CATCH_UP + RATE * SECONDS)
     sql.close()
 
 
-async def keep_up(service: HistoryService, writer: Writer) -> None:
-    """Write at the steady rate while the service runs as its process does; without the writer's own CPU."""
-    writing = lags = 0.0
-    cpu, done = time.process_time(), asyncio.Event()
+async def keep_up(service: HistoryService, path: str, writer: Writer) -> None:
+    """Run the service as its process does, while another process writes at the steady rate."""
+    writing = multiprocessing.get_context("spawn").Process(target=write_steadily, args=(path, writer.state))
+    done, behind = asyncio.Event(), 0.0
     running = asyncio.create_task(service.run(done))
-    for second in range(SECONDS * 5):
-        due = time.perf_counter() + 0.2
-        before = time.process_time()
-        await writer.write(RATE // 5)
-        writing += time.process_time() - before  # with what the service did meanwhile: an upper bound
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        if second % 5 == 0 and service._behind_since is not None:
-            lags = max(lags, time.monotonic() - service._behind_since)
-    spent = time.process_time() - cpu - writing
+    cpu = time.process_time()
+    writing.start()
+    while writing.is_alive():
+        await asyncio.sleep(0.1)
+        if service._behind_since is not None:
+            behind = max(behind, time.monotonic() - service._behind_since)
     done.set()
     await running
     while await service.attempt() == 0.0:
         pass
+    spent = time.process_time() - cpu
     print(
         f"{RATE:,} lines/s on {len(NAMES)} accounts: {spent / SECONDS * 100:.0f} % of a core,"
-        f" {spent / (RATE * SECONDS) * 1e6:.0f} µs of CPU per line, at most {lags:.2f} s behind"
+        f" {spent / (RATE * SECONDS) * 1e6:.0f} µs of CPU per line, at most {behind:.2f} s behind"
     )
+
+
+def write_steadily(path: str, state: WriterState) -> None:
+    """The writing process."""
+
+    async def write() -> None:
+        store = await Store.open(Path(path), timeout=5.0)
+        writer = Writer(store, state)
+        for _ in range(SECONDS * 5):
+            due = time.perf_counter() + 0.2
+            await writer.write(RATE // 5)
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        await store.close()
+
+    asyncio.run(write())
 
 
 def check(database: Database, lines: int) -> None:
@@ -246,7 +266,7 @@ async def main(postgres: str, rows: int) -> None:
         await server.start()
         try:
             store = await Store.open(server.socket, timeout=5.0)
-            await measure(store, database)
+            await measure(store, str(server.socket), database)
             await store.close()
         finally:
             await server.stop()
