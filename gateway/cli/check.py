@@ -24,6 +24,7 @@ from gateway.config.secret import Secret, SecretError
 from gateway.config.secret_references import secret_texts
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, dotted, suggestion
+from gateway.database.address import DatabaseAddress, address_of
 from gateway.errors import StoreUnavailable
 from gateway.http_client.upstream import Upstream
 from gateway.ledger.import_hints import DATABASE
@@ -221,6 +222,11 @@ async def _pepper_problem(session: Session) -> str:
 
 def _check_database(settings: Settings, findings: Findings) -> None:
     async def work(session: Session) -> None:
+        if _is_older(address_of(settings)):
+            findings.warnings.append(
+                "the tables of the database are older than this program; the next start upgrades them"
+            )
+            return
         with history_database(settings) as database:
             if database is None:
                 await _check_no_database(session, findings)
@@ -240,7 +246,15 @@ def _check_database(settings: Settings, findings: Findings) -> None:
         findings.add(explained(error), "database", "url")
 
 
+def _is_older(address: DatabaseAddress) -> bool:
+    if not address.exists:
+        return False
+    from gateway.database.engine import Database
+
+    return Database.version_at(address) == "older"
+
+
 async def _check_no_database(session: Session, findings: Findings) -> None:
     known = await session.store.link(DATABASE).call("GET", DATABASE)
     if known is not None:
-        findings.add("the store has its history in another database, and data_dir has none", "database", "url")
+        findings.add("the store has its history in another database, and this one is empty", "database", "url")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def history_database(settings: Settings) -> Iterator[Database | None]:
-    """The database of these settings, closed at the end; None if there is no SQLite file yet.
+    """The database of these settings, closed at the end; None if no importer has made its tables yet.
 
     DatabaseUnavailable or DatabaseRefused if it cannot be used.
     """
@@ -25,6 +25,9 @@ def history_database(settings: Settings) -> Iterator[Database | None]:
         return
     from gateway.database.engine import Database
 
+    if Database.version_at(address) == "none":
+        yield None
+        return
     database = Database.open(address, migrate_tables=False)
     try:
         yield database

@@ -51,13 +51,24 @@ class Database:
                 if migrate_tables:
                     _migrate(engine, address)
                 with engine.connect() as connection:
-                    if not migrate.is_current(connection):
+                    if migrate.version_of(connection) != "current":
                         raise DatabaseRefused("The database is older than this program; `gateway serve` upgrades it")
                     id_ = connection.scalar(sa.select(meta.c.value).where(meta.c.key == migrate.ID))
         except BaseException:
             engine.dispose()
             raise
         return cls(address, engine, str(id_))
+
+    @staticmethod
+    def version_at(address: DatabaseAddress) -> migrate.TablesVersion:
+        """Which tables an existing database has; the errors are those of `open`. Nothing is changed."""
+        with errors_translated():
+            engine = _engine(address)
+        try:
+            with errors_translated(), engine.connect() as connection:
+                return migrate.version_of(connection)
+        finally:
+            engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -151,7 +162,7 @@ def _one_line(error: object) -> str:
 
 def _migrate(engine: Engine, address: DatabaseAddress) -> None:
     with engine.connect() as connection:
-        if migrate.is_current(connection):
+        if migrate.version_of(connection) == "current":
             return
     with held(lock_of(engine, address.file, "migration"), within=MIGRATE_WITHIN):
         writes = {} if address.file is None else {WRITES: True}

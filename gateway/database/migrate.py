@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from pathlib import Path
+from typing import Literal
 
 import sqlalchemy as sa
 from alembic import command
@@ -20,11 +21,13 @@ from gateway.log import gateway_log
 FOLDER = Path(__file__).parent / "migrations"
 ID = "id"
 
+TablesVersion = Literal["none", "older", "current"]
+
 logging.getLogger("alembic").setLevel(logging.WARNING)  # it says each step at info
 
 
-def is_current(connection: Connection) -> bool:
-    """Whether the tables are those of this program. DatabaseRefused if the database is newer."""
+def version_of(connection: Connection) -> TablesVersion:
+    """Which tables the database has. DatabaseRefused if they are newer than this program."""
     found = MigrationContext.configure(connection).get_current_revision()
     script = ScriptDirectory(str(FOLDER))
     known = {revision.revision for revision in script.walk_revisions()}
@@ -33,12 +36,14 @@ def is_current(connection: Connection) -> bool:
             "The database is newer than this program",
             detail=f"its tables have version {found}, this program knows up to {script.get_current_head()}",
         )
-    return found == script.get_current_head()
+    if found is None:
+        return "none"
+    return "current" if found == script.get_current_head() else "older"
 
 
 def upgrade(connection: Connection) -> None:
     """Run the missing migrations in the connection's transaction, and give a new database its id."""
-    if is_current(connection):
+    if version_of(connection) == "current":
         return
     config = Config()
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))

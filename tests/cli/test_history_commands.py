@@ -288,3 +288,18 @@ def test_archive_closes_a_gap_after_the_lines_of_the_database(acme: Terminal, va
     assert rollup_sums(database) == [(9, 45)] * 3
     database.close()
     acme.ok("audit")
+
+
+def test_check_accepts_an_empty_database_and_warns_of_an_older_one(terminal: Terminal, postgres, monkeypatch) -> None:
+    if postgres is None or sys.version_info >= (3, 12):
+        pytest.skip("no PostgreSQL server")
+    url = postgres.new_database()
+    terminal.config.write_text(terminal.config.read_text() + f'\n[database]\nurl = "{url}"\n')
+    terminal.ok("check")
+    terminal.ok("audit", "--expect-accounts", "0")
+    Database.open(postgres_address(url)).close()
+    terminal.ok("check")
+    monkeypatch.setattr("gateway.database.engine.migrate.version_of", lambda connection: "older")
+    result = terminal.run("check")
+    assert result.exit_code == 0
+    assert "warning: the tables of the database are older than this program" in result.stderr

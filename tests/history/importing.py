@@ -27,7 +27,8 @@ class Importing:
         self.database = database
         self.metrics = metrics
         rest = {"keep_lines": timedelta(hours=48), "keep_history": timedelta(days=2555), **rest}
-        self.service = HistoryService(world.store, lambda: database, sql, metrics, **rest)
+        links = rest.pop("links", world.store)
+        self.service = HistoryService(links, lambda: database, sql, metrics, **rest)
 
     async def hint(self, *accounts: str) -> None:
         """What a worker's hints do."""

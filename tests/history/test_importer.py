@@ -19,6 +19,7 @@ from gateway.history.import_state import ImportConflict
 from gateway.history.new_lines import read_new_lines
 from gateway.ledger.import_hints import TOUCHED
 from tests.ledger.records import record_of, settle
+from tests.ledger.shards import without
 from tests.ledger.test_archive import busy
 
 
@@ -180,6 +181,20 @@ async def test_account_whose_ledger_does_not_add_up_is_blocked_and_the_others_go
         assert one.lines() == []
         await one.same("other")
         assert one.metrics._gauges["gateway_importer_blocked", ()] == 1.0
+
+
+async def test_account_whose_server_is_away_does_not_delay_the_others(world, importing) -> None:
+    async with world() as w:
+        await busy(w)
+        await busy(w, account="other")
+        torn = importing(w, links=without(w.store, "acme"))
+        await torn.all("acme", "other")
+        await torn.sweep()
+        await torn.same("other")
+        assert torn.lines("acme") == []
+        whole = importing(w)
+        await whole.sweep()
+        await whole.same("acme")
 
 
 async def test_line_that_the_database_cannot_hold_blocks_its_account_alone(world, importing, database) -> None:
