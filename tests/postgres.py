@@ -99,7 +99,7 @@ def postgres_server() -> Iterator[PostgresServer | None]:
         yield None
         return
     user = _unprivileged_user()
-    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # short: it holds a socket
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # not the test's folder: a socket's path is short
     try:
         if os.getuid() == 0:
             shutil.chown(folder, user)
