@@ -1,6 +1,6 @@
 """The importer process: `python -m gateway.runtime.importer CHANNEL`, started and watched by the supervisor.
 
-It copies ledger lines from the store into the database. It gets the store's address and the configuration over its
+It copies ledger lines from the store into the database. It gets the configuration over its
 channel, reports its metrics there, and ends at SIGTERM or when the supervisor is gone. A kill at any moment loses
 nothing.
 """
@@ -30,6 +30,8 @@ from gateway.metrics import Metrics, encode_delta
 from gateway.runtime.importer_process import ImporterBriefing
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
+from gateway.store.configured import configured_address
+from gateway.store.identity import StoreGuard
 
 REPORT_EVERY = 1.0  # seconds between reports of metrics
 STORE_TIMEOUT = 5.0  # seconds; nobody waits for the importer
@@ -59,8 +61,13 @@ class ImporterRunner:
 
     async def _import(self, briefing: ImporterBriefing, channel: Channel) -> None:
         settings = briefing.configuration.settings()
-        log.configure(settings.log.level)
-        store = await Store.open(briefing.store_url, timeout=STORE_TIMEOUT, required=False)
+        log.configure(settings.log.level, form=settings.log.form, access=settings.log.access)
+        store = await Store.open(
+            configured_address(settings) or briefing.socket,
+            timeout=STORE_TIMEOUT,
+            required=False,
+            guard=StoreGuard(deployment=briefing.deployment),
+        )
         sql = SqlThread()
         service = HistoryService(
             store,
@@ -83,7 +90,7 @@ class ImporterRunner:
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
-        for number in (signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             loop.add_signal_handler(number, lambda: None)  # the supervisor handles these signals
 
     def _receive(self, message: Message) -> None:

@@ -26,10 +26,11 @@ SILENT_FOR = 60.0  # seconds without its report, due every second, after which i
 
 
 class ImporterBriefing(msgspec.Struct, array_like=True):
-    """The first message over the importer's channel; the address of the store may have a password."""
+    """The first message over the importer's channel."""
 
-    store_url: str
     configuration: Configuration
+    deployment: str = ""  # of the store; empty before the store was reached for the first time
+    socket: str = ""  # of the embedded store
 
 
 class ImporterProcess:

@@ -17,27 +17,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from gateway import log
-from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, Peppers
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
-from gateway.config.secret_references import unreadable
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
-from gateway.errors import GatewayError, StoreUnavailable
-from gateway.log import configure, gateway_log, set_level
+from gateway.errors import StoreUnavailable
+from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.importer_process import ImporterBriefing, ImporterProcess
 from gateway.runtime.pid_file import PidFile
+from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_all
 from gateway.runtime.store_watch import StoreWatch
@@ -63,8 +60,7 @@ class Supervisor:
     """Runs one gateway from start to stop."""
 
     def __init__(self, configuration: Configuration, *, accept_empty_store: bool = False) -> None:
-        self.configuration = configuration
-        self.settings = configuration.settings()
+        self.reloads = Reloads(configuration, self._send_configuration)
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
         self.totals = Totals()
@@ -79,10 +75,18 @@ class Supervisor:
         self.recovery: WorkerRecovery | None = None
         self.importer: ImporterProcess | None = None
         self.failure: BaseException | None = None
-        self._one_reload = asyncio.Lock()
         self._machine = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._previous: Configuration | None = None  # of before the last reload, until a worker refuses that
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration that workers have, or get at their start."""
+        return self.reloads.configuration
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in it."""
+        return self.reloads.settings
 
     async def run(self) -> None:
         """Serve until a signal; raises the error of a failed start."""
@@ -187,7 +191,7 @@ class Supervisor:
             brief=lambda: self._briefing(peppers),
             on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
-            on_reload_refused=self._reload_refused,
+            on_reload_refused=self.reloads.refused,
         )
 
     def _briefing(self, peppers: Peppers) -> Briefing:
@@ -235,65 +239,13 @@ class Supervisor:
     # Running ---------------------------------------------------------------------------------------------------------
 
     def reload(self, *, force: bool = False) -> None:
-        """Read the configuration again; if it is valid, send it to every worker.
+        """Read the configuration again; `force`: also if accounts are in a group that it removes."""
+        if self.store is not None:  # otherwise the start reads the file
+            self._keep(self.reloads.run(self.store, force=force))
 
-        `force`: also if accounts are in a group that it removes.
-        """
-        self._keep(self._reload_in_turn(force=force))
-
-    async def _reload_in_turn(self, *, force: bool) -> None:
-        async with self._one_reload:
-            try:
-                await self._reload(force=force)
-            except Exception as error:
-                # The edge of a reload: a failure must not stop a gateway that serves.
-                gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
-
-    async def _reload(self, *, force: bool) -> None:
-        try:
-            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
-            settings = configuration.settings()
-            _check_secrets(settings, before=self.settings)
-        except SettingsError as error:
-            _refuse_reload(str(error).splitlines())
-            return
-        if not force and (problems := await self._removed_groups(settings)):
-            _refuse_reload(problems)
-            return
-        for name in _fixed(self.settings, settings):
-            gateway_log.warning("%s has changed, which takes a restart", name)
-        _log_warnings(settings)
-        self._previous = self.configuration
-        self._use(configuration, settings)
-
-    async def _removed_groups(self, settings: Settings) -> list[str]:
-        """A line for each group that `settings` removes while accounts are in it."""
-        removed = self.settings.groups.keys() - settings.groups.keys()
-        if not removed:
-            return []
-        assert self.store is not None
-        try:
-            use = await group_use(self.store)
-        except GatewayError:
-            return ["a group is removed, and the store does not say whether accounts are in it"]
-        in_use = {group: found for group, found in use.items() if group in removed}
-        return [f"groups.{group}: {text}" for group, text in missing_groups(in_use, settings.groups).items()]
-
-    def _use(self, configuration: Configuration, settings: Settings) -> None:
-        """Send the configuration to every worker, and to those that start later."""
-        self.configuration, self.settings = configuration, settings
-        set_level(settings.log.level)
-        payload = msgspec.msgpack.encode(configuration)
+    def _send_configuration(self, payload: bytes) -> None:
         for worker in self.workers:
             worker.send("reload", payload)
-
-    def _reload_refused(self) -> None:
-        """A worker could not use the new configuration: all workers get the old one again."""
-        if self._previous is None:
-            return
-        previous, self._previous = self._previous, None
-        gateway_log.error("a worker refused the new configuration; all workers use the old one")
-        self._use(previous, previous.settings())
 
     def _worker_ended(self, life: Life) -> None:
         self.totals.forget(life.source)
@@ -382,7 +334,7 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empt
     """
     configure(settings.log.level, form=settings.log.form, access=settings.log.access)
     raise_limit()
-    _log_warnings(settings)
+    log_warnings(settings)
     try:
         if config_path is None:
             configuration = Configuration.of_demo(settings.data_dir)
@@ -395,24 +347,6 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empt
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     return 0
-
-
-def _refuse_reload(problems: Iterable[str]) -> None:
-    for problem in problems:
-        gateway_log.error("reload refused, the old configuration stays: %s", problem)
-
-
-def _check_secrets(settings: Settings, *, before: Settings) -> None:
-    """SettingsError if a secret cannot be read; one that the running configuration cannot read either is accepted."""
-    known = {(problem.key, problem.message) for problem in unreadable(before)}
-    new = [problem for problem in unreadable(settings) if (problem.key, problem.message) not in known]
-    if new:
-        raise SettingsError(new)
-
-
-def _log_warnings(settings: Settings) -> None:
-    for warning in settings.warnings:
-        gateway_log.warning("%s", warning)
 
 
 def _refuse(reason: str) -> int:
@@ -429,19 +363,3 @@ async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
             if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(0.05)
-
-
-def _fixed(before: Settings, now: Settings) -> list[str]:
-    """The changed settings that are read only at the start, by key."""
-    sections = ("metrics", "store", "database", "plugins")
-    changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
-    at_start = [
-        "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout",
-        "min_body_rate", "write_timeout", "max_header_bytes", "max_connections", "spool_dir", "keepalive_comment",
-        "commit_after", "proxy_protocol",
-    ]  # fmt: skip
-    return (
-        changed
-        + [f"server.{name}" for name in at_start if getattr(before.server, name) != getattr(now.server, name)]
-        + (["log.form"] if before.log.form != now.log.form else [])
-    )

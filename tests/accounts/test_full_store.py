@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreFate, StoreUnavailable
-from gateway.ledger.compaction import OK
+from gateway.ledger.archive_checkpoint import OK
 from gateway.store import EmbeddedServer
 from tests.ledger.records import settle
 from tests.world import open_world

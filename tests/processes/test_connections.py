@@ -20,11 +20,11 @@ MOST = 20
 class LowLimit(Served):
     """A gateway that is started with a low soft limit."""
 
-    def launch(self) -> None:
+    def launch(self, *options: str) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 ["/bin/sh", "-c", 'ulimit -Sn 256; exec "$0" "$@"', sys.executable, "-m", "gateway", "serve",
-                 "--config", str(self.config)],
+                 "--config", str(self.config), *options],
                 stdout=log, stderr=log, cwd=self.folder, env=self.environment, start_new_session=True,
             )  # fmt: skip
 

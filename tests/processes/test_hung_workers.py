@@ -62,10 +62,10 @@ price = { input = 1000, output = 2000 }
 class HastyGateway(Served):
     """A gateway that waits less for its workers."""
 
-    def launch(self) -> None:
+    def launch(self, *options: str) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", HASTY, "serve", "--config", str(self.config)],
+                [sys.executable, "-c", HASTY, "serve", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -165,9 +165,9 @@ async def test_worker_ends_with_calls_that_their_provider_does_not_end(yard: Yar
 class Unread(Served):
     """A gateway whose log goes into a pipe that nobody reads."""
 
-    def launch(self) -> None:
+    def launch(self, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)],
+            [sys.executable, "-m", "gateway", "serve", "--config", str(self.config), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=self.folder,

@@ -20,7 +20,7 @@ async def test_importer_that_hangs_is_replaced(tmp_path: Path, monkeypatch) -> N
     monkeypatch.setattr(importer_process, "SILENT_FOR", 3.0)
     reported, ended = list[str](), list[str]()
     process = ImporterProcess(
-        lambda: ImporterBriefing(f"unix://{tmp_path}/nowhere", Configuration.of_demo(tmp_path / "data")),
+        lambda: ImporterBriefing(Configuration.of_demo(tmp_path / "data"), socket=str(tmp_path / "nowhere")),
         on_counts=lambda name, payload: reported.append(name),
         on_end=ended.append,
     )
