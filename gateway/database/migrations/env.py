@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from gateway.database.tables import metadata
+from gateway.database.people_tables import metadata  # with every table
 
 context.configure(
     connection=context.config.attributes["connection"],
