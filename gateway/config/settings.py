@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import parse_amount
+from gateway.config.console_settings import ConsoleSettings, MailSettings
 from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
 from gateway.config.secret import Secret
@@ -344,6 +345,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     metrics: MetricsSettings = MetricsSettings()
     store: StoreSettings = StoreSettings()
     database: DatabaseSettings = DatabaseSettings()
+    console: ConsoleSettings = ConsoleSettings()
+    mail: MailSettings = MailSettings()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelSettings] = {}
     groups: dict[str, GroupSettings] = {}
@@ -404,6 +407,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         if not self.database.url:
             return None
         return Secret.parse(self.database.url, literals=True, folder=self.folder)
+
+    @property
+    def mail_password(self) -> Secret | None:
+        """The password's reference, or None: then the mail server is used without signing in."""
+        if not self.mail.password:
+            return None
+        return Secret.parse(self.mail.password, literals=self.demo, folder=self.folder)
 
     @property
     def keep_lines(self) -> timedelta:

@@ -25,6 +25,9 @@ MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
 # Names of accounts and groups have the same form: both stand in the store's keys, and providers in metrics' labels.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
+_PUBLIC_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?", re.ASCII)
+_SENDER = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+", re.ASCII)
+
 #: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
 UNITS: Mapping[str, frozenset[str]] = {
     "chat": frozenset({"input", "output", "audio_output"}),
@@ -51,6 +54,8 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_server(settings, reader)
     _check_store(settings, reader)
     _check_database(settings, reader)
+    _check_console(settings, reader)
+    _check_mail(settings, reader)
     for section in ("providers", "groups"):
         for name in known[section]:
             if not _LABEL.fullmatch(name):
@@ -133,6 +138,25 @@ def _check_database(settings: Settings, reader: TomlReader) -> None:
         reader.problem(("store", "keep_lines"), "expected at least 25h: a late settlement is recognised by its line")
     elif settings.keep_history <= settings.keep_lines:
         reader.problem(("database", "keep"), "expected more than store.keep_lines")
+
+
+def _check_console(settings: Settings, reader: TomlReader) -> None:
+    url = settings.console.public_url
+    if url and not _PUBLIC_URL.fullmatch(url):
+        reader.problem(("console", "public_url"), "expected https://HOST, with a path if a proxy adds one")
+
+
+def _check_mail(settings: Settings, reader: TomlReader) -> None:
+    mail = settings.mail
+    if mail.host and not _SENDER.fullmatch(mail.sender):
+        reader.problem(("mail", "from"), "expected the sender's address, as in gateway@example.com")
+    if bool(mail.user) != bool(mail.password):
+        reader.problem(("mail", "password" if mail.user else "user"), "missing: user and password go together")
+    if mail.password:
+        try:
+            Secret.parse(mail.password, literals=reader.literals)
+        except SecretError as error:
+            reader.problem(("mail", "password"), str(error))
 
 
 def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[str]) -> None:

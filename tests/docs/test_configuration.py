@@ -26,6 +26,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "[metrics]": tree.MetricsSettings,
     "[store]": tree.StoreSettings,
     "[database]": tree.DatabaseSettings,
+    "[console]": tree.ConsoleSettings,
+    "[mail]": tree.MailSettings,
     "[providers.NAME]": tree.ProviderSettings,
     '[models."NAME"]': tree.ModelSettings,
     "targets": tree.TargetSettings,
@@ -94,7 +96,7 @@ def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str)
 
 
 def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
-    for heading in ("[server]", "[metrics]", "[store]", "[database]", "[log]"):
+    for heading in ("[server]", "[metrics]", "[store]", "[database]", "[console]", "[mail]", "[log]"):
         section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])
