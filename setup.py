@@ -26,6 +26,7 @@ TEST = [
     "pytest-cov>=7,<8",
     "hypothesis>=6.100",
     "trustme>=1.1",
+    "aiosmtpd>=1.4.6,<2",
     # Unmodified clients that are driven against the gateway.
     "openai>=3,<4",
     "langchain-openai>=1,<2",
@@ -72,12 +73,14 @@ setup(
         # with an update. requirements.lock pins all of them with hashes.
         "aiohttp>=3.14,<4",
         "alembic>=1.16,<2",
+        "argon2-cffi>=23.1,<26",
         "click>=8.1,<9",
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",
+        "pyotp>=2.9,<3",
         "python-multipart>=0.0.34,<0.1",
         "redis[hiredis]>=8.1,<9",
         "rich>=13",

@@ -25,6 +25,7 @@ RANKS = [
     {"cli"},
     {"runtime", "testing", "plugin_template"},
     {"api"},
+    {"admin"},
     {"inference"},
     {"encoders", "routing"},
     {"catalog"},

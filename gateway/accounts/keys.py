@@ -141,16 +141,21 @@ class Keys:
 
     async def revoke(self, key_id: str) -> KeyRecord:
         """Revoke a key permanently and at once; a second call changes nothing."""
-        found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
-        account = found.decode() if found else ""
-        if not account or await self._read(account, key_id) is None:
+        found = await self.find(key_id)
+        if found is None:
             raise Refused(f"no key {key_id!r}")
+        account = found.account
         call = self._links.link(slot(account)).call
         await set_state(self._links, account, f"{slot(account)}:k:{key_id}", "revoked")
         await call("PUBLISH", CHANGED, f"{account}:{key_id}")
         record = await self._read(account, key_id)
         assert record is not None  # keys are never deleted
         return record
+
+    async def find(self, key_id: str) -> KeyRecord | None:
+        """The key of this id, or None."""
+        found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
+        return await self._read(found.decode(), key_id) if found else None
 
     async def _read(self, account: str, key_id: str) -> KeyRecord | None:
         call = self._links.link(slot(account)).call

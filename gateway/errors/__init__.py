@@ -19,6 +19,8 @@
     ├── InternalError 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     │                              DatabaseUnavailable ── DatabaseRefused
+    ├── PeopleError 400 ────────── NotSignedIn ── SignInFailed
+    │                              SignInLimited · InvalidLink · AlreadyExists · LastOperator
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
                                    ProviderFailed
@@ -36,6 +38,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gateway.errors.base import GatewayError as GatewayError
+from gateway.errors.people import AlreadyExists as AlreadyExists
+from gateway.errors.people import InvalidLink as InvalidLink
+from gateway.errors.people import LastOperator as LastOperator
+from gateway.errors.people import NotSignedIn as NotSignedIn
+from gateway.errors.people import PeopleError as PeopleError
+from gateway.errors.people import SignInFailed as SignInFailed
+from gateway.errors.people import SignInLimited as SignInLimited
 from gateway.errors.upstream import FailureOrigin as FailureOrigin
 from gateway.errors.upstream import ProviderFailed as ProviderFailed
 from gateway.errors.upstream import UpstreamAuthError as UpstreamAuthError

@@ -1,0 +1,78 @@
+"""Who acts, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from gateway.errors import Forbidden
+
+ActorKind = Literal["cli", "user", "token"]
+Scope = Literal["read", "accounts", "keys", "credits", "users", "config"]
+SiteRole = Literal["operator", "viewer", "none"]
+AccountRole = Literal["owner", "member"]
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+SITE_ROLES: tuple[SiteRole, ...] = get_args(SiteRole)
+ACCOUNT_ROLES: tuple[AccountRole, ...] = get_args(AccountRole)
+EVERYTHING: frozenset[Scope] = frozenset(SCOPES)
+SITE_SCOPES: Mapping[str, frozenset[Scope]] = {
+    "operator": EVERYTHING,
+    "viewer": frozenset({"read"}),
+    "none": frozenset(),
+}
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """An operator on the command line, a user who is signed in, or a program with an admin token."""
+
+    kind: ActorKind
+    id: str  # the login name of `cli`, else the id of the user or token
+    scopes: frozenset[Scope] = frozenset()
+    account: str = ""  # a token may be restricted to one account
+    memberships: Mapping[str, str] = {}  # roles by account
+    address: str = ""  # where from
+
+    @property
+    def name(self) -> str:
+        """`KIND:ID`, as the audit trail shows it."""
+        return f"{self.kind}:{self.id}"
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether nothing is out of reach: only such an actor may make others as powerful."""
+        return self.scopes == EVERYTHING and not self.account
+
+    def may(self, scope: Scope, account: str = "") -> bool:
+        """Whether the scope is given, for this account; "" means for the site."""
+        return scope in self.scopes and self.account in ("", account)
+
+    def may_read(self, scope: Scope, account: str = "") -> bool:
+        """Whether things of the scope may be read."""
+        return self.may("read", account) or self.may(scope, account)
+
+    def owns(self, account: str) -> bool:
+        """Whether the actor is an owner of the account."""
+        return bool(account) and self.memberships.get(account) == "owner"
+
+    def require(self, scope: Scope, account: str = "") -> None:
+        """Forbidden without the scope."""
+        if not self.may(scope, account):
+            raise Forbidden(f"This needs the scope {scope!r}")
+
+    def require_read(self, scope: Scope, account: str = "") -> None:
+        """Forbidden without the scope or `read`."""
+        if not self.may_read(scope, account):
+            raise Forbidden(f"This needs the scope 'read' or {scope!r}")
+
+    def require_operator(self) -> None:
+        """Forbidden for everyone who lacks some power."""
+        if not self.is_operator:
+            raise Forbidden("This needs an operator")
+
+
+def command_line(login: str) -> Actor:
+    """The operator on the command line, who has the files of the gateway and may do everything."""
+    return Actor(kind="cli", id=login, scopes=EVERYTHING)

@@ -1,0 +1,103 @@
+"""Memberships: which users belong to which account, as owner or member."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.admin.actor import ACCOUNT_ROLES, AccountRole, Actor
+from gateway.admin.audit_trail import record
+from gateway.admin.directory import Directory
+from gateway.admin.transactions import Transactions
+from gateway.admin.user_rows import User, user_by_id, users_of
+from gateway.admin.users import now
+from gateway.database.people_tables import invitations, memberships, users
+from gateway.errors import Forbidden, InvalidValue, NotFound
+
+MOST = 1000  # members that are listed
+
+
+class Memberships:
+    """What operators do with members of any account, and owners with members of theirs."""
+
+    def __init__(self, transactions: Transactions, directory: Directory) -> None:
+        self._transactions = transactions
+        self._directory = directory
+
+    async def list(self, actor: Actor, account: str) -> list[User]:
+        """The members of an account, by e-mail."""
+        if not actor.may_read("users", account) and not actor.owns(account):
+            raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
+        query = sa.select(users).join(memberships).where(memberships.c.account == account)
+        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(MOST))
+
+    async def set(self, actor: Actor, user_id: str, account: str, role: AccountRole) -> User:
+        """Give a user a role in an account. An owner changes members of theirs, and adds others by invitation."""
+        require_owner(actor, account)
+        role = checked_account_role(role)
+        await self._directory.require(account)
+        return await self._transactions.write(_set, actor, user_id, account, role)
+
+    async def remove(self, actor: Actor, user_id: str, account: str) -> User:
+        """Take a user out of an account, and end the open invitations to it that they made.
+
+        NotFound if the user is no member. A user may leave an account.
+        """
+        if not (actor.kind == "user" and actor.id == user_id):
+            require_owner(actor, account)
+        return await self._transactions.write(_remove, actor, user_id, account)
+
+
+def require_owner(actor: Actor, account: str) -> None:
+    """Forbidden unless the actor decides about members of the account."""
+    if not actor.may("users", account) and not actor.owns(account):
+        raise Forbidden("This needs the scope 'users', or an owner of the account")
+
+
+def checked_account_role(role: str) -> AccountRole:
+    """The role in an account; InvalidValue for anything else."""
+    if role not in ACCOUNT_ROLES:
+        raise InvalidValue(f"A role in an account is one of {', '.join(ACCOUNT_ROLES)}", param="role")
+    return role
+
+
+def put_membership(connection: Connection, actor: Actor, user: User, account: str, role: str) -> None:
+    """Store the role and its event; nothing if the user has it already."""
+    before = user.accounts.get(account, "none")
+    if before == role:
+        return
+    if before == "none":
+        row = {"user_id": user.id, "account": account, "role": role, "created_at": now()}
+        connection.execute(memberships.insert().values(row))
+    else:
+        connection.execute(memberships.update().where(*_one(user.id, account)).values(role=role))
+    _record(connection, actor, user.id, account, before, role)
+
+
+def _set(connection: Connection, actor: Actor, user_id: str, account: str, role: str) -> User:
+    user = user_by_id(connection, user_id)
+    if account not in user.accounts and not actor.may("users", account):
+        raise NotFound("There is no such member")  # the same for users of other accounts and for none
+    put_membership(connection, actor, user, account, role)
+    return user_by_id(connection, user_id)
+
+
+def _remove(connection: Connection, actor: Actor, user_id: str, account: str) -> User:
+    user = user_by_id(connection, user_id)
+    if account not in user.accounts:
+        raise NotFound("There is no such member")
+    connection.execute(memberships.delete().where(*_one(user_id, account)))
+    made = invitations.c.created_by == f"user:{user_id}"
+    open_ = invitations.c.used_at.is_(None)
+    connection.execute(invitations.delete().where(made, open_, invitations.c.account == account))
+    _record(connection, actor, user_id, account, user.accounts[account], "none")
+    return user_by_id(connection, user_id)
+
+
+def _one(user_id: str, account: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    return memberships.c.user_id == user_id, memberships.c.account == account
+
+
+def _record(connection: Connection, actor: Actor, user_id: str, account: str, before: str, after: str) -> None:
+    sides = {"before": {"role": before}, "after": {"role": after}}
+    record(connection, actor, "members.set", f"user:{user_id}", account=account, **sides)

@@ -1,0 +1,55 @@
+"""Audit events of changes in the store, in a stream of the store until they are moved to the database.
+
+A command that works on the store needs no SQL, works while the database is away, and does not load SQLAlchemy, which
+takes half of its time. So its event goes into the stream `audit:events`; the importer process moves it
+(`gateway.admin.audit_mover`). The stream keeps the newest 100,000 events if there is no importer.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.admin.audit_event import AuditEvent
+from gateway.errors import GatewayError
+from gateway.ledger.scripts import Links
+from gateway.log import gateway_log
+
+STREAM = "audit:events"
+KEPT = 100_000  # events
+PAGE = 500  # events read at once
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AuditEvent)
+
+
+class AuditOutbox:
+    """The stream of events that are not in the database yet."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def add(self, event: AuditEvent) -> None:
+        """Store the event. The change was made before: if the store fails now, the event goes to the log."""
+        text = _encoder.encode(event)
+        try:
+            await self._links.link(STREAM).call("XADD", STREAM, "MAXLEN", "~", KEPT, "*", "e", text)
+        except GatewayError as error:
+            gateway_log.error("an audit event could not be stored (%s): %s", error.log_text(), text.decode())
+
+    async def read(self, after: str = "") -> list[tuple[str, AuditEvent | None]]:
+        """The oldest events behind `after`, with their ids in the stream; None for one that cannot be read."""
+        start = f"({after}" if after else "-"
+        reply = await self._links.link(STREAM).call("XRANGE", STREAM, start, "+", "COUNT", PAGE)
+        return [(entry.decode(), _decoded(fields)) for entry, fields in reply]
+
+    async def remove(self, ids: list[str]) -> None:
+        """Forget events that are in the database."""
+        if ids:
+            await self._links.link(STREAM).call("XDEL", STREAM, *ids)
+
+
+def _decoded(fields: list[bytes]) -> AuditEvent | None:
+    try:
+        return _decoder.decode(fields[1])
+    except (msgspec.DecodeError, IndexError):
+        return None

@@ -1,0 +1,88 @@
+"""The services over people, made once per process."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from gateway.accounts.pepper import pepper_of
+from gateway.admin.audit_trail import AuditTrail
+from gateway.admin.directory import StoreDirectory
+from gateway.admin.invitations import Invitations
+from gateway.admin.mail import Mail, SmtpMail
+from gateway.admin.memberships import Memberships
+from gateway.admin.messages import Messages
+from gateway.admin.password_hashes import PasswordHashes
+from gateway.admin.personal_data import PersonalData
+from gateway.admin.second_factor import SecondFactor
+from gateway.admin.sessions import Sessions
+from gateway.admin.sign_in import SignIn
+from gateway.admin.sign_in_limits import SignInLimits
+from gateway.admin.sign_in_links import SignInLinks
+from gateway.admin.tokens import Tokens
+from gateway.admin.transactions import Transactions
+from gateway.admin.users import Users
+from gateway.config.settings import Settings
+from gateway.database.engine import Database
+from gateway.history.sql_thread import SqlThread
+from gateway.ledger.scripts import Links
+
+
+class People:
+    """Users, memberships, invitations, sessions, tokens, mail and the audit trail of one database and store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        sql: SqlThread,
+        links: Links,
+        *,
+        mail: Mail | None = None,
+        hashes: PasswordHashes | None = None,
+    ) -> None:
+        self._settings = settings
+        self._links = links
+        self._base = settings.console.base_url
+        self._hashes = hashes or PasswordHashes()
+        self.transactions = transactions = Transactions(database, sql)
+        self.mail = mail or SmtpMail(settings)
+        self.directory = StoreDirectory(links)
+        self.users = Users(transactions)
+        self.memberships = Memberships(transactions, self.directory)
+        self.invitations = Invitations(transactions, self.directory, self._hashes, self._base)
+        self.sign_in_links = SignInLinks(transactions, self._base)
+        self.sessions = Sessions(transactions)
+        self.personal_data = PersonalData(transactions)
+        self.audit_trail = AuditTrail(transactions)
+
+    def close(self) -> None:
+        """End the threads of the password hashes; the database is the caller's."""
+        self._hashes.close()
+
+    @cached_property
+    def _pepper(self) -> bytes:
+        return pepper_of(self._settings)
+
+    @cached_property
+    def _limits(self) -> SignInLimits:
+        return SignInLimits(self._links, self._pepper)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Admin tokens."""
+        return Tokens(self.transactions, self.directory, self._pepper)
+
+    @cached_property
+    def sign_in(self) -> SignIn:
+        """Passwords, links and codes."""
+        return SignIn(self.transactions, self._hashes, self._limits)
+
+    @cached_property
+    def second_factor(self) -> SecondFactor:
+        """Codes of an app."""
+        return SecondFactor(self.transactions, self._limits)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """E-mails with links."""
+        return Messages(self.mail, self.sign_in_links, self._limits)

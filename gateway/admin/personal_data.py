@@ -1,0 +1,97 @@
+"""What is stored about a person: exported for them, and erased.
+
+Erasing removes the user with everything that names or describes the person. What stays is the opaque user id in the
+audit trail and in ledger lines, which then leads to nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.admin.actor import Actor
+from gateway.admin.audit_trail import event_of, record
+from gateway.admin.invitations import invitations_of
+from gateway.admin.sessions import sessions_of
+from gateway.admin.times import from_micros, from_micros_or_none, time_text
+from gateway.admin.tokens import tokens_by
+from gateway.admin.transactions import Transactions
+from gateway.admin.user_rows import require_another_operator, require_power_over, user_by_id
+from gateway.admin.users import end_access
+from gateway.database.people_tables import (
+    audit_events,
+    identities,
+    invitations,
+    memberships,
+    sign_in_links,
+    users,
+)
+from gateway.errors import Forbidden
+
+
+class PersonalData:
+    """Export and erasure, by an operator or by the person."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def export(self, actor: Actor, user_id: str) -> dict[str, Any]:
+        """Everything that is stored about a user, as a JSON document; secrets are named, not shown."""
+        if not (actor.kind == "user" and actor.id == user_id):
+            actor.require("users")
+        return await self._transactions.write(_export, actor, user_id)
+
+    async def erase(self, actor: Actor, user_id: str) -> None:
+        """Erase a user for good; LastOperator, NotFound."""
+        actor.require("users")
+        await self._transactions.write(_erase, actor, user_id)
+
+
+def _export(connection: Connection, actor: Actor, user_id: str) -> dict[str, Any]:
+    user = user_by_id(connection, user_id)
+    if actor.id != user_id:
+        require_power_over(actor, user)
+    password_set = connection.scalar(sa.select(users.c.password_set_at).where(users.c.id == user_id))
+    document = {
+        "user": user.json_form() | {"password_set": time_text(from_micros_or_none(password_set))},
+        "identities": _rows(connection, identities, user_id, "issuer", "subject"),
+        "memberships": _rows(connection, memberships, user_id, "account", "role"),
+        "links": _rows(connection, sign_in_links, user_id, "purpose"),
+        "sessions": [session.json_form() for session in sessions_of(connection, user_id)],
+        "invitations": [invitation.json_form() for invitation in invitations_of(connection, user.email)],
+        "tokens": [token.json_form() for token in tokens_by(connection, f"user:{user_id}")],
+        "audit_events": _events(connection, user_id),
+    }
+    record(connection, actor, "users.export", f"user:{user_id}")
+    return document
+
+
+def _rows(connection: Connection, table: sa.Table, user_id: str, *names: str) -> list[dict[str, Any]]:
+    columns = [table.c[name] for name in (*names, "created_at")]
+    query = sa.select(*columns).where(table.c.user_id == user_id).order_by(table.c.created_at)
+    return [
+        {name: row[name] for name in names} | {"created": time_text(from_micros(row["created_at"]))}
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def _events(connection: Connection, user_id: str) -> list[dict[str, Any]]:
+    by = sa.and_(audit_events.c.actor_kind == "user", audit_events.c.actor_id == user_id)
+    query = sa.select(audit_events).where(sa.or_(by, audit_events.c.object == f"user:{user_id}"))
+    return [event_of(row).json_form() for row in connection.execute(query.order_by(audit_events.c.at))]
+
+
+def _erase(connection: Connection, actor: Actor, user_id: str) -> None:
+    user = user_by_id(connection, user_id)
+    require_power_over(actor, user)
+    if actor.kind == "user" and actor.id == user_id:
+        raise Forbidden("Users cannot erase themselves")
+    require_another_operator(connection, user_id)
+    end_access(connection, user_id)
+    connection.execute(invitations.delete().where(invitations.c.email == user.email))
+    connection.execute(users.delete().where(users.c.id == user_id))  # with what refers to it
+    own = sa.and_(audit_events.c.actor_kind == "user", audit_events.c.actor_id == user_id)
+    connection.execute(audit_events.update().where(own).values(address=""))
+    record(connection, actor, "users.erase", f"user:{user_id}", before={"role": user.role})

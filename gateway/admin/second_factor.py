@@ -1,0 +1,111 @@
+"""The second factor: codes of an app that change every 30 seconds (TOTP, RFC 6238). Each code works once."""
+
+from __future__ import annotations
+
+import hmac
+import time
+
+import pyotp
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy.engine import Connection
+
+from gateway.admin.actor import Actor
+from gateway.admin.audit_trail import record
+from gateway.admin.sign_in_limits import SignInLimits
+from gateway.admin.transactions import Transactions
+from gateway.admin.user_rows import User, user_by_id
+from gateway.database.people_tables import users
+from gateway.errors import Forbidden, InvalidValue, SignInFailed
+
+ISSUER = "model-gateway"
+STEP = 30  # seconds
+TOLERATED = 1  # steps that a phone's clock may be off
+
+
+class NewSecret(Struct, frozen=True):
+    """A secret for the app, not yet in use; `uri` is for a QR code."""
+
+    secret: str
+    uri: str
+
+    def __repr__(self) -> str:
+        return "NewSecret(secret='***', uri='***')"
+
+
+class SecondFactor:
+    """A user's own second factor."""
+
+    def __init__(self, transactions: Transactions, limits: SignInLimits) -> None:
+        self._transactions = transactions
+        self._limits = limits
+
+    def propose(self, user: User) -> NewSecret:
+        """A new secret; `enable` takes it with a code, so that the app is known to work."""
+        secret = pyotp.random_base32()
+        return NewSecret(secret, pyotp.TOTP(secret).provisioning_uri(name=user.email, issuer_name=ISSUER))
+
+    async def enable(self, actor: Actor, secret: str, code: str) -> User:
+        """Ask for codes from now on; InvalidValue if the code is not of this secret."""
+        _require_user(actor)
+        step = matching_step(secret, code) if len(secret) >= 32 else None
+        if step is None:
+            raise InvalidValue("The code is wrong", param="code")
+        return await self._transactions.write(_enable, actor, secret, step)
+
+    async def disable(self, actor: Actor, code: str) -> User:
+        """Ask for no codes any more; SignInFailed for a wrong code."""
+        _require_user(actor)
+        await self._limits.attempt(actor.id, actor.address)
+        return await self._transactions.write(_disable, actor, code)
+
+
+def matching_step(secret: str, code: str, *, at: float | None = None) -> int | None:
+    """The number of the step that the code belongs to, near this moment; None for a wrong code."""
+    code = code.replace(" ", "")
+    if len(code) != 6 or not (code.isascii() and code.isdigit()):
+        return None
+    try:
+        totp, now = pyotp.TOTP(secret), int((time.time() if at is None else at) // STEP)
+        steps = range(now - TOLERATED, now + TOLERATED + 1)
+        return next((step for step in steps if hmac.compare_digest(totp.at(step * STEP), code)), None)
+    except ValueError:  # of a secret that is not base32
+        return None
+
+
+def use_code(connection: Connection, user_id: str, code: str) -> None:
+    """Check a code and remember its step, so that it does not work again; SignInFailed for a wrong one."""
+    secret = connection.scalar(sa.select(users.c.totp_secret).where(users.c.id == user_id))
+    step = matching_step(secret, code) if secret is not None else None
+    if step is None:
+        raise SignInFailed
+    unused = sa.or_(users.c.totp_step.is_(None), users.c.totp_step < step)
+    update = users.update().where(users.c.id == user_id, users.c.totp_secret == secret, unused)
+    if connection.execute(update.values(totp_step=step)).rowcount != 1:
+        raise SignInFailed
+
+
+def _enable(connection: Connection, actor: Actor, secret: str, step: int) -> User:
+    if user_by_id(connection, actor.id).has_second_factor:
+        raise InvalidValue("There is a second factor already")
+    values = {"totp_secret": secret, "totp_step": step}
+    connection.execute(users.update().where(users.c.id == actor.id).values(values))
+    return _recorded(connection, actor, after=True)
+
+
+def _disable(connection: Connection, actor: Actor, code: str) -> User:
+    use_code(connection, actor.id, code)
+    values = {"totp_secret": None, "totp_step": None}
+    connection.execute(users.update().where(users.c.id == actor.id).values(values))
+    return _recorded(connection, actor, after=False)
+
+
+def _recorded(connection: Connection, actor: Actor, *, after: bool) -> User:
+    sides = {"before": {"has_second_factor": not after}, "after": {"has_second_factor": after}}
+    record(connection, actor, "users.edit", f"user:{actor.id}", **sides)
+    return user_by_id(connection, actor.id)
+
+
+def _require_user(actor: Actor) -> None:
+    if actor.kind != "user":
+        raise Forbidden("Only users have a second factor of their own")

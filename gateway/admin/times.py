@@ -1,0 +1,30 @@
+"""Times of the database: microseconds since 1970 in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """A time as the database has it."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def from_micros(value: int) -> datetime:
+    """A time of the database."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+def from_micros_or_none(value: int | None) -> datetime | None:
+    """A time of the database that may be absent."""
+    return None if value is None else from_micros(value)
+
+
+def time_text(moment: datetime | None) -> str | None:
+    """RFC 3339 in UTC, to the second; None without a time."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,106 @@
+"""Users as the services see them, and the rows behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy.engine import Connection
+
+from gateway.admin.actor import SITE_SCOPES, Actor
+from gateway.admin.times import from_micros, from_micros_or_none, time_text
+from gateway.database.people_tables import memberships, users
+from gateway.errors import Forbidden, LastOperator, NotFound
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """A person, without secrets."""
+
+    id: str
+    email: str
+    name: str
+    role: str  # operator, viewer, none
+    state: str  # active, disabled
+    has_password: bool
+    has_second_factor: bool
+    accounts: dict[str, str]  # roles by account
+    created: datetime
+    disabled: datetime | None
+
+    def json_form(self) -> dict[str, Any]:
+        """The JSON document of `gateway users show`."""
+        form = {name: getattr(self, name) for name in self.__struct_fields__}
+        return form | {"created": time_text(self.created), "disabled": time_text(self.disabled)}
+
+    def actor(self, address: str) -> Actor:
+        """The user as one who acts."""
+        return Actor(kind="user", id=self.id, scopes=SITE_SCOPES[self.role], memberships=self.accounts, address=address)
+
+
+def user_of(connection: Connection, condition: sa.ColumnElement[bool]) -> User | None:
+    """The user who meets the condition, or None."""
+    found = users_of(connection, sa.select(users).where(condition).limit(1))
+    return found[0] if found else None
+
+
+def user_by_id(connection: Connection, user_id: str) -> User:
+    """The user of this id; NotFound if there is none."""
+    user = user_of(connection, users.c.id == user_id)
+    if user is None:
+        raise NotFound("There is no such user")
+    return user
+
+
+def users_of(connection: Connection, query: sa.Select[Any]) -> list[User]:
+    """The users of a query of all their columns, with their memberships."""
+    rows = connection.execute(query).all()
+    roles = _memberships(connection, [row.id for row in rows])
+    return [_user(row, roles.get(row.id, {})) for row in rows]
+
+
+def require_power_over(actor: Actor, user: User) -> None:
+    """Forbidden unless the actor may change this user: only an operator may change operators and viewers."""
+    actor.require("users")
+    if user.role != "none" and not actor.is_operator:
+        raise Forbidden("This needs an operator, because the user has a role on the site")
+
+
+def lock_operators(connection: Connection) -> set[str]:
+    """The ids of the operators who can sign in, locked until the transaction ends; SQLite has one writer anyway."""
+    condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))
+    query = sa.select(users.c.id).where(condition).order_by(users.c.id).with_for_update()
+    return set(connection.scalars(query))
+
+
+def require_another_operator(connection: Connection, user_id: str) -> None:
+    """LastOperator if this user is the only operator who can sign in."""
+    if lock_operators(connection) == {user_id}:
+        raise LastOperator
+
+
+def _memberships(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for start in range(0, len(ids), 500):
+        table = memberships.c
+        query = sa.select(table.user_id, table.account, table.role).where(table.user_id.in_(ids[start : start + 500]))
+        for user_id, account, role in connection.execute(query.order_by(table.account)):
+            found.setdefault(user_id, {})[account] = role
+    return found
+
+
+def _user(row: sa.Row[Any], accounts: dict[str, str]) -> User:
+    return User(
+        id=row.id,
+        email=row.email,
+        name=row.name,
+        role=row.role,
+        state="active" if row.disabled_at is None else "disabled",
+        has_password=row.password_hash is not None,
+        has_second_factor=row.totp_secret is not None,
+        accounts=accounts,
+        created=from_micros(row.created_at),
+        disabled=from_micros_or_none(row.disabled_at),
+    )

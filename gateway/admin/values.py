@@ -1,0 +1,41 @@
+"""What people type, checked and normalised: e-mail addresses and names. InvalidValue for anything else."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from gateway.errors import InvalidValue
+
+MAX_EMAIL = 254  # characters, as in SMTP
+MAX_NAME = 100
+
+_LOCAL = re.compile(r"[^@\s\"(),:;<>\[\]\\\x00-\x1f\x7f]{1,64}")
+_DOMAIN = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.A)
+
+
+def normal_email(text: str) -> str:
+    """The address in lower case, with its domain in ASCII; two spellings of one address become equal."""
+    if len(text) <= MAX_EMAIL * 2:
+        local, at, domain = unicodedata.normalize("NFKC", text.strip()).lower().rpartition("@")
+        domain = _ascii_domain(domain)
+        if at and len(local) + len(domain) < MAX_EMAIL and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(domain):
+            return f"{local}@{domain}"
+    raise InvalidValue("This is no e-mail address", param="email")
+
+
+def checked_name(name: str) -> str:
+    """A name of at most 100 printable characters, without spaces around it; it may be empty."""
+    name = unicodedata.normalize("NFC", name.strip())
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidValue(f"A name has at most {MAX_NAME} printable characters", param="name")
+    return name
+
+
+def _ascii_domain(domain: str) -> str:
+    if domain.isascii():
+        return domain
+    try:
+        return domain.encode("idna").decode()
+    except UnicodeError:
+        return ""

@@ -1,0 +1,65 @@
+"""The errors about people: signing in, links, invitations, users and admin tokens."""
+
+from __future__ import annotations
+
+from gateway.errors.base import GatewayError
+
+
+class PeopleError(GatewayError):
+    """A change of users, members, invitations or tokens is not possible, or a person cannot sign in."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_value"
+    default_message = "This is not possible"
+
+
+class NotSignedIn(PeopleError):
+    """There is no valid session, or no valid admin token."""
+
+    status = 401
+    default_code = "not_signed_in"
+    default_message = "Missing or invalid session or admin token"
+
+
+class SignInFailed(NotSignedIn):
+    """The e-mail, the password or the code is wrong; one answer for all of them hides which users exist."""
+
+    default_code = "sign_in_failed"
+    default_message = "E-mail, password or code are wrong"
+
+
+class SignInLimited(PeopleError):
+    """Too many attempts to sign in for this e-mail or from this address."""
+
+    status = 429
+    type = "requests"
+    default_code = "too_many_attempts"
+    default_message = "Too many attempts to sign in; try again later"
+    should_retry = False
+
+
+class InvalidLink(PeopleError):
+    """A link or an invitation is unknown, expired or used."""
+
+    status = 404
+    default_code = "invalid_link"
+    default_message = "This link is not valid any more"
+
+
+class AlreadyExists(PeopleError):
+    """There is one of this name or e-mail already."""
+
+    status = 409
+    default_code = "already_exists"
+    default_message = "This exists already"
+    should_retry = False
+
+
+class LastOperator(PeopleError):
+    """The last operator who can sign in would be removed, disabled or demoted."""
+
+    status = 409
+    default_code = "last_operator"
+    default_message = "This is the last operator; make another one first"
+    should_retry = False

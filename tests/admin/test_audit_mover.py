@@ -1,0 +1,171 @@
+"""Changes in the store leave events there, and the importer moves them to the database once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from gateway.accounts.accounts import Accounts
+from gateway.admin.accounts import AccountAdmin
+from gateway.admin.audit_mover import AuditMover
+from gateway.admin.keys import KeyAdmin
+from gateway.admin.outbox import STREAM, AuditOutbox
+from gateway.errors import AlreadyExists, Forbidden, InvalidValue, NotFound, StoreUnavailable
+from gateway.history import binding
+from gateway.history.sql_thread import SqlThread
+from tests.admin.services import PASSWORD, ROOT, Services, token
+from tests.world import UNIT
+
+
+def admins(s: Services) -> tuple[AccountAdmin, KeyAdmin, AuditOutbox]:
+    """The services of the store."""
+    outbox = AuditOutbox(s.world.store)
+    accounts = Accounts(s.world.store, s.world.ledger)
+    return AccountAdmin(accounts, outbox), KeyAdmin(accounts, s.world.keys, outbox), outbox
+
+
+async def waiting(outbox: AuditOutbox) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """Action, object, before and after of the events in the store."""
+    return [(e.action, e.object, e.before, e.after) for _, e in await outbox.read() if e is not None]
+
+
+async def test_each_change_in_the_store_has_an_event(services) -> None:
+    async with services() as s:
+        accounts, keys, outbox = admins(s)
+        await accounts.create(ROOT, "new", balance=UNIT)
+        await accounts.credit(ROOT, "new", 2 * UNIT, operation="op-1")
+        await accounts.credit(ROOT, "new", 2 * UNIT, operation="op-1")
+        await accounts.move(ROOT, "new", "vip")
+        await accounts.disable(ROOT, "new")
+        await accounts.enable(ROOT, "new")
+        await accounts.allow(ROOT, "new", ["m"])
+        await accounts.deny(ROOT, "new", ["m"])
+        key = await keys.create(ROOT, "new", name="ci", budget=UNIT)
+        await keys.revoke(ROOT, key.id)
+        await keys.revoke(ROOT, key.id)
+        account = "account:new"
+        assert await waiting(outbox) == [
+            ("accounts.create", account, {}, {"group": "default", "balance": "1"}),
+            ("accounts.credit", account, {}, {"amount": "2", "operation": "op-1"}),
+            ("accounts.move", account, {"group": "default"}, {"group": "vip"}),
+            ("accounts.disable", account, {"state": "active"}, {"state": "disabled"}),
+            ("accounts.enable", account, {"state": "disabled"}, {"state": "active"}),
+            ("accounts.allow", account, {"allowed": []}, {"allowed": ["m"]}),
+            ("accounts.deny", account, {"allowed": ["m"], "denied": []}, {"allowed": [], "denied": ["m"]}),
+            ("keys.create", f"key:{key.id}", {}, {"name": "ci", "budget": "1"}),
+            ("keys.revoke", f"key:{key.id}", {"state": "active"}, {"state": "revoked"}),
+        ]
+        assert key.text.encode() not in await s.world.store.client.dump(STREAM)
+
+
+async def test_refused_change_has_no_event(services) -> None:
+    async with services() as s:
+        accounts, keys, outbox = admins(s)
+        for attempt, error in (
+            (accounts.create(ROOT, "acme"), AlreadyExists),
+            (accounts.create(ROOT, "No Name"), InvalidValue),
+            (accounts.credit(ROOT, "acme", 0), InvalidValue),
+            (accounts.credit(ROOT, "nobody", 5), NotFound),
+            (accounts.disable(ROOT, "nobody"), NotFound),
+            (keys.create(ROOT, "nobody"), NotFound),
+            (keys.create(ROOT, "acme", rpm=0), InvalidValue),
+            (keys.revoke(ROOT, "key_none"), NotFound),
+        ):
+            with pytest.raises(error):
+                await attempt
+        assert await waiting(outbox) == []
+
+
+async def test_actor_changes_only_what_the_scopes_allow(services) -> None:
+    async with services() as s:
+        accounts, keys, outbox = admins(s)
+        bound, owner = token("keys", "accounts", account="acme"), await s.owner()
+        foreign = await s.world.keys.create("other")
+        for attempt in (
+            accounts.credit(bound, "acme", UNIT),
+            accounts.create(bound, "new"),
+            accounts.create(token("accounts"), "new", balance=UNIT),
+            accounts.disable(bound, "other"),
+            accounts.disable(owner, "acme"),
+            keys.create(bound, "other"),
+            keys.create(owner, "other"),
+            keys.revoke(owner, foreign.id),
+        ):
+            with pytest.raises(Forbidden):
+                await attempt
+        assert await waiting(outbox) == []
+        assert (await keys.create(owner, "acme")).account == "acme"
+        assert (await accounts.disable(bound, "acme")).state == "disabled"
+
+
+async def test_events_of_the_store_are_moved_once(services, database, sql) -> None:
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        await accounts.disable(ROOT, "acme")
+        await accounts.enable(ROOT, "acme")
+        entries = await outbox.read()
+        threads = [SqlThread() for _ in range(2)]
+        movers = [AuditMover(s.world.store, lambda: database, thread) for thread in threads]
+        await asyncio.gather(*(mover.move() for mover in movers))
+        for _, event in entries:  # as if the mover was killed before it removed them
+            assert event is not None
+            await outbox.add(event)
+        await movers[0].move()
+        for thread in threads:
+            thread.close()
+        assert await outbox.read() == []
+        assert await s.actions(account="acme") == ["accounts.disable", "accounts.enable"]
+        assert [event.id for event in await s.events()] == [e.id for _, e in reversed(entries) if e is not None]
+
+
+async def test_more_events_than_a_page_are_moved(services, database, sql, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admin.outbox.PAGE", 2)
+    monkeypatch.setattr("gateway.admin.audit_mover.PAGE", 2)
+    async with services() as s:
+        accounts, _, _ = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        for _ in range(5):
+            await accounts.disable(ROOT, "acme")
+        assert await AuditMover(s.world.store, lambda: database, sql).move() == 5
+
+
+async def test_unreadable_event_does_not_stop_the_others(services, database, sql, caplog) -> None:
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        await s.world.store.client.xadd(STREAM, {"e": b"not JSON"})
+        await accounts.disable(ROOT, "acme")
+        with caplog.at_level(logging.ERROR):
+            assert await AuditMover(s.world.store, lambda: database, sql).move() == 2
+        assert "cannot be read" in caplog.text
+        assert await s.actions(account="acme") == ["accounts.disable"]
+        assert await outbox.read() == []
+
+
+async def test_another_database_gets_no_events(services, database, sql) -> None:
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        mover = AuditMover(s.world.store, lambda: database, sql)
+        await accounts.disable(ROOT, "acme")
+        assert await mover.move() == 0
+        await s.world.store.client.set(binding.DATABASE, "db_of_another_machine")
+        assert await mover.move() == 0
+        assert len(await outbox.read()) == 1
+
+
+async def test_event_that_the_store_refuses_is_logged(services, caplog, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        def call(self, *command: object) -> Any:
+            raise StoreUnavailable(detail="gone")
+
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        monkeypatch.setattr(outbox, "_links", type("Links", (), {"link": lambda self, name: Away()})())
+        with caplog.at_level(logging.ERROR):
+            assert (await accounts.disable(ROOT, "acme")).state == "disabled"
+        assert "could not be stored" in caplog.text and "accounts.disable" in caplog.text
+        assert PASSWORD not in caplog.text
