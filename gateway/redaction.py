@@ -15,7 +15,7 @@ MAX_MESSAGE = 600  # characters of a message that a caller gets
 REMOVED = "[removed]"
 
 _SECRET = re.compile(
-    r"(sk-|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
+    r"(sk-|gwa_|Bearer\s+|Basic\s+|(?:api[-_]?key|token|password|secret)[\"']?\s*[:=]\s*[\"']?)[^\s\"',;)}\]]+",
     re.IGNORECASE,
 )
 _SHAPED = re.compile(

@@ -37,7 +37,7 @@ def create(settings: Settings, name: str, group: str, balance: int, as_json: boo
     _check_group(settings, group)
 
     async def work(session: Session) -> Account:
-        created = await session.accounts.create(name, group=group, balance=balance)
+        created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
         with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
             session.known_accounts.raise_to(len(await session.ledger.accounts()))
         return created
@@ -81,8 +81,8 @@ def credit(
     """Add AMOUNT to the balance."""
 
     async def work(session: Session) -> tuple[Credited, Account]:
-        credited = await session.accounts.credit(
-            name, amount, operation=operation, allow_negative=allow_negative, force=force
+        credited = await session.account_admin.credit(
+            session.actor, name, amount, operation=operation, allow_negative=allow_negative, force=force
         )
         return credited, await session.accounts.show(name)
 
@@ -100,7 +100,7 @@ def credit(
 @configured
 def disable(settings: Settings, name: str, as_json: bool) -> None:
     """Refuse every further call of the account."""
-    _show(change(settings, lambda session: session.accounts.disable(name)), as_json=as_json)
+    _show(change(settings, lambda session: session.account_admin.disable(session.actor, name)), as_json=as_json)
 
 
 @command.command()
@@ -108,7 +108,7 @@ def disable(settings: Settings, name: str, as_json: bool) -> None:
 @configured
 def enable(settings: Settings, name: str, as_json: bool) -> None:
     """Undo `disable`."""
-    _show(change(settings, lambda session: session.accounts.enable(name)), as_json=as_json)
+    _show(change(settings, lambda session: session.account_admin.enable(session.actor, name)), as_json=as_json)
 
 
 @command.command()
@@ -118,7 +118,7 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
     """Put the account into GROUP of the configuration; the next request is judged by it."""
     _check_group(settings, group)
-    _show(change(settings, lambda session: session.accounts.move(name, group)), as_json=as_json)
+    _show(change(settings, lambda session: session.account_admin.move(session.actor, name, group)), as_json=as_json)
 
 
 @command.command()
@@ -127,7 +127,13 @@ def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
 @configured
 def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Let the account use MODELs whatever its group may; undoes `deny`."""
-    _rule(settings, name, models, lambda session, names: session.accounts.allow(name, names), as_json=as_json)
+    _rule(
+        settings,
+        name,
+        models,
+        lambda session, names: session.account_admin.allow(session.actor, name, names),
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -136,7 +142,13 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 @configured
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Keep the account from MODELs whatever its group may; undoes `allow`."""
-    _rule(settings, name, models, lambda session, names: session.accounts.deny(name, names), as_json=as_json)
+    _rule(
+        settings,
+        name,
+        models,
+        lambda session, names: session.account_admin.deny(session.actor, name, names),
+        as_json=as_json,
+    )
 
 
 def _check_group(settings: Settings, group: str) -> None:

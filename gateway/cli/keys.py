@@ -104,4 +104,6 @@ def list_(settings: Settings, account: str | None, as_json: bool) -> None:
 @configured
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""
-    print_record(change(settings, lambda session: session.keys.revoke(key_id)).json_form(), as_json=as_json)
+    print_record(
+        change(settings, lambda session: session.key_admin.revoke(session.actor, key_id)).json_form(), as_json=as_json
+    )

@@ -38,7 +38,7 @@ class Root(click.Group):
         """Import the command's file."""
         if cmd_name not in self.summaries:
             return None
-        command = importlib.import_module(f"gateway.cli.{cmd_name}").command
+        command = importlib.import_module(f"gateway.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

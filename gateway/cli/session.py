@@ -14,6 +14,8 @@ the two may be called once per command, for it makes the event loop.
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
@@ -24,6 +26,10 @@ from gateway.accounts.accounts import Accounts, Refused
 from gateway.accounts.keys import Keys, NewKey
 from gateway.accounts.pepper import peppers_of
 from gateway.accounts.store_claim import claim, has_keys, prove_pepper
+from gateway.admin.accounts import AccountAdmin
+from gateway.admin.actor import Actor, command_line
+from gateway.admin.keys import KeyAdmin
+from gateway.admin.outbox import AuditOutbox
 from gateway.cli.output import note
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
@@ -67,14 +73,34 @@ class Session:
         return Keys(self.store, lambda: peppers_of(self.settings).current)
 
     async def create_key(self, account: str, **options: Any) -> NewKey:
-        """`Keys.create`, unless the store's keys have another pepper; Refused says so."""
+        """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""
         peppers = peppers_of(self.settings)
         identity = await claim(self.store)
         if problem := StoreGuard(peppers=peppers.fingerprints).problem(identity):
             raise Refused(problem)
         if not identity.peppers and not await has_keys(self.store):
             await prove_pepper(self.store, peppers.fingerprints)
-        return await self.keys.create(account, **options)
+        return await self.key_admin.create(self.actor, account, **options)
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who runs the command."""
+        return command_line(login_name())
+
+    @cached_property
+    def outbox(self) -> AuditOutbox:
+        """Audit events that are not in the database yet."""
+        return AuditOutbox(self.store)
+
+    @cached_property
+    def account_admin(self) -> AccountAdmin:
+        """Changes of accounts."""
+        return AccountAdmin(self.accounts, self.outbox)
+
+    @cached_property
+    def key_admin(self) -> KeyAdmin:
+        """Changes of keys."""
+        return KeyAdmin(self.accounts, self.keys, self.outbox)
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""
@@ -85,6 +111,17 @@ class Session:
             except OSError as error:
                 doubts.append(f"the store's file cannot be synced: {error}")
         return doubts
+
+
+def login_name() -> str:
+    """The login name of the person at the terminal, also behind sudo."""
+    sudo = os.environ.get("SUDO_USER")
+    if sudo and os.getuid() == 0:
+        return sudo
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a container may have users without names
 
 
 @asynccontextmanager

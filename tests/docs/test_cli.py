@@ -12,6 +12,11 @@ import pytest
 from gateway.accounts.accounts import Account
 from gateway.accounts.admission_check import Explanation, Rule
 from gateway.accounts.keys import KeyRecord
+from gateway.admin.actor import command_line
+from gateway.admin.audit_event import new_event
+from gateway.admin.invitations import Invitation
+from gateway.admin.sessions import Session
+from gateway.admin.user_rows import User
 from gateway.cli import cli
 from gateway.ledger import AuditReport, Compacted, Mismatch
 from gateway.ledger.audit_report import LateLine, Overdrawn, Uncollected
@@ -34,6 +39,8 @@ def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command
 
 COMMANDS = dict(commands(cli, "gateway"))
 AUDIT = (AuditReport, Mismatch, LateLine, Uncollected, Overdrawn)
+
+EVENT = tuple(new_event(command_line("root"), "a", "b").json_form())
 
 
 def section(name: str) -> str:
@@ -74,6 +81,10 @@ def test_each_command_and_option_has_help(name: str) -> None:
     [
         ("gateway accounts show", Account.__struct_fields__),
         ("gateway keys list", (*KeyRecord.__struct_fields__, "response_headers")),
+        ("gateway users show", User.__struct_fields__),
+        ("gateway users sessions", Session.__struct_fields__),
+        ("gateway users invitations", Invitation.__struct_fields__),
+        ("gateway audit-trail", EVENT),
         ("gateway plugins", PluginReport.__struct_fields__),
         ("gateway audit", [name for part in AUDIT for name in part.__struct_fields__]),
         ("gateway compact", Compacted.__struct_fields__),

@@ -1,0 +1,57 @@
+"""`gateway audit-trail`: who changed what, from the database and from the store's events that are not moved yet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli.configuration import configured
+from gateway.cli.output import print_rows
+from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.values import PAST
+from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.audit_event import AuditEvent
+
+COLUMNS = ("at", "actor", "action", "object", "account", "before", "after", "address")
+MOST = 1000
+
+
+@click.command()
+@click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
+@click.option("--actor", default="", metavar="WHO", help="`KIND:ID`, a kind (cli, user, token), an id, or an e-mail.")
+@click.option("--object", "object_", default="", metavar="WHAT", help="`KIND:ID` such as account:acme, or a kind.")
+@click.option("--account", default="", metavar="A", help="What belongs to this account.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, metavar="N", help="The newest N events."
+)
+@configured
+def command(
+    settings: Settings, since: datetime | None, actor: str, object_: str, account: str, limit: int, as_json: bool
+) -> None:
+    """Who changed what, newest first."""
+
+    async def work(session: PeopleSession) -> list[AuditEvent]:
+        from gateway.admin.audit_trail import AuditFilter
+
+        trail = session.people.audit_trail
+        wanted = await trail.resolved(AuditFilter(since=since, actor=actor, object=object_, account=account))
+        waiting = await _waiting(session)
+        found = {event.id: event for event in waiting if wanted.matches(event)}
+        found |= {event.id: event for event in await trail.list(session.actor, wanted, limit=limit)}
+        return sorted(found.values(), key=lambda event: (event.at, event.id), reverse=True)[:limit]
+
+    print_rows(COLUMNS, [event.json_form() for event in run_people(settings, work)], as_json=as_json)
+
+
+async def _waiting(session: PeopleSession) -> list[AuditEvent]:
+    """The events of changes in the store that the importer has not moved yet; read before those of the database."""
+    found: list[AuditEvent] = []
+    after = ""
+    while page := await session.store.outbox.read(after):
+        found += [event for _, event in page if event is not None]
+        after = page[-1][0]
+    return found

@@ -1,0 +1,66 @@
+"""A command's way to the services over people: the database and the store, opened for the command.
+
+SQLAlchemy is imported here when a command runs, never when its file is imported: it takes 0.2 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from gateway.admin.actor import Actor
+from gateway.cli.session import Session, run
+from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.people import People
+
+T = TypeVar("T")
+
+
+class PeopleSession:
+    """What commands about people work with."""
+
+    def __init__(self, session: Session, people: People) -> None:
+        self.store = session
+        self.people = people
+
+    @property
+    def actor(self) -> Actor:
+        """Who runs the command."""
+        return self.store.actor
+
+    async def user_id(self, email: str) -> str:
+        """The id of the user with this e-mail; NotFound if there is none."""
+        return (await self.people.users.find(self.actor, email)).id
+
+
+def run_people(settings: Settings, work: Callable[[PeopleSession], Awaitable[T]]) -> T:
+    """Open the store and the database, do `work`, close them.
+
+    DatabaseRefused if the store's history is in another database: people belong into that one.
+    """
+    from gateway.admin.people import People
+    from gateway.database.address import address_of
+    from gateway.database.engine import Database
+    from gateway.history import binding
+    from gateway.history.sql_thread import SqlThread
+
+    async def with_database(session: Session) -> T:
+        sql = SqlThread()
+        try:
+            database = await sql.run(Database.open, address_of(settings))
+            try:
+                if known := await binding.remembered(session.store):
+                    binding.check(known, database)
+                people = People(settings, database, sql, session.store)
+                try:
+                    return await work(PeopleSession(session, people))
+                finally:
+                    people.close()
+            finally:
+                database.close()
+        finally:
+            sql.close()
+
+    return run(settings, with_database)
