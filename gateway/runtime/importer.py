@@ -1,8 +1,7 @@
 """The importer process: `python -m gateway.runtime.importer CHANNEL`, started and watched by the supervisor.
 
-It copies ledger lines from the store into the database. It gets the configuration over its
-channel, reports its metrics there, and ends at SIGTERM or when the supervisor is gone. A kill at any moment loses
-nothing.
+It copies ledger lines and audit events from the store into the database. It gets the configuration over its channel,
+reports its metrics there, and ends at SIGTERM or when the supervisor is gone. A kill at any moment loses nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 
 from gateway import log
+from gateway.admin.audit_mover import AuditMover
 from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
@@ -78,10 +78,14 @@ class ImporterRunner:
             keep_history=settings.keep_history,
         )
         reporting = asyncio.create_task(self._report_forever(service, channel))
+        mover = AuditMover(store, lambda: open_database(settings), sql)
+        moving = asyncio.create_task(mover.run(self._stop))
         try:
             await service.run(self._stop)
+            await moving
         finally:
             reporting.cancel()
+            moving.cancel()
             await service.close()
             sql.close()
             await store.close()
