@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.outbox import PAGE, AuditOutbox
 from gateway.database.engine import Database
-from gateway.database.people_tables import audit_events
+from gateway.database.people_tables import audit_events, users
 from gateway.errors import DatabaseUnavailable, StoreUnavailable
 from gateway.history import binding
 from gateway.history.sql_thread import SqlThread
@@ -92,4 +93,13 @@ class AuditMover:
 
 def _insert_new(connection: Connection, database: Database, events: list[AuditEvent]) -> None:
     insert = database.insert(audit_events).on_conflict_do_nothing(index_elements=["id"])
-    connection.execute(insert, [event.row() for event in events])
+    known = _known_users(connection, {event.actor_id for event in events if event.actor_kind == "user"})
+    rows = [event.row() for event in events]
+    for row in rows:
+        if row["actor_kind"] == "user" and row["actor_id"] not in known:
+            row["address"] = ""  # the person was erased meanwhile
+    connection.execute(insert, rows)
+
+
+def _known_users(connection: Connection, ids: set[str]) -> set[str]:
+    return set(connection.scalars(sa.select(users.c.id).where(users.c.id.in_(ids)))) if ids else set()

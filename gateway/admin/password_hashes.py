@@ -44,9 +44,9 @@ class PasswordHashes:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _verify(self, stored: str | None, password: str) -> Verified:
-        password = password[: MAX_LENGTH + 1]  # a longer one is never right
+        password, dummy = password[: MAX_LENGTH + 1], self._dummy  # a longer password is never right
         try:
-            self._hasher.verify(stored if stored is not None else self._dummy, password)
+            self._hasher.verify(stored if stored is not None else dummy, password)
         except (Argon2Error, InvalidHashError):
             return Verified(False)
         if stored is None:

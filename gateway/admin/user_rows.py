@@ -69,14 +69,14 @@ def require_power_over(actor: Actor, user: User) -> None:
 
 
 def lock_operators(connection: Connection) -> set[str]:
-    """The ids of the operators who can sign in, locked until the transaction ends; SQLite has one writer anyway."""
+    """The ids of the operators who are not disabled, locked until the transaction ends. SQLite has one writer."""
     condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))
     query = sa.select(users.c.id).where(condition).order_by(users.c.id).with_for_update()
     return set(connection.scalars(query))
 
 
 def require_another_operator(connection: Connection, user_id: str) -> None:
-    """LastOperator if this user is the only operator who can sign in."""
+    """LastOperator if this user is the only operator who is not disabled."""
     if lock_operators(connection) == {user_id}:
         raise LastOperator
 

@@ -74,7 +74,10 @@ class Users:
         return await self._transactions.read(users_of, query)
 
     async def edit(self, actor: Actor, user_id: str, edited: UserChanges) -> User:
-        """Change a user; a user may change their own name. LastOperator, AlreadyExists."""
+        """Change a user; a user may change their own name. LastOperator, AlreadyExists.
+
+        A new e-mail ends the user's links, a new role the open invitations that they made.
+        """
         wanted = _checked(edited)
         if not (actor.kind == "user" and actor.id == user_id and set(wanted) <= {"name"}):
             actor.require("users")
@@ -114,7 +117,17 @@ def insert_user(connection: Connection, actor: Actor, email: str, name: str, rol
 def end_access(connection: Connection, user_id: str) -> None:
     """End the user's sessions, links and the open invitations that they made."""
     connection.execute(sessions.delete().where(sessions.c.user_id == user_id))
+    end_links(connection, user_id)
+    end_invitations(connection, user_id)
+
+
+def end_links(connection: Connection, user_id: str) -> None:
+    """End the links of a user."""
     connection.execute(sign_in_links.delete().where(sign_in_links.c.user_id == user_id))
+
+
+def end_invitations(connection: Connection, user_id: str) -> None:
+    """End the open invitations that a user made."""
     made = invitations.c.created_by == f"user:{user_id}"
     connection.execute(invitations.delete().where(made, invitations.c.used_at.is_(None)))
 
@@ -151,6 +164,10 @@ def _edit(connection: Connection, actor: Actor, user_id: str, wanted: dict[str, 
     except sa.exc.IntegrityError:
         raise AlreadyExists(f"There is a user {wanted['email']} already", param="email") from None
     changed = user_by_id(connection, user_id)
+    if changed.email != user.email:
+        end_links(connection, user_id)  # they may have gone to the old address
+    if changed.role != user.role:
+        end_invitations(connection, user_id)  # they may give what the user could give before
     before, after = changes(_public(user), _public(changed))
     personal = [field for field in ("email", "name") if getattr(user, field) != getattr(changed, field)]
     if personal:

@@ -73,6 +73,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, offline: bool, 
         findings.warnings += settings.warnings
         _check_plugins(settings, findings, offline=offline)
         if not offline:
+            _check_secret(settings.mail_password, findings, "mail", "password")
             findings.warnings += wide_modes(settings)
             _check_store(settings, findings, force=force)
             _check_database(settings, findings)

@@ -57,7 +57,7 @@ class AlreadyExists(PeopleError):
 
 
 class LastOperator(PeopleError):
-    """The last operator who can sign in would be removed, disabled or demoted."""
+    """The last operator who is not disabled would be erased, disabled or demoted."""
 
     status = 409
     default_code = "last_operator"

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
 from gateway.admin.accounts import AccountAdmin
@@ -131,6 +132,19 @@ async def test_more_events_than_a_page_are_moved(services, database, sql, monkey
         for _ in range(5):
             await accounts.disable(ROOT, "acme")
         assert await AuditMover(s.world.store, lambda: database, sql).move() == 5
+
+
+async def test_event_of_a_person_who_was_erased_meanwhile_loses_its_address(services, database, sql) -> None:
+    async with services() as s:
+        _, keys, _ = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        gone, here = await s.owner(), await s.owner("other@example.com")
+        for owner in (gone, here):
+            await keys.create(structs.replace(owner, address="192.0.2.1"), "acme")
+        await s.people.personal_data.erase(ROOT, gone.id)
+        await AuditMover(s.world.store, lambda: database, sql).move()
+        addresses = {event.actor_id: event.address for event in await s.events(object="key")}
+        assert addresses == {gone.id: "", here.id: "192.0.2.1"}
 
 
 async def test_unreadable_event_does_not_stop_the_others(services, database, sql, caplog) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.admin.actor import EVERYTHING, Actor
 from gateway.admin.people import People
-from gateway.errors import AlreadyExists, Forbidden, InvalidValue, LastOperator, NotFound
+from gateway.errors import AlreadyExists, Forbidden, InvalidLink, InvalidValue, LastOperator, NotFound
 from gateway.history.sql_thread import SqlThread
 from tests.admin.services import PASSWORD, ROOT, token
 
@@ -167,6 +167,19 @@ async def test_disabled_user_loses_sessions_links_and_invitations(services) -> N
         assert await s.people.invitations.list(ROOT, "acme") == []
         enabled = await s.people.users.enable(ROOT, user.id)
         assert (enabled.state, enabled.accounts) == ("active", {"acme": "owner"})
+
+
+async def test_new_email_ends_links_and_new_role_ends_open_invitations(services) -> None:
+    async with services() as s:
+        await s.user("boss@example.com", role="operator")
+        user = await s.user(role="operator")
+        link = await s.people.sign_in_links.create(ROOT, user.id)
+        new = await s.people.invitations.to_site(user.actor(""), "eve@example.com", "operator")
+        await s.people.users.edit(ROOT, user.id, {"email": "new@example.com", "role": "none"})
+        with pytest.raises(InvalidLink):
+            await s.people.sign_in.owner_of_link(link.token)
+        with pytest.raises(InvalidLink):
+            await s.people.invitations.find(new.token)
 
 
 async def test_events_of_a_user_have_no_personal_data(services) -> None:
