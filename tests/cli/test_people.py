@@ -6,10 +6,11 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from .conftest import Terminal
+from .conftest import Terminal, on_store
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/sign-in/link\?token=[\w-]{43}\n")
 INVITATION = re.compile(r"http://127\.0\.0\.1:8081/invitation\?token=[\w-]{43}\n")
@@ -146,9 +147,7 @@ def test_commands_on_the_store_do_not_load_sqlalchemy(terminal: Terminal) -> Non
 
 
 def test_people_go_into_the_database_of_the_store_only(terminal: Terminal) -> None:
-    from .conftest import on_store
-
     terminal.ok("users", "create", "ann@example.com")
     socket = terminal.config.read_text().partition("unix://")[2].partition('"')[0]
-    on_store(socket, lambda store: store.client.set("history:database", "db_of_another_machine"))
+    on_store(Path(socket), lambda store: store.client.set("history:database", "db_of_another_machine"))
     assert "in another database" in terminal.refused("users", "list")
