@@ -1,7 +1,9 @@
 """Moves audit events from the store to the database; the importer process runs it.
 
-An event's id is unique in the database, and the event leaves the store afterwards, so each is there once. Only the
-database that the store has taken gets them (`gateway.history.binding`).
+An event's id is unique in the database, and the event leaves the store after the commit, so each is there once. Only
+the database that the store has taken gets them (`gateway.history.binding`). The importer's lock is held meanwhile, so
+that nothing is written to a database while it is copied or replaced. Events are rare: the database is opened for each
+move.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.admin.audit_event import AuditEvent
-from gateway.admin.outbox import PAGE, AuditOutbox
+from gateway.admin.outbox import AuditOutbox
 from gateway.database.engine import Database
 from gateway.database.people_tables import audit_events, users
 from gateway.errors import DatabaseUnavailable, StoreUnavailable
@@ -24,6 +26,7 @@ from gateway.log import gateway_log
 
 EVERY = 2.0  # seconds
 AFTER_A_FAILURE = 10.0
+WHILE_LOCKED = 0.2
 
 
 class AuditMover:
@@ -34,61 +37,61 @@ class AuditMover:
         self._outbox = AuditOutbox(links)
         self._open = open_database
         self._sql = sql
-        self._database: Database | None = None
         self._has_failed = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Move events every two seconds until `stop` is set."""
-        try:
-            while not stop.is_set():
-                pause = await self._attempt()
-                try:
-                    async with asyncio.timeout(pause):
-                        await stop.wait()
-                except TimeoutError:
-                    continue
-        finally:
-            if self._database is not None:
-                await self._sql.run(self._database.close)
+        while not stop.is_set():
+            pause = await self._attempt()
+            try:
+                async with asyncio.timeout(pause):
+                    await stop.wait()
+            except TimeoutError:
+                continue
 
-    async def move(self) -> int:
-        """Move the events that are there; returns how many. StoreUnavailable, DatabaseUnavailable."""
-        moved = 0
+    async def move(self) -> bool:
+        """Move the events that are there; False if some stay. StoreUnavailable, DatabaseUnavailable."""
+        if not await self._outbox.read():
+            return True
+        database = await self._sql.run(self._open)
+        try:
+            lock = database.lock("importer")
+            if not await self._sql.run(lock.take):
+                return False
+            try:
+                return await self._move_to(database)
+            finally:
+                await self._sql.run(lock.release)
+        finally:
+            await self._sql.run(database.close)
+
+    async def _move_to(self, database: Database) -> bool:
+        if await binding.remembered(self._links) != database.id:
+            return True  # they wait for the store's own database
         while entries := await self._outbox.read():
-            database = await self._opened()
-            if await binding.remembered(self._links) != database.id:
-                return moved
-            await self._sql.run(self._insert, database, [event for _, event in entries if event is not None])
             for entry, event in entries:
                 if event is None:
                     gateway_log.error("the audit event %s in the store cannot be read; it is left out", entry)
+            await self._sql.run(_insert, database, [event for _, event in entries if event is not None])
             await self._outbox.remove([entry for entry, _ in entries])
-            moved += len(entries)
-            if len(entries) < PAGE:
-                break
-        return moved
+        return True
 
     async def _attempt(self) -> float:
         try:
-            await self.move()
+            is_done = await self.move()
         except (DatabaseUnavailable, StoreUnavailable) as error:
             if not self._has_failed:
                 gateway_log.error("audit events wait in the store: %s %s", error.message, error.log_text())
             self._has_failed = True
             return AFTER_A_FAILURE
         self._has_failed = False
-        return EVERY
+        return EVERY if is_done else WHILE_LOCKED
 
-    async def _opened(self) -> Database:
-        if self._database is None:
-            self._database = await self._sql.run(self._open)
-        return self._database
 
-    @staticmethod
-    def _insert(database: Database, events: list[AuditEvent]) -> None:
-        if events:
-            with database.writing() as connection:
-                _insert_new(connection, database, events)
+def _insert(database: Database, events: list[AuditEvent]) -> None:
+    if events:
+        with database.writing(durable=True) as connection:
+            _insert_new(connection, database, events)
 
 
 def _insert_new(connection: Connection, database: Database, events: list[AuditEvent]) -> None:

@@ -31,10 +31,13 @@ class Transactions:
         return await self._sql.run(call)
 
     async def write(self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function(connection, …)` in a transaction that writes. A cancelled caller does not stop it."""
+        """Call `function(connection, …)` in a transaction that writes, and outlives a power failure when this returns.
+
+        A cancelled caller does not stop it.
+        """
 
         def call() -> T:
-            with self._database.writing() as connection:
+            with self._database.writing(durable=True) as connection:
                 return function(connection, *args, **kwargs)
 
         return await self._sql.run(call)

@@ -23,7 +23,7 @@ BUSY_MS = 10_000  # milliseconds a statement waits for another process's transac
 CONNECT_WITHIN = 5  # seconds
 ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection counts as broken (PostgreSQL)
 MIGRATE_WITHIN = 600.0  # seconds that another process's migration may take
-WRITES = "gateway_writes"
+WRITES, DURABLE = "gateway_writes", "gateway_durable"
 
 Insert = postgresql.Insert | sqlite.Insert
 
@@ -77,15 +77,18 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that is committed at the end of the block. A broken constraint is an `IntegrityError`."""
-        with errors_translated(), self._connect(writes=True) as connection, connection.begin():
+    def writing(self, *, durable: bool = False) -> Iterator[Connection]:
+        """A transaction that is committed at the end of the block. A broken constraint is an `IntegrityError`.
+
+        `durable`: it outlives a power failure, for what is nowhere else. PostgreSQL's transactions do so always.
+        """
+        with errors_translated(), self._connect(writes=True, durable=durable) as connection, connection.begin():
             yield connection
 
-    def _connect(self, *, writes: bool) -> Connection:
+    def _connect(self, *, writes: bool, durable: bool = False) -> Connection:
         connection = self.engine.connect()
         if self.address.file is not None:
-            return connection.execution_options(**{WRITES: writes})
+            return connection.execution_options(**{WRITES: writes, DURABLE: durable})
         return connection.execution_options(isolation_level="READ COMMITTED" if writes else "REPEATABLE READ")
 
     def lock(self, name: Name) -> Lock:
@@ -208,7 +211,7 @@ def _sqlite_engine(address: DatabaseAddress) -> Engine:
 
 def _set_pragmas(connection: Any, record: ConnectionPoolEntry) -> None:
     """WAL: readers and the writer do not wait for each other. NORMAL: a power failure loses only lines that the store
-    still has."""
+    still has; `_begin` sets FULL for other writes."""
     connection.isolation_level = None  # `_begin` begins transactions; the module would commit before DDL
     cursor = connection.cursor()
     for pragma in (
@@ -224,5 +227,8 @@ def _set_pragmas(connection: Any, record: ConnectionPoolEntry) -> None:
 
 def _begin(connection: Connection) -> None:
     """A writer takes the lock at once: an upgrade in the middle of a transaction could not wait for it."""
-    writes = connection.get_execution_options().get(WRITES)
+    options = connection.get_execution_options()
+    writes = options.get(WRITES)
+    if writes:
+        connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if options.get(DURABLE) else 'NORMAL'}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

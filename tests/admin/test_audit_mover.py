@@ -14,6 +14,7 @@ from gateway.admin.accounts import AccountAdmin
 from gateway.admin.audit_mover import AuditMover
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.outbox import STREAM, AuditOutbox
+from gateway.database.engine import Database
 from gateway.errors import AlreadyExists, Forbidden, InvalidValue, NotFound, StoreUnavailable
 from gateway.history import binding
 from gateway.history.sql_thread import SqlThread
@@ -110,8 +111,8 @@ async def test_events_of_the_store_are_moved_once(services, database, sql) -> No
         await accounts.enable(ROOT, "acme")
         entries = await outbox.read()
         threads = [SqlThread() for _ in range(2)]
-        movers = [AuditMover(s.world.store, lambda: database, thread) for thread in threads]
-        await asyncio.gather(*(mover.move() for mover in movers))
+        movers = [AuditMover(s.world.store, lambda: Database.open(database.address), thread) for thread in threads]
+        assert True in await asyncio.gather(*(mover.move() for mover in movers))
         for _, event in entries:  # as if the mover was killed before it removed them
             assert event is not None
             await outbox.add(event)
@@ -125,13 +126,13 @@ async def test_events_of_the_store_are_moved_once(services, database, sql) -> No
 
 async def test_more_events_than_a_page_are_moved(services, database, sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.admin.outbox.PAGE", 2)
-    monkeypatch.setattr("gateway.admin.audit_mover.PAGE", 2)
     async with services() as s:
         accounts, _, _ = admins(s)
         await binding.bind(s.world.store, database, sql)
         for _ in range(5):
             await accounts.disable(ROOT, "acme")
-        assert await AuditMover(s.world.store, lambda: database, sql).move() == 5
+        assert await AuditMover(s.world.store, lambda: Database.open(database.address), sql).move()
+        assert len(await s.actions(account="acme")) == 5
 
 
 async def test_event_of_a_person_who_was_erased_meanwhile_loses_its_address(services, database, sql) -> None:
@@ -142,7 +143,7 @@ async def test_event_of_a_person_who_was_erased_meanwhile_loses_its_address(serv
         for owner in (gone, here):
             await keys.create(structs.replace(owner, address="192.0.2.1"), "acme")
         await s.people.personal_data.erase(ROOT, gone.id)
-        await AuditMover(s.world.store, lambda: database, sql).move()
+        await AuditMover(s.world.store, lambda: Database.open(database.address), sql).move()
         addresses = {event.actor_id: event.address for event in await s.events(object="key")}
         assert addresses == {gone.id: "", here.id: "192.0.2.1"}
 
@@ -154,7 +155,7 @@ async def test_unreadable_event_does_not_stop_the_others(services, database, sql
         await s.world.store.client.xadd(STREAM, {"e": b"not JSON"})
         await accounts.disable(ROOT, "acme")
         with caplog.at_level(logging.ERROR):
-            assert await AuditMover(s.world.store, lambda: database, sql).move() == 2
+            assert await AuditMover(s.world.store, lambda: Database.open(database.address), sql).move()
         assert "cannot be read" in caplog.text
         assert await s.actions(account="acme") == ["accounts.disable"]
         assert await outbox.read() == []
@@ -163,12 +164,28 @@ async def test_unreadable_event_does_not_stop_the_others(services, database, sql
 async def test_another_database_gets_no_events(services, database, sql) -> None:
     async with services() as s:
         accounts, _, outbox = admins(s)
-        mover = AuditMover(s.world.store, lambda: database, sql)
+        mover = AuditMover(s.world.store, lambda: Database.open(database.address), sql)
         await accounts.disable(ROOT, "acme")
-        assert await mover.move() == 0
+        await mover.move()
         await s.world.store.client.set(binding.DATABASE, "db_of_another_machine")
-        assert await mover.move() == 0
+        await mover.move()
         assert len(await outbox.read()) == 1
+        assert await s.events() == []
+
+
+async def test_events_wait_while_the_database_is_locked_for_a_copy(services, database, sql) -> None:
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        mover = AuditMover(s.world.store, lambda: Database.open(database.address), sql)
+        await accounts.disable(ROOT, "acme")
+        lock = database.lock("importer")
+        assert lock.take()
+        assert not await mover.move()
+        assert len(await outbox.read()) == 1
+        lock.release()
+        assert await mover.move()
+        assert await outbox.read() == []
 
 
 async def test_event_that_the_store_refuses_is_logged(services, caplog, monkeypatch: pytest.MonkeyPatch) -> None:

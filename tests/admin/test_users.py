@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import EVERYTHING, Actor
 from gateway.admin.people import People
@@ -189,6 +191,23 @@ async def test_events_of_a_user_have_no_personal_data(services) -> None:
         created, edited = reversed(await s.events(object=f"user:{user.id}"))
         assert (created.action, created.after) == ("users.create", {"role": "none", "personal": ["email", "name"]})
         assert (edited.before, edited.after) == ({"role": "none"}, {"role": "viewer", "personal": ["email", "name"]})
+
+
+async def test_changes_of_people_outlive_a_power_failure(services, database, monkeypatch: pytest.MonkeyPatch) -> None:
+    if database.address.file is None:
+        pytest.skip("PostgreSQL is told nothing")
+    levels: list[int] = []
+
+    def watched(connection: Connection, *rest: Any, **sides: Any) -> None:
+        levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+    async with services() as s:
+        with monkeypatch.context() as patch:
+            patch.setattr("gateway.admin.users.record", watched)
+            await s.user()
+        with database.writing() as connection:
+            levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+        assert levels == [2, 1]  # FULL, NORMAL
 
 
 async def test_unknown_user_is_not_found(services) -> None:
