@@ -84,6 +84,12 @@ class AuditMover:
                 gateway_log.error("audit events wait in the store: %s %s", error.message, error.log_text())
             self._has_failed = True
             return AFTER_A_FAILURE
+        except Exception as error:
+            # A task of its own: a bug here must neither end silently nor stop the import of the ledger.
+            if not self._has_failed:
+                gateway_log.exception("audit events wait in the store: %s", type(error).__name__)
+            self._has_failed = True
+            return AFTER_A_FAILURE
         self._has_failed = False
         return EVERY if is_done else WHILE_LOCKED
 

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import parse_amount
-from gateway.config.console_settings import ConsoleSettings, MailSettings
+from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
+from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
 from gateway.config.secret import Secret

@@ -86,6 +86,7 @@ class ImporterRunner:
         finally:
             reporting.cancel()
             moving.cancel()
+            await asyncio.gather(moving, return_exceptions=True)
             await service.close()
             sql.close()
             await store.close()

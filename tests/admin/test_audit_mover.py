@@ -15,10 +15,11 @@ from gateway.admin.audit_mover import AuditMover
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.outbox import STREAM, AuditOutbox
 from gateway.database.engine import Database
-from gateway.errors import AlreadyExists, Forbidden, InvalidValue, NotFound, StoreUnavailable
+from gateway.errors import AlreadyExists, DatabaseUnavailable, Forbidden, InvalidValue, NotFound, StoreUnavailable
 from gateway.history import binding
 from gateway.history.sql_thread import SqlThread
 from tests.admin.services import PASSWORD, ROOT, Services, token
+from tests.polling import until
 from tests.world import UNIT
 
 
@@ -186,6 +187,31 @@ async def test_events_wait_while_the_database_is_locked_for_a_copy(services, dat
         lock.release()
         assert await mover.move()
         assert await outbox.read() == []
+
+
+async def test_mover_goes_on_after_a_failure_and_stops_when_it_is_told(services, database, sql, monkeypatch) -> None:
+    monkeypatch.setattr("gateway.admin.audit_mover.AFTER_A_FAILURE", 0.01)
+    failures = iter([DatabaseUnavailable(detail="away"), RuntimeError("a bug")])
+
+    def opened() -> Database:
+        for error in failures:
+            raise error
+        return Database.open(database.address)
+
+    async with services() as s:
+        accounts, _, outbox = admins(s)
+        await binding.bind(s.world.store, database, sql)
+        await accounts.disable(ROOT, "acme")
+        stop = asyncio.Event()
+        running = asyncio.create_task(AuditMover(s.world.store, opened, sql).run(stop))
+
+        async def is_empty() -> bool:
+            return await outbox.read() == []
+
+        await until(is_empty)
+        stop.set()
+        await running
+        assert await s.actions(account="acme") == ["accounts.disable"]
 
 
 async def test_event_that_the_store_refuses_is_logged(services, caplog, monkeypatch: pytest.MonkeyPatch) -> None:

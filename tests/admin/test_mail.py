@@ -19,7 +19,6 @@ from gateway.errors import InvalidLink, InvalidValue, SignInLimited
 from tests.admin.services import PASSWORD, ROOT
 
 Serve = Callable[..., Awaitable[tuple["Inbox", int]]]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:aiosmtpd", "ignore:Requiring AUTH:UserWarning")
 
 
 class Inbox:

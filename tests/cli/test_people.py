@@ -69,6 +69,16 @@ def test_link_is_printed_when_the_mail_server_is_away(ann: Terminal) -> None:
     assert "could not be sent" in result.stderr
 
 
+def test_check_names_a_mail_password_that_is_missing(terminal: Terminal) -> None:
+    with terminal.config.open("a") as file:
+        file.write(
+            '\n[mail]\nhost = "smtp.test"\nfrom = "gw@example.com"\nuser = "me"\npassword = "env:NO_SUCH_NAME"\n'
+        )
+    result = terminal.run("check")
+    assert result.exit_code == 1
+    assert "mail.password: environment variable NO_SUCH_NAME is not set" in result.stderr
+
+
 def test_sessions_of_a_user_are_shown_and_ended(ann: Terminal) -> None:
     assert ann.json("users", "sessions", "ann@example.com") == []
     assert "ended: 0" in ann.run("users", "sessions", "ann@example.com", "--end").stderr
