@@ -29,6 +29,7 @@ async def test_owner_invites_a_new_person_who_sets_a_password(services) -> None:
             {"acme": "member"},
         )
         await s.signed_in("bob@example.com")
+        assert await s.people.invitations.list(owner, "acme") == []
         assert await s.actions(account="acme") == [
             "members.set", "invitations.create", "members.set", "invitations.accept",
         ]  # fmt: skip
