@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from gateway.accounts.pepper import pepper_of
+from gateway.accounts.pepper import peppers_of
 from gateway.admin.audit_trail import AuditTrail
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.invitations import Invitations
@@ -61,7 +61,7 @@ class People:
 
     @cached_property
     def _pepper(self) -> bytes:
-        return pepper_of(self._settings)
+        return peppers_of(self._settings).current
 
     @cached_property
     def _limits(self) -> SignInLimits:

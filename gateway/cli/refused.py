@@ -12,11 +12,14 @@ import click
 from gateway.accounts.accounts import Refused
 from gateway.amounts import format_amount
 from gateway.cli.configuration import archive_option, configured
+from gateway.cli.history_database import history_database
 from gateway.cli.output import note, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
+from gateway.ledger import LedgerLine
+from gateway.ledger.archive_checkpoint import CARRY
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
 
@@ -96,9 +99,35 @@ async def _booked(session: Session, entry: Entry, archives: Sequence[Path]) -> s
     if not await _exists(session, entry):
         return NO_ACCOUNT
     try:
-        return await session.ledger.book_refused(entry, archives=archives) or BOOKED
+        charged = None if archives else await _is_charged(session, entry)
+        if charged:
+            return BOOKED
+        searched = charged is not None
+        return await session.ledger.book_refused(entry, archives=archives, searched=searched) or BOOKED
     except GatewayError as error:
         return error.log_text() or error.message
+
+
+async def _is_charged(session: Session, entry: Entry) -> bool | None:
+    """Whether the request has a line in the database or in the store; None if the store itself can tell."""
+    opening, lines = None, list[LedgerLine]()
+    async for line in session.ledger.lines(entry.account):
+        if line.kind == CARRY:
+            opening = line
+        else:
+            lines.append(line)
+    since = entry.at // 1000
+    if opening is None or opening.milliseconds < since:
+        return None
+    with history_database(session.settings) as database:
+        if database is None:
+            return None
+        from gateway.history.reader import read_history
+
+        earlier = list(read_history(database, entry.account, since=since, until=opening.n))
+    if not earlier or (earlier[-1].n, earlier[-1].balance) != (opening.n, opening.balance):
+        return None  # the database lacks lines
+    return any(line.request_id == entry.request_id for line in (*earlier, *lines))
 
 
 async def _state(session: Session, entry: Entry) -> str:

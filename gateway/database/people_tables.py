@@ -159,3 +159,6 @@ audit_events = sa.Table(
     sa.Index("audit_events_object", "object", "at"),
     sa.Index("audit_events_account", "account", "at"),
 )
+
+#: All of them, each after those that it refers to.
+PEOPLE = (users, identities, memberships, invitations, sign_in_links, sessions, admin_tokens, audit_events)

@@ -1,4 +1,4 @@
-"""Copies a whole history into an empty database, for example from SQLite to PostgreSQL. Importers wait meanwhile."""
+"""Copies a whole database, people included, into an empty one: from SQLite to PostgreSQL, say. Importers wait."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
+from gateway.database.people_tables import PEOPLE
 from gateway.database.tables import ROLLUPS, import_state, ledger_lines, superseded_lines
 from gateway.errors import DatabaseRefused
 
 PAGE = 2000  # rows per query
-TABLES = (import_state, ledger_lines, superseded_lines, *ROLLUPS)
+TABLES = (import_state, ledger_lines, superseded_lines, *ROLLUPS, *PEOPLE)
 
 
 class Copied(Struct):

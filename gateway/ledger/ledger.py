@@ -139,15 +139,14 @@ class Ledger:
         """
         self._writer.book(hold, record, free=free)
 
-    async def book_refused(self, entry: Entry, *, archives: Sequence[Path] = ()) -> str:
+    async def book_refused(self, entry: Entry, *, archives: Sequence[Path] = (), searched: bool = False) -> str:
         """Book an entry that the store refused before; returns "", or why it is refused again.
 
-        A request that is settled is not charged again. If lines of its time were moved to archives, all of these are
-        needed to know that.
+        A request that is settled is not charged again. If lines of its time have left the store, all archives with them
+        are needed to know that, or the caller has `searched` the database for them.
         """
-        return await book_refused(
-            self._writer, entry, self.lines(entry.account, archives=archives) if archives else None
-        )
+        lines = self.lines(entry.account, archives=archives) if archives else None
+        return await book_refused(self._writer, entry, lines, searched=searched)
 
     async def drain(self) -> None:
         """Wait until every entry booked so far is in the store, in the journal, or logged as lost."""
@@ -371,7 +370,9 @@ class Ledger:
                 total = (total or 0) + line.amount
         # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
         if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
-            raise errors.InternalError(detail="lines of that time have left the store; search before charging by hand")
+            raise errors.InternalError(
+                detail="lines of that time left the store; an archive or the database is needed"
+            )
         return total
 
 

@@ -17,13 +17,16 @@ from gateway.ledger.settlement_writer import SettlementWriter
 INCOMPLETE = "the archives do not have all lines of the account"
 
 
-async def book_refused(writer: SettlementWriter, entry: Entry, lines: AsyncIterator[LedgerLine] | None) -> str:
+async def book_refused(
+    writer: SettlementWriter, entry: Entry, lines: AsyncIterator[LedgerLine] | None, *, searched: bool
+) -> str:
     """Book the entry; returns "", or why it is refused again. StoreUnavailable if the store is.
 
-    `lines`: all lines of the account from the first on, if some of them are in archives.
+    `lines`: all lines of the account from the first on, if some of them are in archives. `searched`: no line of the
+    request is in the database.
     """
     if lines is None:
-        return await writer.send(structs.replace(entry, force=0))
+        return await writer.send(structs.replace(entry, force=int(searched)))
     number = 0
     async for line in lines:
         number += 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
+from gateway.accounts.pepper import load_pepper
 from gateway.admin.mail import Delivery
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
@@ -64,6 +65,7 @@ def services(
     @asynccontextmanager
     async def opened() -> AsyncIterator[Services]:
         settings = parse({"store": {"data_dir": str(tmp_path / "var")}, "console": {"public_url": "https://gw.test"}})
+        load_pepper(settings.data_dir)  # as `gateway serve` did at its first start
         async with world() as w:
             for name in ("acme", "other"):
                 await w.accounts.create(name)

@@ -18,6 +18,7 @@ from gateway.database.engine import Database
 from gateway.errors import AlreadyExists, DatabaseUnavailable, Forbidden, InvalidValue, NotFound, StoreUnavailable
 from gateway.history import binding
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger.import_hints import DATABASE
 from tests.admin.services import PASSWORD, ROOT, Services, token
 from tests.polling import until
 from tests.world import UNIT
@@ -168,7 +169,7 @@ async def test_another_database_gets_no_events(services, database, sql) -> None:
         mover = AuditMover(s.world.store, lambda: Database.open(database.address), sql)
         await accounts.disable(ROOT, "acme")
         await mover.move()
-        await s.world.store.client.set(binding.DATABASE, "db_of_another_machine")
+        await s.world.store.client.set(DATABASE, "db_of_another_machine")
         await mover.move()
         assert len(await outbox.read()) == 1
         assert await s.events() == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from gateway.history.appending import append
 from gateway.history.new_lines import NewLines, read_new_lines
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger.entry import Entry
+from gateway.ledger.refused import RefusedFile
 from gateway.metrics import Metrics
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
@@ -102,6 +106,23 @@ def test_usage_shows_the_sum_of_lines_that_the_database_does_not_have(acme: Term
     path.rename(path.with_suffix(".gone"))
     carried, *kept = acme.json("usage", "acme")
     assert (carried["kind"], len(kept)) == ("carry", 4)
+
+
+def test_old_refused_settlement_is_booked_once_by_the_lines_in_the_database(acme: Terminal, valkey: Path) -> None:
+    charged = acme.json("usage", "acme")[1]
+    key = acme.json("keys", "list", "acme")[0]["id"]
+    import_all(acme, valkey)
+    at = (int(datetime.fromisoformat(charged["at"]).timestamp()) - 1) * 1_000_000
+    folder = load(acme.config).data_dir / "journal"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = RefusedFile(folder)
+    for request_id in (charged["request_id"], "req_other"):
+        file.add(Entry("acme", request_id, key, "use", -5, 1, at, json.dumps({"key": key, "model": "m"}), hold=5))
+    before = acme.json("accounts", "show", "acme")["balance"]
+    assert [row["state"] for row in acme.json("refused", "book", "--all")] == ["booked", "booked"]
+    assert Decimal(before) - Decimal(acme.json("accounts", "show", "acme")["balance"]) == Decimal("0.000000005")
+    assert file.read() == []
+    acme.ok("audit")
 
 
 def test_audit_proves_both_and_names_a_changed_line(acme: Terminal, valkey: Path) -> None:
@@ -251,6 +272,8 @@ def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Data
     monkeypatch.setattr(copying, "PAGE", 3)
     url = postgres.new_database()
     before = lines_of(history)
+    acme.ok("users", "create", "ada@example.com", "--operator")
+    people = acme.json("users", "list")
     copied = acme.json("history", "copy", "--to", url)
     assert (copied["accounts"], copied["lines"]) == (1, 10)
     assert copied["database"] != history.id
@@ -258,6 +281,8 @@ def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Data
     acme.config.write_text(acme.config.read_text() + f'\n[database]\nurl = "{url}"\n')
     acme.ok("check")
     assert acme.json("audit")["history_lines"] == 10
+    assert [user["email"] for user in people] == ["ada@example.com"]
+    assert acme.json("users", "list") == people
     new = Database.open(postgres_address(url))
     assert lines_of(new) == before
     assert rollup_sums(new) == [(9, 45)] * 3
