@@ -86,6 +86,7 @@ class Gateway(Contender):
     def running(self, place: Place) -> Iterator[Running]:
         """The store, an account with a key, then the server."""
         # Here, not at the top: the bench of other contenders works without the gateway's own code.
+        from gateway.accounts.pepper import load_pepper
         from gateway.store import EmbeddedServer
 
         store = EmbeddedServer(place.folder / "store")
@@ -96,6 +97,7 @@ class Gateway(Contender):
             config = write_config(place, port=port, socket=store.socket, server=self.server_settings())
             env = self.environment(place)
             program = self.command()
+            load_pepper(config.parent / "data")  # as the first `serve` does: no command creates one
             command(program, config, env, "accounts", "create", "bench", "--balance", "1000000")
             key = command(program, config, env, "keys", "create", "bench").strip()
             serve, env = self.serving(env)
