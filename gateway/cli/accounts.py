@@ -1,4 +1,4 @@
-"""`gateway accounts`: create · list · show · credit · disable · enable · move · allow · deny."""
+"""`gateway accounts`: create · list · show · credit · refund · disable · enable · move · allow · deny."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gateway.cli.values import AMOUNT
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
 from gateway.ledger import Credited
+from gateway.ledger.refund import Refunded
 
 COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "created")
 
@@ -93,6 +94,36 @@ def credit(
     if as_json:
         form |= {"credited": format_amount(amount), "repeated": credited.status == "repeated"}
     print_record(form, as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="ACCOUNT")
+@click.argument("request_id")
+@click.argument("amount", type=AMOUNT, required=False)
+@click.option("--note", "text", default="", metavar="TEXT", help="Why; it is stored in the ledger line.")
+@click.option("--id", "operation", metavar="OPERATION", help="A name for this refund: repeating it changes nothing.")
+@configured
+def refund(
+    settings: Settings,
+    name: str,
+    request_id: str,
+    amount: int | None,
+    text: str,
+    operation: str | None,
+    as_json: bool,
+) -> None:
+    """Give back AMOUNT of what a request was charged; without AMOUNT all that is left of it."""
+
+    async def work(session: Session) -> tuple[Refunded, Account]:
+        refunded = await session.refunds.refund(name, request_id, amount, operation=operation, note=text)
+        return refunded, await session.accounts.show(name)
+
+    refunded, account = change(settings, work)
+    repeated = refunded.status == "repeated"
+    if repeated:
+        note(f"operation {operation} was done before, with {format_amount(refunded.amount)}; nothing was changed")
+    given = {"refunded": format_amount(refunded.amount), "operation": refunded.operation, "repeated": repeated}
+    print_record(account.json_form() | given, as_json=as_json)
 
 
 @command.command()

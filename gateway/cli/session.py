@@ -30,6 +30,7 @@ from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor, command_line
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.outbox import AuditOutbox
+from gateway.admin.refunds import Refunds
 from gateway.cli.output import note
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
@@ -66,6 +67,11 @@ class Session:
     def accounts(self) -> Accounts:
         """Who pays."""
         return Accounts(self.store, self.ledger)
+
+    @cached_property
+    def refunds(self) -> Refunds:
+        """Money back for calls."""
+        return Refunds(self.ledger)
 
     @cached_property
     def keys(self) -> Keys:

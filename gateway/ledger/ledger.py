@@ -46,6 +46,7 @@ from gateway.ledger.limits import GroupLimits, GroupTable, RateState
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
+from gateway.ledger.refund import Refunded, find_charge, refund
 from gateway.ledger.refused_booking import book_refused
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
@@ -282,6 +283,28 @@ class Ledger:
             send_hints(self._links, [account])
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
+    async def refund(
+        self,
+        account: str,
+        request_id: str,
+        amount: int | None = None,
+        *,
+        operation: str | None = None,
+        note: str = "",
+    ) -> Refunded:
+        """Give back `amount` of a call's charge, None for all that is left of it, once per operation id."""
+        lines = await find_charge(self._links, account, request_id)
+        return await refund(
+            self._links,
+            self._scripts,
+            account,
+            request_id,
+            lines=lines,
+            amount=amount,
+            operation=operation,
+            note=note,
+        )
+
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
         """Open an account with its first line; False when it exists."""
         key = slot(account)
@@ -358,6 +381,11 @@ class Ledger:
         async for line in read_lines(self._links, account, since=id_, until=id_):
             return line, -int(amount)
         return None
+
+    async def refunded_of(self, account: str, request_id: str) -> int:
+        """What was given back of a call's charge, in nano-units."""
+        key = slot(account)
+        return int(await self._links.link(key).call("HGET", f"{key}:rf", request_id) or 0)
 
     async def _booked(self, account: str, request_id: str, since: int) -> int | None:
         """The sum of a request's lines since `since`, in nano-units; None if there are none.

@@ -100,6 +100,7 @@ EXTRA = (
     "first_token_ms",
     "clamped",
     "reclaimed",
+    "refunds",
     "note",
 )
 

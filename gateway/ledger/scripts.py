@@ -25,6 +25,7 @@ SHARED = {
     "extend": ("hold",),
     "reclaim": ("hold", "line", "room", "expired"),
     "credit": ("line",),
+    "refund": ("line",),
     "open": ("line",),
     "snapshot": ("sums",),
     "key_page": ("sums",),
@@ -52,6 +53,7 @@ class Scripts(Struct, frozen=True):
     extend: Script
     reclaim: Script
     credit: Script
+    refund: Script
     open: Script
     snapshot: Script
     key_page: Script

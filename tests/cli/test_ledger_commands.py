@@ -196,3 +196,22 @@ def test_compact_refuses_invalid_ages_accounts_and_archives(old: Terminal, tmp_p
     (tmp_path / "old.jsonl").write_text("no JSON\n")
     assert "line 1" in old.refused("compact", "acme", "--before", "2d", "--archive", archive)
     assert old.json("audit") == clean(lines=2, not_recomputed=1)
+
+
+def test_refund_gives_back_a_part_and_then_the_rest(acme: Terminal) -> None:
+    part = acme.json("accounts", "refund", "acme", "req_1", "0.1", "--id", "ticket-7", "--note", "was slow")
+    assert (part["refunded"], part["balance"], part["operation"]) == ("0.1", "9.85", "ticket-7")
+    again = acme.run("accounts", "refund", "acme", "req_1", "0.1", "--id", "ticket-7")
+    assert "was done before, with 0.1" in again.stderr
+    assert acme.json("accounts", "refund", "acme", "req_1")["refunded"] == "0.15"
+    assert acme.refused("accounts", "refund", "acme", "req_1") == (
+        "gateway: nothing is left to refund of request 'req_1'\n"
+    )
+    line = acme.json("usage", "acme")[2]
+    assert (line["kind"], line["amount"], line["refunds"], line["note"]) == ("refund", "0.1", "req_1", "was slow")
+    assert acme.json("audit")["mismatches"] == []
+
+
+def test_refund_of_an_unknown_request_is_refused(acme: Terminal) -> None:
+    assert "no settled request 'req_9'" in acme.refused("accounts", "refund", "acme", "req_9")
+    assert acme.refused("accounts", "refund", "nobody", "req_1") == "gateway: no account 'nobody'\n"

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway import errors
 from gateway.accounts.accounts import Refused
+from gateway.admin.refunds import Refunds
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold
 from gateway.ledger.api_key import ApiKey
@@ -48,7 +49,7 @@ class Call:
         self.amount, self.used = hold.amount, 0
         self.state = "running"
         self.charged = 0
-        self.uncollected = 0
+        self.uncollected = self.refunded = 0
 
 
 class Agreement(RuleBasedStateMachine):
@@ -282,6 +283,27 @@ class Agreement(RuleBasedStateMachine):
                 if operation:
                     self.operations[operation] = amount
             assert answer.balance == self.balance
+        self.compare()
+
+    @rule(pick=PICK, amount=st.none() | st.integers(1, 3000))
+    @precondition(lambda self: self.calls)
+    def refund(self, pick: int, amount: int | None) -> None:
+        call = self.calls[pick % len(self.calls)]
+        left = call.charged - call.refunded
+        wanted = left if amount is None else amount
+        try:
+            answer = self.run(Refunds(self.world.ledger).refund("acme", call.hold.request_id, amount))
+        except errors.NotFound:
+            assert call.state == "running"
+        except errors.InvalidValue:
+            assert not 0 < wanted <= left or self.balance + wanted > MAX_AMOUNT
+        else:
+            assert 0 < wanted == answer.amount <= left
+            self.balance += wanted
+            call.owner.spent -= wanted
+            call.refunded += wanted
+            if call.state == "reclaimed":
+                call.state = "settled"  # the charge is final
         self.compare()
 
     @rule(pick=PICK)

@@ -47,8 +47,13 @@ class ReceiptHandler(KeyedHandler):
         found = await self.services.ledger.charge_of(key.account, self.argument)
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
-        served_model = await self._served_model(found[0])
-        self.send_json(_receipt(*found, served_model=served_model, currency=_currency(self.services.settings)))
+        receipt = _receipt(
+            *found,
+            refunded=await self.services.ledger.refunded_of(key.account, self.argument),
+            served_model=await self._served_model(found[0]),
+            currency=_currency(self.services.settings),
+        )
+        self.send_json(receipt)
 
     async def _served_model(self, line: LedgerLine) -> str | None:
         """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
@@ -59,7 +64,9 @@ class ReceiptHandler(KeyedHandler):
         return line.served_model if view.permits(served.name, served.groups) else line.meta.get("model")
 
 
-def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency: str | None) -> dict[str, Any]:
+def _receipt(
+    line: LedgerLine, cost: int, *, refunded: int, served_model: str | None, currency: str | None
+) -> dict[str, Any]:
     meta = line.meta
     return {
         "object": "receipt",
@@ -68,6 +75,7 @@ def _receipt(line: LedgerLine, cost: int, *, served_model: str | None, currency:
         "model": meta.get("model"),
         "served_model": served_model,
         "cost": format_amount(cost),
+        "refunded": format_amount(refunded),
         "currency": currency,
         "hold": format_amount(meta.get("hold", 0)),
         "price": meta.get("price", ""),

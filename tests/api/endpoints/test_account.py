@@ -10,6 +10,7 @@ import pytest
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
+from gateway.admin.refunds import Refunds
 from gateway.amounts import format_amount
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
@@ -65,6 +66,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "model": "m1",
         "served_model": "m1",
         "cost": format_amount(-line.amount),
+        "refunded": "0",
         "currency": None,
         "hold": format_amount(line.meta["hold"]),
         "price": line.meta["price"],
@@ -76,6 +78,15 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
     assert line.meta["hold"] > -line.amount > 0
     assert receipt["price"] == gateway.catalog.models["m1"].price.version != ""
     assert line.json_form()["hold"] == receipt["hold"]
+
+
+async def test_receipt_names_what_was_refunded(client, gateway, ledger):
+    response, _ = await client.chat(max_tokens=50)
+    await gateway.settlement.drain()
+    request_id = response.headers["x-request-id"]
+    refunded = await Refunds(ledger).refund("acme", request_id)
+    _, receipt = await get(client, f"/v1/usage/{request_id}")
+    assert receipt["refunded"] == receipt["cost"] == format_amount(refunded.amount)
 
 
 async def test_receipt_of_a_stream_is_available_after_its_end(client: Client, gateway: Gateway) -> None:

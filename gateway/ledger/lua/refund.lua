@@ -1,0 +1,50 @@
+-- Gives back the charge of a settled call, whole or in part, once per operation.
+-- KEYS: {a:<account>}
+-- ARGV: operation rid amount ('' for all that is left) kid meta most (no balance may pass it)
+--       then the ids of the call's lines, which are read only if the call's marker has expired
+-- Returns code, amount, balance. Codes: OK; DUP: repeated, with the stored amount; CLASH: the operation did something
+-- else; CAP: the balance would pass `most`; MORE: more than is left of the charge, with what is left; UNKNOWN: no line
+-- of the call, or no kid; NOACCT.
+-- {a:…}:rf has per call what was refunded, and as "op <operation>" the call of each operation.
+
+local OK, DUP, CLASH, CAP, MORE, UNKNOWN, NOACCT = 0, 1, 2, 3, 4, 5, 20
+
+local A, operation, rid, amount, kid, meta = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local bal = redis.call('HGET', A, 'bal')
+if not bal then return { NOACCT, '0', '0' } end
+
+local before = redis.call('HGET', A .. ':op', operation)
+if before then
+  local kind, booked = string.match(before, '^(%S+) (.*)$')
+  local same = kind == 'refund' and redis.call('HGET', A .. ':rf', 'op ' .. operation) == rid
+  return { same and (amount == '' or amount == booked) and DUP or CLASH, booked, bal }
+end
+
+local CHARGES = { use = true, reclaim = true, adj = true, refund = true }
+local function charge_in_lines()  -- nil if there is no line
+  local sum
+  for i = 7, #ARGV do
+    local line = redis.call('XRANGE', A .. ':lg', ARGV[i], ARGV[i])[1]
+    local told = {}
+    for j = 1, line and #line[2] or 0, 2 do told[line[2][j]] = line[2][j + 1] end
+    if told.rid == rid and CHARGES[told.kind] then sum = (sum or 0) - told.amount end
+  end
+  return sum
+end
+
+local kind, charged, id = string.match(redis.call('GET', A .. ':st:' .. rid) or '', '^(%S+) (%S+) ?(%S*)')
+local charge = kind and -tonumber(charged) or charge_in_lines()
+if not charge or kid == '' then return { UNKNOWN, '0', bal } end
+local left = charge - tonumber(redis.call('HGET', A .. ':rf', rid) or '0')
+if amount == '' then amount = string.format('%.0f', left) end
+if left <= 0 or tonumber(amount) > left then return { MORE, string.format('%.0f', math.max(0, left)), bal } end
+if tonumber(bal) + tonumber(amount) > tonumber(ARGV[6]) then return { CAP, amount, bal } end
+
+write_line(A, operation, 'refund', amount, meta)
+spend(A, kid, amount)
+redis.call('HINCRBY', A .. ':rf', rid, amount)
+redis.call('HSET', A .. ':rf', 'op ' .. operation, rid)
+redis.call('HSET', A .. ':op', operation, 'refund ' .. amount)
+-- A worker that was only paused may still settle a reclaimed call. The charge is final now, so it settles nothing.
+if kind == 'reclaim' then mark(A, rid, 'use', charged, id) end
+return { OK, amount, redis.call('HGET', A, 'bal') }

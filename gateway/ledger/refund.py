@@ -1,0 +1,100 @@
+"""Refunds: give back the charge of a settled call, whole or in part. The script keeps their sum within the charge.
+
+A refund has a line of its own, with the operation as its id; its meta names the call. It also lowers what the key has
+spent, so a budget gets its money back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from gateway.amounts import MAX_AMOUNT
+from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.scripts import Links, Scripts, slot
+
+RefundStatus = Literal["done", "repeated", "clash", "cap", "more", "unknown", "no account"]
+_STATUSES: dict[int, RefundStatus] = {0: "done", 1: "repeated", 2: "clash", 3: "cap", 4: "more", 5: "unknown"}
+CHARGES = frozenset({"use", "reclaim", "adj", "refund"})  # kinds of the lines that make up the charge of a call
+
+
+class Refunded(Struct, frozen=True):
+    """The result of a refund: its status, the amount and the new balance, in nano-units.
+
+    `more`: nothing was booked, because only `amount` is left of the charge.
+    """
+
+    status: RefundStatus
+    amount: int
+    balance: int
+    operation: str
+
+
+class RefundMeta(Struct, omit_defaults=True):
+    """Meta of the line of a refund."""
+
+    key: str
+    model: str
+    refunds: str  # the request id
+    charged_at: int  # Unix milliseconds of the charge
+    note: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+
+
+async def find_charge(links: Links, account: str, request_id: str) -> list[LedgerLine]:
+    """The lines in the store that make up the charge of a call, oldest first.
+
+    A call settled within a day is found by its marker, which names its last line. An older one is searched for from the
+    first line of the account.
+    """
+    key = slot(account)
+    marker = await links.link(key).call("GET", f"{key}:st:{request_id}")
+    last = marker.decode().rpartition(" ")[2] if marker else "-"
+    since, until = ("-", "+") if last == "-" else (last, last)
+    return [
+        line
+        async for line in read_lines(links, account, since=since, until=until)
+        if line.request_id == request_id and line.kind in CHARGES
+    ]
+
+
+async def refund(
+    links: Links,
+    scripts: Scripts,
+    account: str,
+    request_id: str,
+    *,
+    lines: Sequence[LedgerLine],
+    amount: int | None = None,
+    operation: str | None = None,
+    note: str = "",
+) -> Refunded:
+    """Give back `amount` of a call's charge, None for all that is left; a repeated operation changes nothing.
+
+    `lines` are those of `find_charge`; without one the status is `unknown`, unless the operation was done before.
+    """
+    key, operation = slot(account), operation or "op_" + secrets.token_hex(16)
+    last = lines[-1] if lines else None
+    meta = RefundMeta("", "", request_id, 0, note)
+    if last is not None:
+        meta = RefundMeta(last.meta["key"], last.meta["model"], request_id, last.milliseconds, note)
+    code, booked, balance = await links.link(key).eval(
+        scripts.refund,
+        [key],
+        [
+            operation,
+            request_id,
+            "" if amount is None else str(amount),
+            meta.key,
+            _encoder.encode(meta),
+            str(MAX_AMOUNT),
+            *(line.id for line in lines),
+        ],
+    )
+    return Refunded(_STATUSES.get(code, "no account"), int(booked), int(balance), operation)
