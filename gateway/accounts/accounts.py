@@ -18,12 +18,15 @@ from msgspec import Struct, structs
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.ledger.ledger import Credited, Ledger
 from gateway.ledger.paging import scan_hash
+from gateway.ledger.periods import period_of
 from gateway.ledger.scripts import Links, load_script, slot
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
-FIELDS = ("group", "state", "bal", "held", "created")
+FIELDS = (
+    "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent",
+)  # fmt: skip
 AT_ONCE = 500  # reads in flight
 _SET_STATE = load_script("set_state")
 CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
@@ -44,11 +47,27 @@ class Account(Struct, frozen=True):
     allowed: list[str]
     denied: list[str]
     created: datetime
+    floor: int = 0  # the lowest balance that calls may leave; negative for a credit line
+    rpm: int | None = None  # limits of its own, beside those of its group
+    tpm: int | None = None
+    concurrency: int | None = None
+    monthly: int | None = None  # the cap of a calendar month in UTC
+    month_spent: int | None = None  # what calls were charged this month; known only for an account with a cap
+
+    @property
+    def available(self) -> int:
+        """What calls may still hold, in nano-units; never negative."""
+        lowest = self.floor
+        if self.monthly is not None:
+            lowest = max(lowest, self.balance + (self.month_spent or 0) - self.monthly)
+        return max(0, self.balance - self.held - lowest)
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
-        amounts = {"balance": format_amount(self.balance), "held": format_amount(self.held)}
-        return {**structs.asdict(self), **amounts, "created": time_text(self.created)}
+        form = structs.asdict(self)
+        for name in ("balance", "held", "floor", "monthly", "month_spent"):
+            form[name] = format_amount(form[name]) if form[name] is not None else None
+        return {**form, "created": time_text(self.created)}
 
 
 class Accounts:
@@ -147,8 +166,8 @@ class Accounts:
         if not NAME.fullmatch(name):
             return None
         link = self._links.link(slot(name))
-        values, found = await asyncio.gather(
-            link.call("HMGET", slot(name), *FIELDS), scan_hash(link, slot(name), match="m:*")
+        values, clock, found = await asyncio.gather(
+            link.call("HMGET", slot(name), *FIELDS), link.call("TIME"), scan_hash(link, slot(name), match="m:*")
         )
         fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
         if "bal" not in fields:
@@ -163,6 +182,12 @@ class Accounts:
             sorted(model for model, rule in rules.items() if rule == "+"),
             sorted(model for model, rule in rules.items() if rule == "-"),
             datetime.fromtimestamp(int(fields["created"]), UTC),
+            int(fields.get("floor", "0")),
+            _number(fields, "rpm"),
+            _number(fields, "tpm"),
+            _number(fields, "conc"),
+            _number(fields, "mcap"),
+            _month_spent(fields, datetime.fromtimestamp(int(clock[0]), UTC)),
         )
 
     async def _set(self, name: str, *fields: str) -> Account:
@@ -195,6 +220,17 @@ def check_model(model: str) -> None:
     """Refuse an invalid model name."""
     if not MODEL.fullmatch(model):
         raise Refused(f"{model!r} is no model name")
+
+
+def _number(fields: dict[str, str], name: str) -> int | None:
+    return int(fields[name]) if name in fields else None
+
+
+def _month_spent(fields: dict[str, str], now: datetime) -> int | None:
+    """What calls were charged this month; None without a cap."""
+    if "mcap" not in fields:
+        return None
+    return int(fields["mspent"]) if fields.get("month") == period_of("month", now) else 0
 
 
 def time_text(moment: datetime) -> str:

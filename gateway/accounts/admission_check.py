@@ -20,7 +20,7 @@ from gateway.accounts.accounts import Refused, time_text
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.ledger import DryRun, Ledger, Refusal
-from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, TOOBIG, TPM
+from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, SPENT, TOOBIG, TPM
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
 
@@ -94,6 +94,7 @@ def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
         texts.rate("requests", RPM),
         texts.rate("tokens", TPM),
         texts.budget(),
+        texts.cap(),
         texts.balance(),
     ]
     refused = [rule.rule for rule in rules if rule.verdict == "refuse"]
@@ -183,6 +184,16 @@ class _RuleTexts:
             f"{format_amount(_left(facts))} of {format_amount(budget)} left, {format_amount(self._quote.hold)} wanted"
         )
         return self._rule("budget", refuses, state, f"{self._create} --budget {format_amount(self._quote.hold)}")
+
+    def cap(self) -> Rule:
+        facts, refuses = self._facts, SPENT in self._refusals
+        if "account.cap" not in facts:
+            return self._rule("cap", refuses, "no monthly cap", "")
+        cap, used = int(facts["account.cap"]), int(facts["account.spent"]) + int(facts["account.held"])
+        wanted = self._quote.hold
+        state = f"{format_amount(max(0, cap - used))} of {format_amount(cap)} left, {format_amount(wanted)} wanted"
+        change = f"gateway accounts limit {self._account} --monthly {format_amount(used + wanted)}"
+        return self._rule("cap", refuses, state, change)
 
     def balance(self) -> Rule:
         account, hold, free = self._account, self._quote.hold, _free(self._facts)

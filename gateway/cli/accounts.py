@@ -1,20 +1,23 @@
-"""`gateway accounts`: create · list · show · credit · refund · disable · enable · move · allow · deny."""
+"""`gateway accounts`: create · list · show · credit · refund · limit · disable · enable · move · allow · deny."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from typing import Unpack
 
 import click
 
 from gateway.accounts.accounts import Account
+from gateway.admin.account_limits import AccountLimits, Limits
 from gateway.amounts import format_amount
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
-from gateway.cli.values import AMOUNT
+from gateway.cli.values import AMOUNT, COUNT, NAMES
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
 from gateway.ledger import Credited
@@ -124,6 +127,23 @@ def refund(
         note(f"operation {operation} was done before, with {format_amount(refunded.amount)}; nothing was changed")
     given = {"refunded": format_amount(refunded.amount), "operation": refunded.operation, "repeated": repeated}
     print_record(account.json_form() | given, as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="ACCOUNT")
+@click.option("--floor", type=AMOUNT, metavar="AMOUNT", help="The lowest balance; -100 is a credit line of 100.")
+@click.option("--rpm", type=COUNT, metavar="N", help="Requests per minute.")
+@click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute.")
+@click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time.")
+@click.option("--monthly", type=AMOUNT, metavar="AMOUNT", help="The most that calls may cost in a calendar month.")
+@click.option("--clear", type=NAMES, metavar="LIMIT,…", help="Remove these limits: names of the options.")
+@configured
+def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool, **limits: Unpack[Limits]) -> None:
+    """Set what ACCOUNT may use: its credit line, and limits beside those of its group."""
+    if not clear and all(value is None for value in limits.values()):
+        raise click.UsageError("name a limit to set or to clear")
+    work = partial(AccountLimits.change, account=name, clear=clear or (), **limits)
+    _show(change(settings, lambda session: work(session.account_limits)), as_json=as_json)
 
 
 @command.command()

@@ -26,6 +26,7 @@ from gateway.accounts.accounts import Accounts, Refused
 from gateway.accounts.keys import Keys, NewKey
 from gateway.accounts.pepper import peppers_of
 from gateway.accounts.store_claim import claim, has_keys, prove_pepper
+from gateway.admin.account_limits import AccountLimits
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor, command_line
 from gateway.admin.keys import KeyAdmin
@@ -67,6 +68,11 @@ class Session:
     def accounts(self) -> Accounts:
         """Who pays."""
         return Accounts(self.store, self.ledger)
+
+    @cached_property
+    def account_limits(self) -> AccountLimits:
+        """Credit lines, limits and caps."""
+        return AccountLimits(self.store, self.accounts)
 
     @cached_property
     def refunds(self) -> Refunds:

@@ -159,7 +159,7 @@ class Pipeline:
         try:
             try:
                 hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            except (errors.BalanceExhausted, errors.BudgetExceeded):
+            except errors.QuotaExhausted:
                 if not call.quote.share:
                     raise
                 hold = await services.ledger.admit(call.request_id, call.key, endpoint.lowerable(call.quote))

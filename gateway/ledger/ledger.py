@@ -154,7 +154,7 @@ class Ledger:
         await self._writer.drain()
 
     async def extend(self, hold: Hold, amount: int) -> None:
-        """Hold `amount` more nano-units, or raise BalanceExhausted, BudgetExceeded or InvalidApiKey.
+        """Hold `amount` more nano-units, or raise a QuotaExhausted or InvalidApiKey.
 
         Conflict means that the hold no longer exists or was changed.
         """
@@ -170,6 +170,7 @@ class Ledger:
                 errors.BudgetExceeded(),
                 errors.InvalidApiKey(),
                 errors.Conflict("The hold was changed", retry_after=None),
+                errors.SpendLimitExceeded(),
             )[code - 1]
         hold.amount = target
 

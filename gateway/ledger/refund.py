@@ -94,6 +94,7 @@ async def refund(
             meta.key,
             _encoder.encode(meta),
             str(MAX_AMOUNT),
+            meta.charged_at,
             *(line.id for line in lines),
         ],
     )

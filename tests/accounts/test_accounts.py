@@ -25,6 +25,12 @@ async def test_opening_balance_is_the_first_ledger_line_of_an_account(world):
             "held": "0",
             "allowed": [],
             "denied": [],
+            "floor": "0",
+            "rpm": None,
+            "tpm": None,
+            "concurrency": None,
+            "monthly": None,
+            "month_spent": None,
         }
         (line,) = [line async for line in w.ledger.lines("acme")]
         assert (line.n, line.kind, line.amount, line.balance) == (1, "open", 5 * UNIT // 2, 5 * UNIT // 2)

@@ -18,6 +18,12 @@ def test_create_prints_the_account(terminal: Terminal) -> None:
         "held": "0",
         "allowed": [],
         "denied": [],
+        "floor": "0",
+        "rpm": None,
+        "tpm": None,
+        "concurrency": None,
+        "monthly": None,
+        "month_spent": None,
     }
 
 
@@ -154,3 +160,13 @@ def test_removed_model_can_be_denied_if_it_was_allowed(terminal: Terminal) -> No
     terminal.ok("accounts", "allow", "acme", "other")
     terminal.config.write_text(terminal.config.read_text().replace("[models.other]", "[models.newer]"))
     assert terminal.json("accounts", "deny", "acme", "other")["denied"] == ["other"]
+
+
+def test_limits_are_set_shown_and_cleared(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme", "--balance", "10")
+    account = terminal.json("accounts", "limit", "acme", "--floor", "-5", "--rpm", "60", "--monthly", "100")
+    assert (account["floor"], account["rpm"], account["monthly"], account["month_spent"]) == ("-5", 60, "100", "0")
+    account = terminal.json("accounts", "limit", "acme", "--clear", "rpm,monthly")
+    assert (account["floor"], account["rpm"], account["monthly"], account["month_spent"]) == ("-5", None, None, None)
+    assert "name a limit" in terminal.refused("accounts", "limit", "acme", status=2)
+    assert "is no limit of an account" in terminal.refused("accounts", "limit", "acme", "--clear", "balance")

@@ -26,6 +26,7 @@ RULES = [
     "requests",
     "tokens",
     "budget",
+    "cap",
     "balance",
 ]
 
@@ -112,7 +113,7 @@ def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> N
     key_id = terminal.json("keys", "create", "poor")["id"]
     told = refused(terminal, key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
     assert told["refused_by"] == "balance"
-    follow(terminal, told["rules"][9]["change"])
+    follow(terminal, told["rules"][10]["change"])
     assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
     terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
@@ -129,7 +130,7 @@ def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valk
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
     hold_one(valkey, key_id, tokens=2500)
     told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
-    _, _, _, _, _, concurrency, requests, tokens, _, _ = told["rules"]
+    _, _, _, _, _, concurrency, requests, tokens, _, _, _ = told["rules"]
     assert told["refused_by"] == "concurrency"
     assert concurrency["state"] == "key 1 of 1"
     assert "gateway keys create acme --concurrency 2" in concurrency["change"]

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway import errors
+from gateway.admin.account_limits import AccountLimits
 from gateway.ledger import GroupLimits
 from gateway.ledger import admission as codes
 from gateway.ledger.admission import call_arguments, group_arguments
@@ -24,6 +25,7 @@ ERRORS = {
     codes.TPM: errors.TokenRateLimited,
     codes.BUDGET: errors.BudgetExceeded,
     codes.FUNDS: errors.BalanceExhausted,
+    codes.SPENT: errors.SpendLimitExceeded,
 }
 # Small, so that no bucket gains a unit within a second and turns a refusal into an admission between the two asks.
 LIMIT = st.none() | st.integers(1, 4)
@@ -41,6 +43,14 @@ STATES = st.fixed_dictionaries(
             },
         ),
         "balance": st.integers(0, 80),
+        "limits": st.one_of(
+            st.just({}),
+            st.fixed_dictionaries({"monthly": st.integers(0, 30)}),
+            st.fixed_dictionaries(
+                {"floor": st.integers(-40, 0)},
+                optional={"rpm": st.integers(1, 4), "tpm": st.integers(3, 9), "concurrency": st.integers(1, 3)},
+            ),
+        ),
         "calls": st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.sampled_from("rhse")), max_size=6),
         "rule": st.sampled_from(["", "+", "-"]),
         "trouble": st.sampled_from(["", "", "", "revoked", "expired", "disabled"]),
@@ -54,6 +64,7 @@ STATES = st.fixed_dictionaries(
 async def bring_about(world, state: dict[str, Any]) -> ApiKey:
     key = await world.caller(balance=state["balance"], **state["key"])
     await world.accounts.allow("acme", ["m"])
+    await AccountLimits(world.store, world.accounts).change("acme", **state["limits"])
     for amount, tokens, fate in state["calls"]:
         try:
             hold = await world.admit(key, amount, tokens, model="m")
@@ -104,7 +115,7 @@ async def compare(world, state: dict[str, Any]) -> int:
 def test_explanation_agrees_with_the_admission_that_follows(world):
     seen: set[int] = set()
 
-    @settings(max_examples=250, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=350, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(STATES)
     def agree(state: dict[str, Any]) -> None:
         seen.add(asyncio.run(compare(world, state)))

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway import errors
 from gateway.accounts.accounts import Refused
+from gateway.admin.account_limits import AccountLimits
 from gateway.admin.refunds import Refunds
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold
@@ -70,6 +71,8 @@ class Agreement(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
         self.forced = False  # a debit took money that was not free
+        self.floor = self.month = 0  # all charges are of this month
+        self.cap: int | None = None
 
     def run(self, awaitable: Any) -> Any:
         return self.loop.run_until_complete(awaitable)
@@ -114,13 +117,21 @@ class Agreement(RuleBasedStateMachine):
             return errors.ConcurrencyLimited
         if amount and owner.budget is not None and owner.spent + self.held(owner) + amount > owner.budget:
             return errors.BudgetExceeded
-        if amount and self.balance - self.held() < amount:
+        return self.lacking(amount) if amount else None
+
+    def lacking(self, amount: int) -> type[errors.GatewayError] | None:
+        """Why the account has less than `amount` for another hold."""
+        if self.balance - self.held() - self.floor < amount:
             return errors.BalanceExhausted
+        if self.cap is not None and self.cap - self.month - self.held() < amount:
+            return errors.SpendLimitExceeded
         return None
 
     def room(self, owner: Key) -> int:
         """What no call holds of the balance, and of the key's budget."""
-        free = self.balance - self.held()
+        free = self.balance - self.held() - self.floor
+        if self.cap is not None:
+            free = min(free, self.cap - self.month - self.held())
         if owner.budget is not None:
             free = min(free, owner.budget - owner.spent - self.held(owner))
         return max(0, free)
@@ -131,6 +142,7 @@ class Agreement(RuleBasedStateMachine):
         charged = min(cost, max(call.charged, 0) + held + self.room(call.owner))
         self.balance -= charged - call.charged
         call.owner.spent += charged - call.charged
+        self.month += charged - call.charged
         call.charged, call.uncollected = charged, cost - charged
 
     async def booked(self, call: Call) -> tuple[int, int]:
@@ -141,7 +153,8 @@ class Agreement(RuleBasedStateMachine):
     def compare(self) -> None:
         account = self.run(self.world.accounts.show("acme"))
         if not self.forced:
-            assert account.balance >= account.held
+            assert account.balance - account.floor >= account.held
+        assert account.month_spent == (None if self.cap is None else self.month)
         assert (account.balance, account.held) == (self.balance, self.held())
         records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
         for owner in self.keys:
@@ -226,8 +239,7 @@ class Agreement(RuleBasedStateMachine):
             expected = errors.InvalidApiKey
         elif owner.budget is not None and owner.spent + self.held(owner) + more > owner.budget:
             expected = errors.BudgetExceeded
-        if expected is None and self.balance - self.held() < more:
-            expected = errors.BalanceExhausted
+        expected = expected or self.lacking(more)
         try:
             self.run(self.world.ledger.extend(call.hold, more))
         except errors.GatewayError as error:
@@ -268,7 +280,7 @@ class Agreement(RuleBasedStateMachine):
     def credit(self, amount: int, operation: str | None, force: bool) -> None:
         before = self.operations.get(operation or "")
         after = self.balance + amount
-        short = amount < 0 and after < self.held()
+        short = amount < 0 and after - self.floor < self.held()
         change = {"operation": operation, "allow_negative": True, "force": force}
         try:
             answer = self.run(self.world.accounts.credit("acme", amount, **change))
@@ -301,9 +313,22 @@ class Agreement(RuleBasedStateMachine):
             assert 0 < wanted == answer.amount <= left
             self.balance += wanted
             call.owner.spent -= wanted
+            self.month -= wanted
             call.refunded += wanted
             if call.state == "reclaimed":
                 call.state = "settled"  # the charge is final
+        self.compare()
+
+    @rule(floor=st.integers(-3000, 3000), cap=st.none() | st.integers(0, 12_000))
+    def limit(self, floor: int, cap: int | None) -> None:
+        limits = AccountLimits(self.world.store, self.world.accounts)
+        try:
+            self.run(limits.change("acme", floor=floor, monthly=cap, clear=["monthly"] if cap is None else []))
+        except errors.InvalidValue:
+            assert floor > max(self.floor, self.balance - self.held())
+        else:
+            assert floor <= max(self.floor, self.balance - self.held())
+            self.floor, self.cap = floor, cap
         self.compare()
 
     @rule(pick=PICK)

@@ -2,7 +2,7 @@
 
 `plan(cases, seed)` yields the rounds. Each permutation of the cells is used up before the next one begins, so that no
 cell is left out once there are as many cases as cells. `Round.of(seed, number, cells)` depends on nothing else, so one
-round can be repeated. A monthly cap does not exist yet; it will be one more dimension.
+round can be repeated.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ AWAY = "away"  # no server listens
 SIZES = (1, 6, 10, 14)  # calls in a round
 BALANCES = tuple(NANO * thousandth // 1000 for thousandth in (10_000, 10_000, 800, 400, 150, 60, 25, 10))
 FLOORS = (0, 0, 0, -NANO // 100, NANO // 200)
+CAPS = (None, None, None, NANO, NANO // 20, NANO // 200)  # of the month
 BUDGET = {"none": None, "ample": 100 * NANO, "tight": NANO // 40, "small": NANO // 400}
 LIMITS = (None, None, 8, 30, 64, 300, 1500)
 
@@ -103,6 +104,7 @@ class Round(Struct, frozen=True):
     number: int
     balance: int  # nano-units
     floor: int
+    cap: int | None
     cases: list[Case]
 
     @classmethod
@@ -111,7 +113,8 @@ class Round(Struct, frozen=True):
         dice = random.Random(f"{seed}:{number}")
         floor = dice.choice(FLOORS)
         cases = [_case(cell, f"case-{number}-{at}-", dice) for at, cell in enumerate(cells)]
-        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cases)
+        cap = random.Random(f"{seed}:{number} cap").choice(CAPS)
+        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cap, cases)
 
 
 def plan(cases: int, seed: int) -> Iterator[Round]:

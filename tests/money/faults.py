@@ -111,15 +111,19 @@ def forgets_early_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "charges above hold and room": (
         lua("settle", "return math.max(0, left)", "return 1e15"),
-        {promises.WITHIN, promises.SOLVENT},
+        {promises.WITHIN, promises.SOLVENT, promises.CAPS},
     ),
     "takes money that other calls hold": (
-        lua("settle", "local left = tonumber(bal) - floor - held\n", "local left = tonumber(bal) - floor\n"),
-        {promises.SOLVENT, promises.WITHIN},
+        lua("settle", "local left = tonumber(bal) - lowest - held\n", "local left = tonumber(bal) - lowest\n"),
+        {promises.SOLVENT, promises.WITHIN, promises.CAPS},
     ),
     "ignores the budget of a key": (
         lua("settle", "if key[1] then", "if false then"),
         {promises.BUDGETS, promises.WITHIN},
+    ),
+    "ignores the cap of the month": (
+        lua("admit", "and lowest_balance(A, bal, floor, clock[1]) or floor", "and floor or floor"),
+        {promises.CAPS, promises.WITHIN},
     ),
     "admits without money": (
         lua("admit", "if both >= hold then return hold end", "if true then return hold end"),

@@ -17,6 +17,8 @@ class Balance(NamedTuple):
     balance: int
     floor: int
     held: int
+    month: str  # of the cap; empty without one
+    spent: int  # in that month
 
 
 class Seen(Struct):

@@ -25,6 +25,7 @@ ENDED_BY_CALLER = ("ok", "client_closed")
 
 SOLVENT = "the balance less the floor covers all holds"
 BUDGETS = "a key spends no more than its budget"
+CAPS = "calls of a month are charged no more than its cap"
 WITHIN = "a charge is at most the hold and the room"
 OWED = "a cost that can be paid is charged"
 ONE = "one request id has one charge"
@@ -40,6 +41,7 @@ AUDIT = "the audit is clean"
 PROMISES = (
     SOLVENT,
     BUDGETS,
+    CAPS,
     WITHIN,
     OWED,
     ONE,
@@ -67,6 +69,7 @@ def broken(outcome: Outcome) -> Iterator[Broken]:
     yield from _one_charge(outcome)
     yield from _solvent(outcome)
     yield from _budgets(outcome)
+    yield from _cap(outcome)
     yield from _freed(outcome)
     for call in outcome.calls:
         if call.hold is not None and len(call.lines) == 1:
@@ -111,6 +114,18 @@ def _budgets(outcome: Outcome) -> Iterator[Broken]:
             yield Broken(BUDGETS, f"spent {key.spent}, lines {charges.get(kid, 0)}")
 
 
+def _cap(outcome: Outcome) -> Iterator[Broken]:
+    cap, samples = outcome.round.cap, [*outcome.samples, outcome.end]
+    if cap is None or len({sample.month for sample in samples}) > 1:  # a new month has begun
+        return
+    for sample in samples:
+        if sample.spent + sample.held > cap:
+            yield Broken(CAPS, f"cap {cap}, spent {sample.spent}, held {sample.held}")
+    charges = -sum(line.amount for call in outcome.calls for line in call.lines)
+    if outcome.end.spent != charges:
+        yield Broken(CAPS, f"spent {outcome.end.spent}, lines {charges}")
+
+
 def _freed(outcome: Outcome) -> Iterator[Broken]:
     if outcome.end.held or outcome.holds or any(key.held for key in outcome.keys.values()):
         held = [key.held for key in outcome.keys.values()]
@@ -149,6 +164,8 @@ def _charge(call: Seen, outcome: Outcome) -> Iterator[Broken]:
     if charge < 0 or line.uncollected < 0:
         yield Broken(WITHIN, f"{_of(call)}: charge {charge}, uncollected {line.uncollected}")
     free = outcome.round.balance - outcome.round.floor
+    if outcome.round.cap is not None:
+        free = min(free, outcome.round.cap)
     budget = outcome.keys[hold.key.id].budget
     most = max(hold.amount, free if budget is None else min(free, budget))
     if charge > min(cost, most):

@@ -14,7 +14,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
+from gateway.admin.account_limits import AccountLimits
 from gateway.billing.quote import Quote
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
@@ -47,7 +49,10 @@ class Failure(Struct, frozen=True):
     def text(self, seed: int) -> str:
         """The report."""
         lines = [f"MONEY_SEED={seed} MONEY_ROUND={self.round.number} repeats it; balance {self.round.balance}"]
-        lines += [f"floor {self.round.floor}", *(f"  {case.document()} {case.cell}" for case in self.round.cases)]
+        lines += [
+            f"floor {self.round.floor}, cap {self.round.cap}",
+            *(f"  {case.document()} {case.cell}" for case in self.round.cases),
+        ]
         return "\n".join([*lines, *(f"BROKEN {promise}: {figures}" for promise, figures in self.broken[:12])])
 
 
@@ -132,7 +137,9 @@ class Runner:
         account = f"round-{self._tries}"
         gateway, link = self._gateway, self._gateway.store.link(slot(account))
         await gateway.ledger.open(account, "default", balance=one.balance)
-        await link.call("HSET", slot(account), "floor", str(one.floor))
+        accounts = Accounts(gateway.store, gateway.ledger)
+        await AccountLimits(gateway.store, accounts).change(account, floor=min(one.floor, one.balance), monthly=one.cap)
+        await link.call("HSET", slot(account), "floor", str(one.floor))  # also one above the balance
         budgets = [name for name in BUDGETS if any(case.cell.budget == name for case in one.cases)]
         made = [await self._keys.create(account, budget=BUDGET[name]) for name in budgets]
         keys = dict(zip(budgets, made, strict=True))
@@ -153,7 +160,11 @@ class Runner:
 
     async def _balance(self, account: str) -> Balance:
         link = self._gateway.store.link(slot(account))
-        return Balance(*(int(v or 0) for v in await link.call("HMGET", slot(account), "bal", "floor", "held")))
+        balance, floor, held, month, spent = (
+            (value or b"").decode()
+            for value in await link.call("HMGET", slot(account), "bal", "floor", "held", "month", "mspent")
+        )
+        return Balance(int(balance), int(floor), int(held), month, int(spent or 0))
 
     async def _observed(
         self, one: Round, account: str, calls: Iterable[Seen], *, samples: list[Balance], keys: dict[str, NewKey]

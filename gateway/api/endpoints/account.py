@@ -31,7 +31,7 @@ class BalanceHandler(KeyedHandler):
                 "account": account.name,
                 "balance": format_amount(account.balance),
                 "held": format_amount(account.held),
-                "available": format_amount(account.balance - account.held),
+                "available": format_amount(account.available),
                 "currency": _currency(self.services.settings),
             }
         )

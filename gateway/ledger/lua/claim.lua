@@ -26,7 +26,7 @@ local function undo(dead, payer, note)  -- false if the call was settled: then n
   if kind == 'reclaim' and amount ~= '0' then
     amount = string.sub(amount, 2)
     local _, line = write_line(A, dead, 'refund', amount, note)
-    spend(A, payer, amount)
+    spend(A, payer, amount, clock[1])
     id = line
   end
   mark(A, dead, 'void', '0', id)  -- a worker that was only paused can then neither admit nor settle it

@@ -2,11 +2,12 @@
 -- money that another call holds.
 
 -- granted, keys: holds of the running script that are not written yet, in all and as keys[kid].granted.
-local function collectable(A, hold, granted, keys)
+local function collectable(A, hold, granted, keys, seconds)
   local owed, amount = tonumber(hold.used), tonumber(hold.amount)
   if owed <= amount then return owed end
   local account = redis.call('HMGET', A, 'bal', 'held', 'floor')
-  local left = tonumber(account[1]) - tonumber(account[2]) - tonumber(account[3] or '0') - granted
+  local bal, floor = tonumber(account[1]), tonumber(account[3] or '0')
+  local left = bal - tonumber(account[2]) - lowest_balance(A, bal, floor, seconds) - granted
   local key = keys[hold.kid]
   return math.min(owed, amount + room_beyond(A, hold.kid, left, key and key.granted or 0, has(hold, 'b') and 0 or amount))
 end
@@ -17,11 +18,11 @@ local function reclaim(A, now, most, granted, keys)
     local text = redis.call('HGET', A .. ':rv', rid)
     if text then
       local hold = read_hold(text)
-      local charge = collectable(A, hold, granted, keys)
+      local charge = collectable(A, hold, granted, keys, now / 1000000)
       local amount = charge == 0 and '0' or string.format('-%.0f', charge)
       release(A, rid, hold)
       local _, id = write_line(A, rid, 'reclaim', amount, hold.note, tonumber(hold.used) - charge)
-      spend(A, hold.kid, amount)
+      spend(A, hold.kid, amount, now / 1000000)
       mark(A, rid, 'reclaim', amount, id)
       redis.call('HDEL', A .. ':rv', rid)
     end

@@ -51,7 +51,7 @@ function sweep()  -- computes the result of reclaim and writes nothing
       local used, amount = tonumber(due.used), tonumber(due.amount)
       if used > amount then
         local unheld = has(due, 'b') and 0 or amount
-        used = math.min(used, amount + room_beyond(A, due.kid, bal - held - floor, 0, unheld))
+        used = math.min(used, amount + room_beyond(A, due.kid, bal - held - lowest, 0, unheld))
       end
       bal, held = bal - used, held - amount
     end
@@ -74,6 +74,7 @@ local lifted = {
   [RPM] = function() key.requests, limits.requests = nil, nil end,
   [TPM] = function() key.tokens, limits.tokens = nil, nil end,
   [BUDGET] = function() key.cap = nil end,
+  [SPENT] = function() lowest = floor end,
 }
 
 local refusals = {}
@@ -92,4 +93,9 @@ end
 tell('account.balance', bal)  -- after the charges of expired holds that an admission would make
 tell('account.held', held)
 tell('account.floor', floor)
+local own = redis.call('HMGET', A, 'mcap', 'month', 'mspent')
+if own[1] then
+  tell('account.cap', own[1])
+  tell('account.spent', month_spent(own[2], own[3], clock[1]))
+end
 return { {}, refusals, facts }

@@ -1,8 +1,9 @@
 -- Increases one hold. It compares and sets the amount, so a repeated command increases the hold once.
 -- KEYS: {a:<account>}   ARGV: rid from to more   (more = to - from, computed by the caller in exact integers)
--- Returns OK, GONE (no such hold), FUNDS, BUDGET, REVOKED or RACED (the amount is neither `from` nor `to`).
+-- Returns OK, GONE (no such hold), FUNDS, BUDGET, REVOKED, RACED (the amount is neither `from` nor `to`)
+-- or SPENT (the cap of the month).
 
-local OK, GONE, FUNDS, BUDGET, REVOKED, RACED = 0, 1, 2, 3, 4, 5
+local OK, GONE, FUNDS, BUDGET, REVOKED, RACED, SPENT = 0, 1, 2, 3, 4, 5, 6
 
 local A, rid, from, to, more = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local clock = redis.call('TIME')
@@ -13,7 +14,7 @@ if hold.amount == to then return OK end
 if hold.amount ~= from then return RACED end
 
 local key = redis.call('HMGET', A .. ':k:' .. hold.kid, 'state', 'exp', 'cap', 'spent', 'held')
-local account = redis.call('HMGET', A, 'state', 'bal', 'held', 'floor')
+local account = redis.call('HMGET', A, 'state', 'bal', 'held', 'floor', 'own')
 if account[1] ~= 'active' or key[1] ~= 'active' or (key[2] and tonumber(key[2]) <= tonumber(clock[1])) then
   return REVOKED
 end
@@ -21,7 +22,10 @@ local budgeted = has(hold, 'b')
 if budgeted and key[3] and tonumber(key[4] or '0') + tonumber(key[5] or '0') + tonumber(more) > tonumber(key[3]) then
   return BUDGET
 end
-if tonumber(account[2]) - tonumber(account[3]) - tonumber(account[4] or '0') < tonumber(more) then return FUNDS end
+local bal, floor = tonumber(account[2]), tonumber(account[4] or '0')
+local free = bal - tonumber(account[3]) - tonumber(more)
+if free < floor then return FUNDS end
+if account[5] and free < lowest_balance(A, bal, floor, clock[1]) then return SPENT end
 
 redis.call('HINCRBY', A, 'held', more)
 if budgeted then redis.call('HINCRBY', A .. ':k:' .. hold.kid, 'held', more) end

@@ -1,4 +1,4 @@
--- Writes a ledger line, the key's sum, and the marker of a settled call.
+-- Writes a ledger line, and the marker of a settled call.
 
 -- The fields that few lines have. uncollected: nano-units of the cost that could not be charged; late: the store lost the
 -- hold before the settlement.
@@ -18,12 +18,6 @@ local function write_line(A, rid, kind, amount, meta, uncollected)  -- also chan
   local id = redis.call('XADD', A .. ':lg', '*', 'n', n, 'rid', rid, 'kind', kind, 'amount', amount,
                         'bal', bal, 'meta', meta, unpack(extra_fields(uncollected)))
   return bal, id
-end
-
-local function spend(A, kid, amount)  -- amount: a ledger amount, negative for a charge
-  if amount == '0' then return end
-  local spent = string.sub(amount, 1, 1) == '-' and string.sub(amount, 2) or '-' .. amount
-  redis.call('HINCRBY', A .. ':k:' .. kid, 'spent', spent)
 end
 
 local function mark(A, rid, kind, amount, id)

@@ -1,7 +1,7 @@
 -- Gives back the charge of a settled call, whole or in part, once per operation.
 -- KEYS: {a:<account>}
 -- ARGV: operation rid amount ('' for all that is left) kid meta most (no balance may pass it)
---       then the ids of the call's lines, which are read only if the call's marker has expired
+--       charged_at (Unix milliseconds), then the ids of the call's lines, which are read only if the call's marker has expired
 -- Returns code, amount, balance. Codes: OK; DUP: repeated, with the stored amount; CLASH: the operation did something
 -- else; CAP: the balance would pass `most`; MORE: more than is left of the charge, with what is left; UNKNOWN: no line
 -- of the call, or no kid; NOACCT.
@@ -23,7 +23,7 @@ end
 local CHARGES = { use = true, reclaim = true, adj = true, refund = true }
 local function charge_in_lines()  -- nil if there is no line
   local sum
-  for i = 7, #ARGV do
+  for i = 8, #ARGV do
     local line = redis.call('XRANGE', A .. ':lg', ARGV[i], ARGV[i])[1]
     local told = {}
     for j = 1, line and #line[2] or 0, 2 do told[line[2][j]] = line[2][j + 1] end
@@ -41,7 +41,18 @@ if left <= 0 or tonumber(amount) > left then return { MORE, string.format('%.0f'
 if tonumber(bal) + tonumber(amount) > tonumber(ARGV[6]) then return { CAP, amount, bal } end
 
 write_line(A, operation, 'refund', amount, meta)
-spend(A, kid, amount)
+-- Money for a charge of an earlier period or month is not given back to the current one.
+local name, clock, charged_at = A .. ':k:' .. kid, redis.call('TIME'), tonumber(ARGV[7]) / 1000
+local every = redis.call('HGET', name, 'every')
+if every and period_of(every, charged_at) ~= period_of(every, clock[1]) then
+  begin_period(name, 0, clock[1])
+  redis.call('HINCRBY', name, 'base', '-' .. amount)
+  redis.call('HINCRBY', name, 'spent', '-' .. amount)
+else
+  begin_period(name, -tonumber(amount), clock[1])
+  redis.call('HINCRBY', name, 'spent', '-' .. amount)
+end
+if period_of('month', charged_at) == period_of('month', clock[1]) then count_month(A, -tonumber(amount), clock[1]) end
 redis.call('HINCRBY', A .. ':rf', rid, amount)
 redis.call('HSET', A .. ':rf', 'op ' .. operation, rid)
 redis.call('HSET', A .. ':op', operation, 'refund ' .. amount)

@@ -1,5 +1,6 @@
 -- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
 -- `explain` returns the refusals.
+-- `own` in an account's hash says that it has limits of its own or a cap; others cost nothing to look at.
 -- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model; least, share: a hold that does not fit is lowered to 1/share of the
@@ -8,6 +9,7 @@
 -- store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local SPENT = 12  -- the cap of the month
 local NOACCT, REGROUP = 20, 21
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local GONE = 1
@@ -19,7 +21,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local stamp = string.format('%.0f', now)
 
-local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor' }, {}, {}
+local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor', 'own' }, {}, {}
 local rules = {}  -- the account's own rule for each model: + or -, false for none
 for i = 1, count do
   local at = HEAD + (i - 1) * WIDTH
@@ -35,6 +37,7 @@ if not account[1] then return { NOACCT } end
 if account[2] ~= ARGV[1] then return { REGROUP, account[2] } end
 for model, at in pairs(rules) do rules[model] = account[at] end
 local bal, held, floor = tonumber(account[3]), tonumber(account[4]), tonumber(account[5] or '0')
+local lowest = account[6] and lowest_balance(A, bal, floor, clock[1]) or floor
 local holds = redis.call('HMGET', A .. ':rv', unpack(rids))
 local swept = false
 local sweep  -- set by the script that follows; handles expired holds once, before a refusal for lack of money
@@ -81,6 +84,13 @@ local function open_key(kid)
 end
 
 local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]), granted = 0 }
+if account[6] then  -- the account has limits of its own: the lower one counts
+  local own = redis.call('HMGET', A, 'rpm', 'tpm', 'conc')
+  for i, name in ipairs({ 'rpm', 'tpm', 'conc' }) do
+    local most = tonumber(own[i] or '0')
+    if most > 0 and (limits[name] == 0 or most < limits[name]) then limits[name] = most end
+  end
+end
 local settled = redis.call('MGET', unpack(name_buckets(limits, '', names)))  -- the markers of the calls come first
 attach_limits(limits, '', names, settled, count)
 
@@ -97,11 +107,11 @@ local function full(owner) return owner.conc > 0 and owner.live >= owner.conc en
 
 -- The amount to hold: `hold`, or less where it may be lowered; nil and the refusal when the money is short.
 local function fit(key, hold, least, share)
-  local free = bal - held - floor
+  local free = bal - held - lowest
   if free < hold and not swept then
     swept = true
     sweep()
-    free = bal - held - floor
+    free = bal - held - lowest
   end
   local left = key.cap and key.cap - key.spent - key.held
   local both = left and math.min(free, left) or free
@@ -109,7 +119,8 @@ local function fit(key, hold, least, share)
   local lowered = share > 0 and math.floor(both / share) or 0
   if lowered > 0 and lowered >= least then return lowered end
   local needed = share > 0 and least * share or hold
-  return nil, left and left < needed and BUDGET or FUNDS
+  if left and left < needed then return nil, BUDGET end
+  return nil, bal - held - floor < needed and FUNDS or SPENT
 end
 
 -- Returns the code, then Redis time (µs) of the admission and the amount held; or the wait (µs), and whose limit refuses:

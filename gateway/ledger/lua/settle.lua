@@ -27,10 +27,12 @@ local A, count = KEYS[1], #ARGV / WIDTH
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
-local account = redis.call('HMGET', A, 'bal', 'seq', 'held', 'floor')
+local account = redis.call('HMGET', A, 'bal', 'seq', 'held', 'floor', 'own')
 local bal, seq, booked = account[1], tonumber(account[2]), false
 if not bal then return { NOACCT } end
 local held, floor = tonumber(account[3] or '0'), tonumber(account[4] or '0')
+local opening, lowest = tonumber(bal), floor
+if account[5] then lowest = lowest_balance(A, opening, floor, clock[1]) end
 local rids, marks = {}, {}
 for i = 1, count do
   local rid = ARGV[(i - 1) * WIDTH + 1]
@@ -60,7 +62,7 @@ local freed, spent = {}, {}  -- what `held` and `spent` change by, by name of th
 
 local function collectable(kid, owed, hold, unheld)  -- at most `owed`; unheld: see room.lua
   local name = A .. ':k:' .. kid
-  local left = tonumber(bal) - floor - held
+  local left = tonumber(bal) - lowest - held
   local most = hold + room_beyond(A, kid, left, (spent[name] or 0) + (freed[name] or 0), unheld)
   return math.max(0, math.min(owed, most, tonumber(bal) + LOWEST))
 end
@@ -159,6 +161,7 @@ for i = 1, count do
 end
 
 if booked then try('HSET', A, 'bal', bal, 'seq', seq) end
+if booked and account[5] then count_month(A, opening - tonumber(bal), clock[1]) end
 if #gone > 0 then
   try('HDEL', A .. ':rv', unpack(gone))
   try('ZREM', A .. ':rx', unpack(gone))
