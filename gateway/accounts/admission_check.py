@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from gateway.accounts.accounts import Refused, time_text
+from gateway.accounts.key_scopes import read_scopes
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.ledger import DryRun, Ledger, Refusal
-from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, FUNDS, KEY, MODEL, RPM, SPENT, TOOBIG, TPM
+from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, COSTLY, FUNDS, KEY, MODEL, RPM, SPENT, TOOBIG, TPM
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
 
@@ -57,8 +58,9 @@ async def explain(
     quote: Quote,
     lowerable: Callable[[Quote], Quote] | None = None,
     clamp: Callable[[Quote, int], Quote | None] | None = None,
+    endpoint: str = "",
 ) -> Explanation:
-    """Check a call with `quote`; `clamp` makes the one of a smaller hold. Refused: no such key."""
+    """Check a call with `quote` to `endpoint`; `clamp` makes the quote of a smaller hold. Refused: no such key."""
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
         raise Refused(f"no key {key_id!r}")
@@ -67,7 +69,7 @@ async def explain(
     granted = int(dry_run.facts.get("granted", quote.hold))
     if clamp is not None and granted < quote.hold and not dry_run.refusals:
         quote = clamp(quote, granted) or quote
-    return _explanation(key, quote, dry_run)
+    return _explanation(key, quote, dry_run, endpoint)
 
 
 def _free(facts: dict[str, str]) -> int:
@@ -81,25 +83,27 @@ def _left(facts: dict[str, str]) -> int:
 # Texts of the rules --------------------------------------------------------------------------------------------------
 
 
-def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun) -> Explanation:
+def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun, endpoint: str) -> Explanation:
     refusals = {refusal.code: refusal for refusal in dry_run.refusals}
-    texts = _RuleTexts(key, quote, dry_run.group, dry_run.facts, refusals)
+    texts = _RuleTexts(key, quote, endpoint, dry_run.group, dry_run.facts, refusals)
     rules = [
         texts.key(),
         texts.expiry(),
         texts.account(),
+        texts.scope(),
         texts.permission(),
         texts.size(),
         texts.concurrency(),
         texts.rate("requests", RPM),
         texts.rate("tokens", TPM),
+        texts.cost(),
         texts.budget(),
         texts.cap(),
         texts.balance(),
     ]
     refused = [rule.rule for rule in rules if rule.verdict == "refuse"]
     return Explanation(
-        admitted=not dry_run.refusals,
+        admitted=not refused,
         key=key.id,
         account=key.account,
         group=dry_run.group,
@@ -116,14 +120,16 @@ class _RuleTexts:
     """Describes each rule; rules.lua has decided which ones refuse."""
 
     def __init__(
-        self, key: ApiKey, quote: Quote, group: str, facts: dict[str, str], refusals: dict[int, Refusal]
+        self, key: ApiKey, quote: Quote, endpoint: str, group: str, facts: dict[str, str], refusals: dict[int, Refusal]
     ) -> None:
         self._account = key.account
         self._quote = quote
+        self._endpoint = endpoint
         self._group = group
         self._facts = facts
         self._refusals = refusals
         self._create = f"gateway keys create {key.account}"
+        self._edit = f"gateway keys edit {key.id}"
 
     def _rule(self, name: str, refuses: bool, state: str, change: str) -> Rule:
         return Rule(name, "refuse" if refuses else "pass", state, change if refuses else "")
@@ -141,6 +147,20 @@ class _RuleTexts:
     def account(self) -> Rule:
         change = f"gateway accounts enable {self._account}"
         return self._rule("account", ACCOUNT in self._refusals, self._facts["account.state"], change)
+
+    def scope(self) -> Rule:
+        """Addresses are shown and not judged, because no caller is known."""
+        scopes = read_scopes(self._facts.get("key.scopes", ""))
+        parts = [f"endpoints {', '.join(scopes.endpoints)}"] if scopes.endpoints else []
+        parts += [f"addresses {', '.join(map(str, scopes.addresses))}"] if scopes.addresses else []
+        refuses = bool(self._endpoint and scopes.endpoints) and self._endpoint not in scopes.endpoints
+        change = f"{self._edit} --endpoints {','.join((*scopes.endpoints, self._endpoint))}"
+        return self._rule("scope", refuses, "; ".join(parts) or "no restriction", change)
+
+    def cost(self) -> Rule:
+        most, wanted = self._facts.get("key.max"), format_amount(self._quote.hold)
+        state = f"at most {format_amount(int(most))}, {wanted} wanted" if most else "no most per call"
+        return self._rule("cost", COSTLY in self._refusals, state, f"{self._edit} --max-cost {wanted}")
 
     def permission(self) -> Rule:
         model, account, refuses = self._quote.model, self._account, MODEL in self._refusals
@@ -183,7 +203,9 @@ class _RuleTexts:
         state = (
             f"{format_amount(_left(facts))} of {format_amount(budget)} left, {format_amount(self._quote.hold)} wanted"
         )
-        return self._rule("budget", refuses, state, f"{self._create} --budget {format_amount(self._quote.hold)}")
+        return self._rule(
+            "budget", refuses, state, f"{self._edit} --budget {format_amount(budget - _left(facts) + self._quote.hold)}"
+        )
 
     def cap(self) -> Rule:
         facts, refuses = self._facts, SPENT in self._refusals
@@ -216,6 +238,6 @@ class _RuleTexts:
             used = int(self._facts.get(f"{who}.running", "0")) + 1 if name == "concurrency" else needed
             if used > limit:
                 places.append(
-                    f"{self._create} --{name} {used}" if who == "key" else f"set [groups.{self._group}] {name} = {used}"
+                    f"{self._edit} --{name} {used}" if who == "key" else f"set [groups.{self._group}] {name} = {used}"
                 )
         return " and ".join(places) or f"set {name} higher"

@@ -36,6 +36,7 @@ class KeyView(Struct, frozen=True):
     group: str
     rules: dict[str, str]  # the account's own rule of each of these models: + or -, empty for none
     models: frozenset[str] | None  # the key's own restriction
+    scopes: str = ""  # see `key_scopes`
 
     def permits(self, model: str, groups: frozenset[str]) -> bool:
         """Whether the key may use `model`, which `groups` may use; the rule of admit.lua.
@@ -156,10 +157,10 @@ class Authenticator:
                 raise InsufficientPermissions("This account is disabled")
             if code != OK:
                 raise InvalidApiKey
-            group, own, *found = [value.decode() for value in reply]
+            group, own, scopes, *found = [value.decode() for value in reply]
             rules.update(zip(page, found, strict=True))
         only = frozenset(own.strip("\n").split("\n")) if own else None
-        return KeyView(key, group, rules, only)
+        return KeyView(key, group, rules, only, scopes)
 
 
 def _rotating(current: Callable[[str], str], previous: Callable[[str], str]) -> Callable[[str], str]:

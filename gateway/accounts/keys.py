@@ -12,22 +12,26 @@ import secrets
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypedDict, Unpack
+from itertools import chain
+from typing import Any, Unpack
 
+import msgspec
 from msgspec import Struct, structs
 
-from gateway.accounts.accounts import CHANGED, Refused, check_model, check_name, set_state, time_text
+from gateway.accounts.accounts import CHANGED, Refused, check_name, set_state, time_text
 from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
-from gateway.amounts import MAX_AMOUNT, format_amount
+from gateway.accounts.key_scopes import read_scopes
+from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
+from gateway.amounts import format_amount
 from gateway.ledger.paging import scan_set
+from gateway.ledger.periods import Every, period_of
 from gateway.ledger.scripts import Links, slot
 from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store.command import text_fields
 
 SECRET_BYTES = 32  # 256 bits
-MAX_LIMIT = 1_000_000_000
-MAX_NAME = 100
 AT_ONCE = 500  # reads in flight
+OWN = frozenset({"max", "every", "base", "scopes"})  # fields that admissions read only if `own` is set
 
 
 class KeyRecord(Struct, frozen=True):
@@ -47,6 +51,12 @@ class KeyRecord(Struct, frozen=True):
     budget: int | None
     spent: int
     show_cost: bool
+    every: str | None = None  # the period of the budget: month, week, day
+    period_spent: int | None = None  # what counts against the budget; None without a budget
+    max_cost: int | None = None
+    endpoints: list[str] | None = None
+    addresses: list[str] | None = None
+    last_used: datetime | None = None  # at most an hour before the last call; None: not used since it is noted
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
@@ -58,20 +68,12 @@ class KeyRecord(Struct, frozen=True):
             "expires": time_text(self.expires) if self.expires else None,
             "budget": format_amount(self.budget) if self.budget is not None else None,
             "spent": format_amount(self.spent),
+            "period_spent": format_amount(self.period_spent) if self.period_spent is not None else None,
+            "max_cost": format_amount(self.max_cost) if self.max_cost is not None else None,
+            "last_used": time_text(self.last_used) if self.last_used else None,
             "response_headers": ["cost"] if show_cost else [],
             "show_cost": show_cost,  # the old name of the one above
         }
-
-
-class KeyLimits(TypedDict, total=False):
-    """What a new key may do; an absent or None limit does not exist."""
-
-    rpm: int | None
-    tpm: int | None
-    concurrency: int | None
-    models: Iterable[str] | None
-    budget: int | None  # nano-units
-    expires: datetime | None
 
 
 class NewKey(Struct, frozen=True):
@@ -106,20 +108,32 @@ class Keys:
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
             raise Refused(f"no account {account!r}")
+        now = int((await call("TIME"))[0])
+        check_key_name(name)
+        fields = key_fields(limits, now=now)
+        if fields.get("every") and "cap" not in fields:
+            raise Refused("a period needs a budget")
+        values: dict[str, str | int] = {"state": "active", "name": name, "created": now}
+        values |= {field: value for field, value in fields.items() if value != ""}
+        if fields.keys() & OWN:
+            values["own"] = 1
+        return await self.store(account, values, show_cost=show_cost)
+
+    async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool) -> NewKey:
+        """Store a new key with these fields of its hash."""
+        call = self._links.link(slot(account)).call
         text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
         key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
-        now = int((await call("TIME"))[0])
-        fields = _fields(name, limits, now=now)
         if show_cost:
-            fields += ("cost", 1)
+            values = {**values, "cost": 1}
         # The fingerprint is written last, so an incomplete key can never be used.
         await call("SADD", f"{slot(account)}:ks", key_id)
-        await call("HSET", f"{slot(account)}:k:{key_id}", *fields, "last4", text[-4:])
+        await call("HSET", f"{slot(account)}:k:{key_id}", *chain.from_iterable(values.items()), "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{fingerprint_of(text)}"
         owner = f"{account}:{key_id}:{SHOWS_COST}" if show_cost else f"{account}:{key_id}"
         await self._links.link(fingerprint).call("SET", fingerprint, owner)
-        return NewKey(text, key_id, account, name)
+        return NewKey(text, key_id, account, str(values["name"]))
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first."""
@@ -138,6 +152,14 @@ class Keys:
         for start in range(0, len(ids), AT_ONCE):
             found += await asyncio.gather(*(self._read(account, key_id) for key_id in ids[start : start + AT_ONCE]))
         return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
+
+    async def show(self, key_id: str) -> KeyRecord:
+        """One key; Refused if there is none."""
+        found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
+        record = await self._read(found.decode(), key_id) if found else None
+        if record is None:
+            raise Refused(f"no key {key_id!r}")
+        return record
 
     async def revoke(self, key_id: str) -> KeyRecord:
         """Revoke a key permanently and at once; a second call changes nothing."""
@@ -164,7 +186,7 @@ class Keys:
         fields = text_fields(answer)
         if "state" not in fields:
             return None
-        expires = _number(fields, "exp")
+        expires, scopes = _number(fields, "exp"), read_scopes(fields.get("scopes", ""))
         expired = fields["state"] == "active" and expires is not None and expires <= now
         return KeyRecord(
             key_id,
@@ -181,37 +203,23 @@ class Keys:
             _number(fields, "cap"),
             int(fields.get("spent", "0")),
             "cost" in fields,
+            fields.get("every"),
+            _period_spent(fields, now) if "cap" in fields else None,
+            _number(fields, "max"),
+            list(scopes.endpoints) or None,
+            [str(network) for network in scopes.addresses] or None,
+            datetime.fromtimestamp(int(fields["used"]), UTC) if "used" in fields else None,
         )
-
-
-def _fields(name: str, limits: KeyLimits, *, now: int) -> list[str | int]:
-    """The fields of the key's Redis hash as flat pairs; absent limits are not stored."""
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise Refused(f"a key's name is at most {MAX_NAME} printable characters")
-    fields: list[str | int] = ["state", "active", "name", name, "created", now]
-    for field, value in (("rpm", limits.get("rpm")), ("tpm", limits.get("tpm")), ("conc", limits.get("concurrency"))):
-        if value is not None:
-            if not 1 <= value <= MAX_LIMIT:
-                raise Refused(f"{field} must lie between 1 and {MAX_LIMIT}")
-            fields += (field, value)
-    if (budget := limits.get("budget")) is not None:
-        if not 0 < budget <= MAX_AMOUNT:
-            raise Refused(f"a budget of {format_amount(budget)} is not possible")
-        fields += ("cap", budget)
-    if (models := limits.get("models")) is not None:
-        names = list(dict.fromkeys(models))
-        if not names:
-            raise Refused("an empty list of models would permit nothing")
-        for model in names:
-            check_model(model)
-        fields += ("models", "\n" + "\n".join(names) + "\n")  # admit.lua looks for "\nmodel\n"
-    if (expires := limits.get("expires")) is not None:
-        moment = int(expires.timestamp())
-        if moment <= now:
-            raise Refused(f"{time_text(expires)} has passed already")
-        fields += ("exp", moment)
-    return fields
 
 
 def _number(fields: dict[str, str], name: str) -> int | None:
     return int(fields[name]) if name in fields else None
+
+
+def _period_spent(fields: dict[str, str], now: int) -> int:
+    """What counts against the budget: the spending since the start of its period, or all without periods."""
+    if "every" in fields:
+        every: Every = msgspec.convert(fields["every"], Every)
+        if fields.get("period") != period_of(every, datetime.fromtimestamp(now, UTC)):
+            return 0
+    return int(fields.get("spent", "0")) - int(fields.get("base", "0"))

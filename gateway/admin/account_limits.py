@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TypedDict, Unpack
 
 from gateway.accounts.accounts import NAME, Account, Accounts
-from gateway.accounts.keys import MAX_LIMIT
+from gateway.accounts.key_settings import MAX_LIMIT
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.periods import charged_in

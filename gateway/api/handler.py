@@ -18,6 +18,7 @@ from tornado.httputil import HTTPMessageDelegate, RequestStartLine
 
 from gateway import errors
 from gateway.accounts.authenticator import KeyView
+from gateway.accounts.key_scopes import check_scopes
 from gateway.api.refusal_line import refusal_line
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
@@ -250,10 +251,13 @@ class KeyedHandler(BaseHandler):
     async def confirm(self, models: Iterable[str] = ()) -> KeyView:
         """The current state of the key, from the store, and its permissions for `models`.
 
-        InvalidApiKey if it was revoked or has expired.
+        InvalidApiKey if it was revoked or has expired, KeyRestricted if it may not be used from the client's address.
         """
         assert self.key is not None
-        return await self.services.auth.confirm(self.key, models)
+        view = await self.services.auth.confirm(self.key, models)
+        if view.scopes:
+            check_scopes(view.scopes, self.exchange.context.remote_ip)
+        return view
 
 
 class GreetingHandler(BaseHandler):

@@ -66,6 +66,7 @@ def command(
             quote=quote,
             lowerable=asked.lowerable,
             clamp=asked.clamp,
+            endpoint=asked.name,
         )
 
     told = run(settings, work)

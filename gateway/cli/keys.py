@@ -1,17 +1,21 @@
-"""`gateway keys`: create · list · revoke."""
+"""`gateway keys`: create · list · show · edit · rotate · revoke."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Unpack
 
 import click
 
-from gateway.accounts.keys import KeyLimits
+from gateway.accounts.key_settings import KeyLimits
+from gateway.accounts.keys import KeyRecord, NewKey
+from gateway.admin.key_editor import KeyEditor
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
-from gateway.cli.session import change, run
-from gateway.cli.values import AMOUNT, COUNT, FUTURE, NAMES, NamesType
+from gateway.cli.session import Session, change, run
+from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, NamesType
 from gateway.config.settings import Settings
 
 COLUMNS = (
@@ -26,10 +30,13 @@ COLUMNS = (
     "concurrency",
     "models",
     "budget",
+    "every",
     "spent",
+    "last_used",
 )
 
 KEY_HEADERS = ("cost",)
+PERIODS = ("month", "week", "day", "never")
 
 
 class KeyHeaders(NamesType):
@@ -50,15 +57,34 @@ def command() -> None:
     """API keys: made once, shown once, revoked for good."""
 
 
+def _settings(function: Any) -> Any:
+    """The options of a key's settings, for `create` and `edit`."""
+    for option in reversed(
+        [
+            click.option("--name", metavar="N", help="What it is for."),
+            click.option("--rpm", type=COUNT, metavar="N", help="Requests per minute."),
+            click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute."),
+            click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time."),
+            click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use."),
+            click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend, in all or in a period."),
+            click.option("--every", type=click.Choice(PERIODS), help="The period of the budget, in UTC."),
+            click.option(
+                "--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m."
+            ),
+            click.option("--max-cost", type=AMOUNT, metavar="AMOUNT", help="The most that one call may hold."),
+            click.option("--endpoints", type=NAMES, metavar="E,…", help="The only endpoints it may call."),
+            click.option(
+                "--addresses", type=NAMES, metavar="CIDR,…", help="The only client addresses it may be used from."
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
 @command.command()
 @click.argument("account")
-@click.option("--name", default="", metavar="N", help="What it is for.")
-@click.option("--rpm", type=COUNT, metavar="N", help="Requests per minute.")
-@click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute.")
-@click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time.")
-@click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use.")
-@click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend in all.")
-@click.option("--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m.")
+@_settings
 @click.option(
     "--response-headers",
     type=KeyHeaders(),
@@ -70,7 +96,7 @@ def command() -> None:
 def create(
     settings: Settings,
     account: str,
-    name: str,
+    name: str | None,
     response_headers: list[str] | None,
     show_cost: bool,
     as_json: bool,
@@ -82,21 +108,69 @@ def create(
     if (models := limits.get("models")) is not None:
         limits["models"] = known_models(settings, models)
     shown = show_cost or bool(response_headers)
-    key = change(settings, lambda session: session.create_key(account, name=name, show_cost=shown, **limits))
-    if as_json:
-        print_json(key.json_form())
-    else:
-        note(f"{key.id} of account {key.account}; keep the key, it is shown only now")
-        click.echo(key.text)
+    key = change(settings, lambda session: session.create_key(account, name=name or "", show_cost=shown, **limits))
+    _print_new(key, key.json_form(), as_json=as_json)
 
 
 @command.command("list")
 @click.argument("account", required=False)
+@click.option("--unused", type=PAST, metavar="WHEN", help="Only active keys that were not used since: 30d, or a time.")
 @configured
-def list_(settings: Settings, account: str | None, as_json: bool) -> None:
+def list_(settings: Settings, account: str | None, unused: datetime | None, as_json: bool) -> None:
     """The keys of ACCOUNT, or of all accounts, oldest first."""
-    keys = [key.json_form() for key in run(settings, lambda session: session.keys.list(account))]
-    print_rows(COLUMNS, keys, as_json=as_json)
+
+    async def work(session: Session) -> list[KeyRecord]:
+        if unused is None:
+            return await session.keys.list(account)
+        return await session.key_editor.unused(account, unused)
+
+    print_rows(COLUMNS, [key.json_form() for key in run(settings, work)], as_json=as_json)
+
+
+@command.command()
+@click.argument("key_id")
+@configured
+def show(settings: Settings, key_id: str, as_json: bool) -> None:
+    """One key, without its text."""
+    print_record(run(settings, lambda session: session.key_editor.show(key_id)).json_form(), as_json=as_json)
+
+
+@command.command()
+@click.argument("key_id")
+@_settings
+@click.option("--clear", type=NAMES, metavar="SETTING,…", help="Remove these settings: names of the options.")
+@configured
+def edit(
+    settings: Settings,
+    key_id: str,
+    name: str | None,
+    clear: list[str] | None,
+    as_json: bool,
+    **limits: Unpack[KeyLimits],
+) -> None:
+    """Change the settings of a key; they hold for its next call."""
+    if name is None and not clear and all(value is None for value in limits.values()):
+        raise click.UsageError("name a setting to change or to clear")
+    if (models := limits.get("models")) is not None:
+        limits["models"] = known_models(settings, models)
+    names = [setting.replace("-", "_") for setting in clear or ()]
+    work = partial(KeyEditor.edit, key_id=key_id, name=name, clear=names, **limits)
+    print_record(change(settings, lambda session: work(session.key_editor)).json_form(), as_json=as_json)
+
+
+@command.command()
+@click.argument("key_id")
+@click.option(
+    "--overlap", type=DURATION, default="24h", show_default=True, metavar="DURATION", help="How long both keys work."
+)
+@configured
+def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -> None:
+    """Make a new key with the settings of KEY_ID, which expires after the overlap; print the new one, alone, once."""
+    rotated = change(settings, lambda session: session.key_editor.rotate(key_id, overlap=overlap))
+    expires = rotated.old.json_form()["expires"]
+    note(f"{key_id} expires at {expires}")
+    replaced = {"replaces": key_id, "old_expires": expires}
+    _print_new(rotated.new, rotated.new.json_form() | replaced, as_json=as_json)
 
 
 @command.command()
@@ -107,3 +181,11 @@ def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     print_record(
         change(settings, lambda session: session.key_admin.revoke(session.actor, key_id)).json_form(), as_json=as_json
     )
+
+
+def _print_new(key: NewKey, form: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(form)
+    else:
+        note(f"{key.id} of account {key.account}; keep the key, it is shown only now")
+        click.echo(key.text)

@@ -29,6 +29,7 @@ from gateway.accounts.store_claim import claim, has_keys, prove_pepper
 from gateway.admin.account_limits import AccountLimits
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor, command_line
+from gateway.admin.key_editor import KeyEditor
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.refunds import Refunds
@@ -113,6 +114,11 @@ class Session:
     def key_admin(self) -> KeyAdmin:
         """Changes of keys."""
         return KeyAdmin(self.accounts, self.keys, self.outbox)
+
+    @cached_property
+    def key_editor(self) -> KeyEditor:
+        """Changes of keys."""
+        return KeyEditor(self.store, self.keys)
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""

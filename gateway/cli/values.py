@@ -60,6 +60,22 @@ class WhenType(click.ParamType[datetime]):
         return now - length if self.past else now + length
 
 
+class DurationType(click.ParamType[timedelta]):
+    """A duration such as 30d, 12h, 45m."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Parse it."""
+        if isinstance(value, timedelta):
+            return value
+        duration = _DURATION.fullmatch(str(value).strip())
+        length = timedelta(**{_UNITS[duration[2]]: int(duration[1])}) if duration else None
+        if length is None or length > _LONGEST:
+            self.fail(f"{value!r} is no duration such as 30d, 12h, 45m", param, ctx)
+        return length
+
+
 class NamesType(click.ParamType[list[str]]):
     """Names with commas between them."""
 
@@ -84,5 +100,6 @@ def moment(text: str) -> datetime:
 AMOUNT = AmountType()
 FUTURE = WhenType(past=False)
 PAST = WhenType(past=True)
+DURATION = DurationType()
 NAMES = NamesType()
 COUNT = click.IntRange(min=1)

@@ -5,9 +5,9 @@
     GatewayError
     ├── BadRequest 400 ─────────── InvalidJSON · MissingParameter · InvalidType · InvalidValue · OutOfRange
     │                              UnsupportedParameter · UnsupportedValue · UnknownParameter · ContextLengthExceeded
-    │                              ContentFiltered
+    │                              ContentFiltered · CostLimitExceeded
     ├── InvalidApiKey 401
-    ├── Forbidden 403 ──────────── ModelNotPermitted · InsufficientPermissions
+    ├── Forbidden 403 ──────────── ModelNotPermitted · InsufficientPermissions ── KeyRestricted
     ├── NotFound 404 ───────────── UnknownURL · ModelNotFound
     ├── MethodNotAllowed 405
     ├── RequestTimeout 408
@@ -127,6 +127,13 @@ class ContentFiltered(BadRequest):
     default_message = "The request was refused by the model provider's content filter"
 
 
+class CostLimitExceeded(BadRequest):
+    """The request may cost more than one call of its key may; waiting does not help."""
+
+    default_code = "cost_limit_exceeded"
+    default_message = "This request may cost more than one call of this key may"
+
+
 # 401 to 415 --------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +168,19 @@ class ModelNotPermitted(Forbidden):
 
 class InsufficientPermissions(Forbidden):
     """The account is disabled, or the key is restricted."""
+
+
+class KeyRestricted(InsufficientPermissions):
+    """The key may not call this endpoint, or not from this address.
+
+    An admission raises it with the key's `scopes` if they were not checked; the pipeline checks them and asks again.
+    """
+
+    default_message = "This key is restricted"
+
+    def __init__(self, message: str | None = None, *, scopes: str = "") -> None:
+        super().__init__(message)
+        self.scopes = scopes
 
 
 class NotFound(GatewayError):

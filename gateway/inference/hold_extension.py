@@ -17,7 +17,7 @@ from msgspec import structs
 
 from gateway.billing.delivered import QUARTERS_PER_TOKEN, Delivered
 from gateway.billing.usage import Usage
-from gateway.errors import QuotaExhausted, StoreUnavailable
+from gateway.errors import CostLimitExceeded, QuotaExhausted, StoreUnavailable
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 
@@ -86,7 +86,7 @@ class HoldExtension:
         more = self._step + max(0, self._cost(quarters) - call.hold.amount)
         try:
             await self._ledger.extend(call.hold, max(1, more))
-        except QuotaExhausted:
+        except (QuotaExhausted, CostLimitExceeded):
             most = max(self._quarters(1.0), self._most)
             if quarters >= most:
                 raise

@@ -12,7 +12,10 @@ import asyncio
 import time
 from typing import Any
 
+from msgspec import structs
+
 from gateway import errors
+from gateway.accounts.key_scopes import check_scopes
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
@@ -138,7 +141,11 @@ class Pipeline:
         if isinstance(found, Claim):
             call.claim = found
             return True
-        rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
+        try:
+            rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
+        except errors.KeyRestricted as restricted:
+            _check_scopes(call, restricted.scopes)
+            rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
         if rates is not None:
             rates.write(call.reply.headers)
         _replay(call, found)
@@ -148,6 +155,8 @@ class Pipeline:
         """Check key and permission for a call that is not admitted; their error replaces the one of the request."""
         model: Model | None = call.model  # None if the request was refused before its model was found
         view = await self._services.auth.confirm(call.key, [model.name] if model is not None else ())
+        if view.scopes:
+            _check_scopes(call, view.scopes)
         if model is not None and not view.permits(model.name, model.groups):
             raise errors.ModelNotPermitted()
 
@@ -159,12 +168,13 @@ class Pipeline:
         try:
             try:
                 hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            except errors.QuotaExhausted:
+            except errors.KeyRestricted as restricted:
+                _check_scopes(call, restricted.scopes)
+                hold = await self._admit_restricted(call, endpoint)
+            except (errors.QuotaExhausted, errors.CostLimitExceeded):
                 if not call.quote.share:
                     raise
-                hold = await services.ledger.admit(call.request_id, call.key, endpoint.lowerable(call.quote))
-                if hold.amount < call.quote.hold:
-                    self._lower(call, endpoint, hold)
+                hold = await self._admit_lowered(call, endpoint)
         except BaseException:
             close_claim(call)  # a refused call may be retried with the same key
             raise
@@ -177,6 +187,22 @@ class Pipeline:
             hold.rates.write(call.reply.headers)
         services.active_calls.add(call)
         services.clock.begin(call)
+
+    async def _admit_restricted(self, call: Call, endpoint: Endpoint[Any]) -> Hold:
+        """Admit a call whose key's scopes were checked."""
+        try:
+            return await self._services.ledger.admit(call.request_id, call.key, call.quote)
+        except (errors.QuotaExhausted, errors.CostLimitExceeded):
+            if not call.quote.share:
+                raise
+        return await self._admit_lowered(call, endpoint)
+
+    async def _admit_lowered(self, call: Call, endpoint: Endpoint[Any]) -> Hold:
+        """Admit a call with a smaller hold, and lower its output limit."""
+        hold = await self._services.ledger.admit(call.request_id, call.key, endpoint.lowerable(call.quote))
+        if hold.amount < call.quote.hold:
+            self._lower(call, endpoint, hold)
+        return hold
 
     def _lower(self, call: Call, endpoint: Endpoint[Any], hold: Hold) -> None:
         """Lower the output limit to what the smaller hold covers."""
@@ -278,6 +304,11 @@ class Pipeline:
         except BaseException:
             await close_stream(opened, self._services.dispatcher)
             raise
+
+def _check_scopes(call: Call, scopes: str) -> None:
+    """Check the scopes of the call's key, and note that they were checked; KeyRestricted if they do not permit it."""
+    check_scopes(scopes, call.reply.exchange.context.remote_ip, call.endpoint.name)
+    call.key = structs.replace(call.key, scopes=scopes)
 
 
 def _replay(call: Call, answer: Answer) -> None:

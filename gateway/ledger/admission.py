@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gateway import errors
+from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.ledger.api_key import ApiKey
@@ -32,7 +33,7 @@ GONE = 1  # detail of KEY: the store does not have the key
 REMEMBERED = 50_000  # accounts whose group a worker caches
 
 # Codes of rules.lua
-OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT = range(13)
+OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT, COSTLY, SCOPED = range(15)
 NOACCT, REGROUP = 20, 21
 WIDTH = 9  # integers per call in a reply
 SCOPES = {1: "key", 2: "account"}  # of rules.lua: whose limit refuses
@@ -104,11 +105,13 @@ class Admission:
         text = f"*{9 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
         for request_id, api_key, quote, _ in batch.items:
             key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)
+            enabled = ENABLED if group in quote.groups else NOT_ENABLED
+            if api_key.scopes:
+                enabled = bulk(enabled_text(group, api_key, quote))
             meta = reclaim_meta(api_key, quote).decode()
             text += (
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(model)]}{model}"
-                f"{ENABLED if group in quote.groups else NOT_ENABLED}"
-                f"{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
+                f"{enabled}{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
                 f"{_lowering_text(quote.least, quote.share) if quote.least else NEVER_LOWERED}"
             )
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
@@ -201,19 +204,23 @@ def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
 
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
     """The arguments of rules.lua for one call."""
-    enabled = 1 if group in quote.groups else 0
     note = reclaim_meta(key, quote)
     return (
         request_id,
         key.id,
         quote.model,
-        enabled,
+        enabled_text(group, key, quote),
         quote.hold,
         quote.tokens,
         note,
         quote.least,
         quote.share if quote.least else 0,
     )
+
+
+def enabled_text(group: str, key: ApiKey, quote: Quote) -> str:
+    """The argument `enabled` of rules.lua."""
+    return ("1" if group in quote.groups else "0") + key.scopes
 
 
 def _lowering_text(least: int, share: int) -> str:
@@ -252,14 +259,21 @@ def _group_text(group: str, rpm: int, tpm: int, concurrency: int) -> str:
     return "".join(bulk(argument) for argument in (group, rpm, tpm, concurrency, LEASE))
 
 
-def _refusal(code: int, detail: int, rates: RateState | None, quote: Quote, *, scope: str) -> GatewayError:
+def _refusal(code: int, detail: Any, rates: RateState | None, quote: Quote, *, scope: str) -> GatewayError:
     if code == KEY and detail == GONE:
         return key_is_gone()
+    if code == SCOPED:
+        return errors.KeyRestricted(scopes=detail.decode())
     if code == TOOBIG:
         limit = rates.limit_tokens if rates else 0
         return errors.InvalidValue(
             f"This request may need {quote.tokens} tokens, more than the limit of {limit} tokens per minute, so it can "
             "never be served. Send a shorter prompt or a lower max_tokens."
+        )
+    if code == COSTLY:
+        return errors.CostLimitExceeded(
+            f"This request may cost {format_amount(quote.hold)}, but a call of this key at most "
+            f"{format_amount(detail)}. Send a shorter prompt or a lower max_tokens."
         )
     wait = detail / 1_000_000
     limited: errors.TooManyRequests

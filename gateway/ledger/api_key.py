@@ -11,3 +11,4 @@ class ApiKey(Struct, frozen=True):
     account: str
     id: str
     shows_cost: bool = False  # answers contain their cost
+    scopes: str = ""  # the stored scopes that were checked for the call; see gateway.accounts.key_scopes

@@ -154,7 +154,7 @@ class Ledger:
         await self._writer.drain()
 
     async def extend(self, hold: Hold, amount: int) -> None:
-        """Hold `amount` more nano-units, or raise a QuotaExhausted or InvalidApiKey.
+        """Hold `amount` more nano-units, or raise QuotaExhausted, CostLimitExceeded or InvalidApiKey.
 
         Conflict means that the hold no longer exists or was changed.
         """
@@ -171,6 +171,7 @@ class Ledger:
                 errors.InvalidApiKey(),
                 errors.Conflict("The hold was changed", retry_after=None),
                 errors.SpendLimitExceeded(),
+                errors.CostLimitExceeded(),
             )[code - 1]
         hold.amount = target
 

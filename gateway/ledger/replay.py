@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway import errors
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError
-from gateway.ledger.admission import GONE, KEY, OK, PLAIN_REFUSALS, RPM, key_is_gone, run_rules
+from gateway.ledger.admission import GONE, KEY, OK, PLAIN_REFUSALS, RPM, SCOPED, key_is_gone, run_rules
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.limits import GroupTable, RateState
 from gateway.ledger.scripts import Links, Scripts
@@ -26,9 +28,11 @@ async def count_replay(
     return rates
 
 
-def _refusal(code: int, wait: int, rates: RateState | None) -> GatewayError:
+def _refusal(code: int, wait: Any, rates: RateState | None) -> GatewayError:
     if code == KEY and wait == GONE:
         return key_is_gone()
+    if code == SCOPED:
+        return errors.KeyRestricted(scopes=wait.decode())
     if code != RPM:
         return PLAIN_REFUSALS.get(code, errors.InvalidApiKey)()
     limited = errors.RequestRateLimited(retry_after=wait / 1_000_000)

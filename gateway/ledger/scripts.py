@@ -28,6 +28,8 @@ SHARED = {
     "refund": ("period", "line", "charged"),
     "limit": ("period",),
     "count": ("period",),
+    "edit_key": ("period",),
+    "count_key": ("period",),
     "open": ("line",),
     "snapshot": ("sums",),
     "key_page": ("sums",),

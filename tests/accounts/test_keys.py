@@ -51,6 +51,12 @@ async def test_record_has_everything_except_the_secret(world):
             "models": ["m", "n"],
             "budget": "1.5",
             "spent": "0",
+            "every": None,
+            "period_spent": "0",
+            "max_cost": None,
+            "endpoints": None,
+            "addresses": None,
+            "last_used": None,
             "show_cost": False,
             "response_headers": [],
         }

@@ -20,11 +20,13 @@ RULES = [
     "key",
     "expiry",
     "account",
+    "scope",
     "permission",
     "size",
     "concurrency",
     "requests",
     "tokens",
+    "cost",
     "budget",
     "cap",
     "balance",
@@ -94,17 +96,17 @@ def test_suggested_command_allows_a_model_of_another_group(acme: Terminal) -> No
     key_id = make_key(acme)
     told = refused(acme, key_id, "other")
     assert told["refused_by"] == "permission"
-    assert told["rules"][3]["state"] == "group default may not use it"
-    follow(acme, told["rules"][3]["change"])
-    assert acme.json("explain", key_id, "other")["rules"][3]["state"] == "the account's own rule allows it"
+    assert told["rules"][4]["state"] == "group default may not use it"
+    follow(acme, told["rules"][4]["change"])
+    assert acme.json("explain", key_id, "other")["rules"][4]["state"] == "the account's own rule allows it"
     acme.ok("accounts", "deny", "acme", "other")
-    assert refused(acme, key_id, "other")["rules"][3]["state"] == "the account's own rule denies it"
+    assert refused(acme, key_id, "other")["rules"][4]["state"] == "the account's own rule denies it"
 
 
 def test_key_without_the_model_is_named_as_the_reason(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--models", "other"), "fake-chat")
-    assert told["rules"][3]["state"] == "the key's own models leave it out"
-    assert told["rules"][3]["change"] == "gateway keys create acme --models fake-chat"
+    assert told["rules"][4]["state"] == "the key's own models leave it out"
+    assert told["rules"][4]["change"] == "gateway keys create acme --models fake-chat"
 
 
 def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> None:
@@ -113,27 +115,28 @@ def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> N
     key_id = terminal.json("keys", "create", "poor")["id"]
     told = refused(terminal, key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
     assert told["refused_by"] == "balance"
-    follow(terminal, told["rules"][10]["change"])
+    follow(terminal, told["rules"][12]["change"])
     assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
     terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
 
-def test_suggested_command_creates_a_key_with_a_larger_budget(acme: Terminal) -> None:
-    told = refused(acme, make_key(acme, "--budget", "0.000001"), "fake-chat")
+def test_suggested_command_raises_the_budget(acme: Terminal) -> None:
+    key_id = make_key(acme, "--budget", "0.000001")
+    told = refused(acme, key_id, "fake-chat")
     assert told["refused_by"] == "budget"
-    created = follow(acme, told["rules"][8]["change"])
-    assert created.startswith("sk-")
+    follow(acme, told["rules"][10]["change"])
+    assert acme.json("explain", key_id, "fake-chat")["admitted"]
 
 
 def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valkey: Path) -> None:
     key_id = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
-    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][6]["state"] == "key 1 of 1 left"
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][7]["state"] == "key 1 of 1 left"
     hold_one(valkey, key_id, tokens=2500)
     told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
-    _, _, _, _, _, concurrency, requests, tokens, _, _, _ = told["rules"]
+    _, _, _, _, _, _, concurrency, requests, tokens, *_ = told["rules"]
     assert told["refused_by"] == "concurrency"
     assert concurrency["state"] == "key 1 of 1"
-    assert "gateway keys create acme --concurrency 2" in concurrency["change"]
+    assert f"gateway keys edit {key_id} --concurrency 2" in concurrency["change"]
     assert requests["state"] == "key 0 of 1 left"
     assert requests["change"].startswith("wait 5")
     assert tokens["verdict"] == "refuse"
@@ -143,8 +146,8 @@ def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valk
 def test_request_larger_than_the_token_limit_gets_a_400(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--tpm", "100"), "fake-chat")
     assert told["refused_by"] == "size"
-    assert "no wait helps" in told["rules"][4]["change"]
-    assert told["rules"][7]["change"] == "see size"
+    assert "no wait helps" in told["rules"][5]["change"]
+    assert told["rules"][8]["change"] == "see size"
 
 
 def test_suggestion_for_a_revoked_key_is_a_new_key(acme: Terminal) -> None:
@@ -186,3 +189,26 @@ def test_explanation_under_the_clamp_policy_has_the_limit_that_the_balance_allow
     assert told["output"] == 63  # (0.0001 - 10 x 0.5e-6) / 1.5e-6
     acme.ok("accounts", "credit", "poor", "--allow-negative", "-0.0000999")
     assert refused(acme, key_id, "fake-chat", "--tokens", "8", "--max-tokens", "1000")["refused_by"] == "balance"
+
+
+def test_endpoint_and_cost_that_the_key_does_not_permit_are_explained_and_allowed_by_the_commands(
+    acme: Terminal,
+) -> None:
+    key_id = make_key(acme, "--endpoints", "embeddings", "--max-cost", "0.000001", "--addresses", "10.0.0.0/8")
+    told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
+    assert told["refused_by"] == "scope"
+    changes = {rule["rule"]: rule["change"] for rule in told["rules"] if rule["verdict"] == "refuse"}
+    assert changes.keys() == {"scope", "cost"}
+    assert told["rules"][3]["state"] == "endpoints embeddings; addresses 10.0.0.0/8"
+    for change in changes.values():
+        follow(acme, change)
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]
+
+
+def test_spent_cap_is_explained_and_raised_by_the_command(acme: Terminal) -> None:
+    key_id = make_key(acme)
+    acme.ok("accounts", "limit", "acme", "--monthly", "0.000001")
+    told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
+    assert told["refused_by"] == "cap"
+    follow(acme, told["rules"][11]["change"])
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]

@@ -25,6 +25,12 @@ KEY_FIELDS = {
     "models",
     "budget",
     "spent",
+    "every",
+    "period_spent",
+    "max_cost",
+    "endpoints",
+    "addresses",
+    "last_used",
 }
 
 
@@ -137,3 +143,40 @@ def test_time_in_the_past_is_refused(acme: Terminal) -> None:
 def test_wrong_use_creates_no_key(acme: Terminal, words: tuple[str, ...]) -> None:
     acme.refused("keys", "create", "acme", *words, status=2)
     assert acme.json("keys", "list") == []
+
+
+def test_key_is_edited_shown_and_cleared(acme: Terminal) -> None:
+    key_id = acme.json("keys", "create", "acme", "--budget", "50", "--every", "month", "--rpm", "5")["id"]
+    edited = acme.json(
+        *("keys", "edit", key_id, "--name", "ci", "--models", "short", "--max-cost", "0.5"),
+        *("--endpoints", "chat,embeddings", "--addresses", "10.0.0.0/8,::1", "--clear", "rpm"),
+    )
+    assert edited == acme.json("keys", "show", key_id)
+    assert (edited["name"], edited["models"], edited["rpm"]) == ("ci", ["fake-chat"], None)
+    assert (edited["budget"], edited["every"], edited["period_spent"]) == ("50", "month", "0")
+    assert (edited["max_cost"], edited["endpoints"]) == ("0.5", ["chat", "embeddings"])
+    assert edited["addresses"] == ["10.0.0.0/8", "::1/128"]
+    edited = acme.json("keys", "edit", key_id, "--every", "never", "--clear", "max-cost,endpoints")
+    assert (edited["every"], edited["max_cost"], edited["endpoints"]) == (None, None, None)
+    assert "name a setting" in acme.refused("keys", "edit", key_id, status=2)
+    assert acme.refused("keys", "show", "key_none") == "gateway: no key 'key_none'\n"
+
+
+def test_rotation_prints_only_the_new_key(acme: Terminal) -> None:
+    key_id = acme.json("keys", "create", "acme", "--rpm", "5")["id"]
+    result = acme.run("keys", "rotate", key_id, "--overlap", "2h")
+    assert re.fullmatch(r"sk-[A-Za-z0-9_-]{43}\n", result.stdout)
+    assert f"{key_id} expires at " in result.stderr
+    old, new = acme.json("keys", "list")
+    assert (old["id"], new["rpm"], new["expires"]) == (key_id, 5, None)
+    ends = datetime.fromisoformat(old["expires"])
+    assert abs(ends - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
+    again = acme.json("keys", "rotate", new["id"])
+    assert again["replaces"] == new["id"]
+    assert "is no duration" in acme.refused("keys", "rotate", again["id"], "--overlap", "soon", status=2)
+
+
+def test_unused_keys_are_listed(acme: Terminal) -> None:
+    key_id = acme.json("keys", "create", "acme")["id"]
+    assert acme.json("keys", "list", "--unused", "30d") == []
+    assert [key["id"] for key in acme.json("keys", "list", "acme", "--unused", "2999-01-01")] == [key_id]

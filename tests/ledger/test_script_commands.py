@@ -56,9 +56,10 @@ def packed(account: str, arguments: Any) -> bytes:
     st.lists(st.tuples(NAMES, NAMES, NAMES, st.integers(0, 10**16), st.integers(0, 10**9)), min_size=1, max_size=3),
     st.sampled_from([GroupLimits(), GroupLimits(rpm=10, tpm=9_000_000, concurrency=3)]),
     st.booleans(),
+    st.sampled_from(["", "chat|", "|10.0.0.0/8,::1/128"]),
 )
 def test_admission_command_is_the_packed_list_of_its_arguments(
-    account: str, calls: list[tuple[str, str, str, int, int]], limits: GroupLimits, enabled: bool
+    account: str, calls: list[tuple[str, str, str, int, int]], limits: GroupLimits, enabled: bool, scopes: str
 ) -> None:
     sent = Sent()
     groups = {"default": limits}
@@ -74,7 +75,10 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
         quote_of(hold, tokens, model=model, groups=frozenset({"default"} if enabled else ()), version=model)
         for _, _, model, hold, tokens in calls
     ]
-    items: Any = [(call[0], ApiKey(account, call[1]), quote, None) for call, quote in zip(calls, quotes, strict=True)]
+    items: Any = [
+        (call[0], ApiKey(account, call[1], scopes=scopes), quote, None)
+        for call, quote in zip(calls, quotes, strict=True)
+    ]
     batch = Batch(account, items, admission._batches)
     admission._batches.send(batch)
     assert sent.commands == [packed(account, admission._arguments(batch))]

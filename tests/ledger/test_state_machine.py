@@ -35,10 +35,18 @@ PICK = st.integers(0, 10**6)
 class Key:
     """The model's key."""
 
-    def __init__(self, key: ApiKey, budget: int | None, concurrency: int | None, models: list[str] | None) -> None:
+    def __init__(
+        self, key: ApiKey, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None
+    ) -> None:
         self.key, self.budget, self.concurrency, self.models = key, budget, concurrency, models
         self.active = True
-        self.spent = 0
+        self.spent = self.base = 0  # base: what it had spent when the period of its budget began
+        self.every = every
+
+    def spend(self, amount: int) -> None:
+        """Count a charge, or money that is given back."""
+        self.spent += amount
+        self.base = min(self.base, self.spent)
 
 
 class Call:
@@ -71,7 +79,8 @@ class Agreement(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
         self.forced = False  # a debit took money that was not free
-        self.floor = self.month = 0  # all charges are of this month
+        self.floor = 0
+        self.charged = self.month = 0  # in all, and in the month of the cap
         self.cap: int | None = None
 
     def run(self, awaitable: Any) -> Any:
@@ -115,7 +124,7 @@ class Agreement(RuleBasedStateMachine):
         leased = [call for call in self.running() if call.group == "gold"]  # counted while the group had a limit
         if self.group == "gold" and len(leased) >= 4:
             return errors.ConcurrencyLimited
-        if amount and owner.budget is not None and owner.spent + self.held(owner) + amount > owner.budget:
+        if amount and owner.budget is not None and owner.spent - owner.base + self.held(owner) + amount > owner.budget:
             return errors.BudgetExceeded
         return self.lacking(amount) if amount else None
 
@@ -133,7 +142,7 @@ class Agreement(RuleBasedStateMachine):
         if self.cap is not None:
             free = min(free, self.cap - self.month - self.held())
         if owner.budget is not None:
-            free = min(free, owner.budget - owner.spent - self.held(owner))
+            free = min(free, owner.budget + owner.base - owner.spent - self.held(owner))
         return max(0, free)
 
     def charge(self, call: Call, cost: int) -> None:
@@ -141,9 +150,13 @@ class Agreement(RuleBasedStateMachine):
         held = call.amount if call.state == "running" else 0
         charged = min(cost, max(call.charged, 0) + held + self.room(call.owner))
         self.balance -= charged - call.charged
-        call.owner.spent += charged - call.charged
-        self.month += charged - call.charged
+        self.spend(call, charged - call.charged)
         call.charged, call.uncollected = charged, cost - charged
+
+    def spend(self, call: Call, amount: int) -> None:
+        call.owner.spend(amount)
+        self.charged += amount
+        self.month = max(0, self.month + amount)
 
     async def booked(self, call: Call) -> tuple[int, int]:
         """What the lines of the call take, and what they leave uncollected."""
@@ -159,6 +172,8 @@ class Agreement(RuleBasedStateMachine):
         records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
         for owner in self.keys:
             assert records[owner.key.id].spent == owner.spent
+            if owner.budget is not None:
+                assert records[owner.key.id].period_spent == owner.spent - owner.base
 
     # Operations ------------------------------------------------------------------------------------------------------
 
@@ -166,11 +181,15 @@ class Agreement(RuleBasedStateMachine):
         budget=st.none() | st.integers(1, 9000),
         concurrency=st.none() | st.integers(1, 3),
         models=st.none() | st.lists(st.sampled_from(sorted(MODELS)), min_size=1),
+        every=st.none() | st.sampled_from(["month", "week", "day"]),
     )
     @precondition(lambda self: len(self.keys) < 4)
-    def make_key(self, budget: int | None, concurrency: int | None, models: list[str] | None) -> None:
-        key = self.run(self.world.caller("acme", budget=budget, concurrency=concurrency, models=models))
-        self.keys.append(Key(key, budget, concurrency, models))
+    def make_key(
+        self, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None
+    ) -> None:
+        every = every if budget is not None else None
+        key = self.run(self.world.caller("acme", budget=budget, concurrency=concurrency, models=models, every=every))
+        self.keys.append(Key(key, budget, concurrency, models, every))
 
     @rule(pick=PICK, model=st.sampled_from(sorted(MODELS)), amount=AMOUNTS)
     @precondition(lambda self: self.keys)
@@ -237,7 +256,7 @@ class Agreement(RuleBasedStateMachine):
         expected: type[errors.GatewayError] | None = None
         if not self.live(call):
             expected = errors.InvalidApiKey
-        elif owner.budget is not None and owner.spent + self.held(owner) + more > owner.budget:
+        elif owner.budget is not None and owner.spent - owner.base + self.held(owner) + more > owner.budget:
             expected = errors.BudgetExceeded
         expected = expected or self.lacking(more)
         try:
@@ -312,8 +331,7 @@ class Agreement(RuleBasedStateMachine):
         else:
             assert 0 < wanted == answer.amount <= left
             self.balance += wanted
-            call.owner.spent -= wanted
-            self.month -= wanted
+            self.spend(call, -wanted)
             call.refunded += wanted
             if call.state == "reclaimed":
                 call.state = "settled"  # the charge is final
@@ -328,7 +346,25 @@ class Agreement(RuleBasedStateMachine):
             assert floor > max(self.floor, self.balance - self.held())
         else:
             assert floor <= max(self.floor, self.balance - self.held())
+            if self.cap is None:  # the lines of the calls are all of this month
+                self.month = self.charged
             self.floor, self.cap = floor, cap
+        self.compare()
+
+    @rule(pick=PICK)
+    @precondition(lambda self: self.keys)
+    def next_period(self, pick: int) -> None:
+        owner = self.keys[pick % len(self.keys)]
+        if owner.every is not None:
+            self.run(self.world.store.client.hset(f"{{a:acme}}:k:{owner.key.id}", "period", "an earlier one"))
+            owner.base = owner.spent
+        self.compare()
+
+    @rule()
+    @precondition(lambda self: self.cap is not None)
+    def next_month(self) -> None:
+        self.run(self.world.store.client.hset("{a:acme}", "month", "an earlier one"))
+        self.month = 0
         self.compare()
 
     @rule(pick=PICK)

@@ -20,6 +20,7 @@ from gateway.admin.account_limits import AccountLimits
 from gateway.billing.quote import Quote
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
+from gateway.ledger.periods import Every
 from gateway.ledger.scripts import slot
 from gateway.runtime.gateway import Gateway
 from tests.conftest import PEPPER
@@ -141,7 +142,11 @@ class Runner:
         await AccountLimits(gateway.store, accounts).change(account, floor=min(one.floor, one.balance), monthly=one.cap)
         await link.call("HSET", slot(account), "floor", str(one.floor))  # also one above the balance
         budgets = [name for name in BUDGETS if any(case.cell.budget == name for case in one.cases)]
-        made = [await self._keys.create(account, budget=BUDGET[name]) for name in budgets]
+        made = []
+        for name in budgets:
+            budget = BUDGET[name]
+            every: Every | None = "month" if budget is not None and one.number % 2 else None
+            made.append(await self._keys.create(account, budget=budget, every=every))
         keys = dict(zip(budgets, made, strict=True))
         samples: list[Balance] = []
         calls = await asyncio.gather(*(self._call(case, keys[case.cell.budget], samples) for case in one.cases))

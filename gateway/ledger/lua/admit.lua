@@ -6,6 +6,7 @@
 -- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
 -- fit into a balance below 2^53.
 
+local NOTED = 3600  -- seconds between two notes of a key's use
 local ENDED = 200  -- ended leases removed per batch, which adds far fewer
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
@@ -38,7 +39,7 @@ local function write_hold(rid, kid, key, hold, amount, tokens, note)  -- amount:
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
   if not key.terms then  -- the part that is equal in all records of the key
-    local flags = (key.cap and '-b' or '-') .. (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
+    local flags = (key.cap and '-b' or '-') .. (key.every and 'p' or '') .. (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
     key.terms = string.format(' %d %d %s %s %s ', key.tpm, limits.tpm, flags, kid, stamp)
   end
   local n = #records
@@ -100,8 +101,11 @@ if #records > 0 then
   end
   redis.call('ZADD', A .. ':rx', unpack(expiries))
   save(limits)
-  for _, key in pairs(keys) do
+  for kid, key in pairs(keys) do
     if key.valid then save(key) end
+    if key.terms and (not key.used or clock[1] - key.used >= NOTED) then  -- it has a call that was admitted
+      redis.call('HSET', A .. ':k:' .. kid, 'used', clock[1])
+    end
   end
 end
 return answer

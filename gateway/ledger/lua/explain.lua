@@ -35,8 +35,11 @@ tell('key.state', key.state)
 tell('key.expires', key.exp)
 tell('key.expired', expired(key) and '1')
 tell('key.listed', key.models and (listed(key, model) and '1' or '0'))
-tell('key.budget', key.cap)
-tell('key.spent', key.spent)
+tell('key.budget', key.cap and key.cap - (key.base or 0))
+tell('key.spent', key.spent - (key.base or 0))
+tell('key.max', key.max)
+tell('key.scopes', key.scopes)
+key.scopes = nil  -- of a caller that is not known
 tell('key.held', key.held)
 tell('account.state', account[1])
 tell('account.rule', rule)
@@ -73,6 +76,7 @@ local lifted = {
   [CONC] = function() key.conc, limits.conc = 0, 0 end,
   [RPM] = function() key.requests, limits.requests = nil, nil end,
   [TPM] = function() key.tokens, limits.tokens = nil, nil end,
+  [COSTLY] = function() key.max = nil end,
   [BUDGET] = function() key.cap = nil end,
   [SPENT] = function() lowest = floor end,
 }
@@ -85,7 +89,7 @@ while true do
     tell('granted', granted)
     break
   end
-  refusals[#refusals + 1], refusals[#refusals + 2] = code, wait
+  refusals[#refusals + 1], refusals[#refusals + 2] = code, code == COSTLY and 0 or wait
   if not lifted[code] then break end
   lifted[code]()
 end

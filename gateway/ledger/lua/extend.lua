@@ -1,9 +1,9 @@
 -- Increases one hold. It compares and sets the amount, so a repeated command increases the hold once.
 -- KEYS: {a:<account>}   ARGV: rid from to more   (more = to - from, computed by the caller in exact integers)
 -- Returns OK, GONE (no such hold), FUNDS, BUDGET, REVOKED, RACED (the amount is neither `from` nor `to`)
--- or SPENT (the cap of the month).
+-- SPENT (the cap of the month) or COSTLY (the most of one call).
 
-local OK, GONE, FUNDS, BUDGET, REVOKED, RACED, SPENT = 0, 1, 2, 3, 4, 5, 6
+local OK, GONE, FUNDS, BUDGET, REVOKED, RACED, SPENT, COSTLY = 0, 1, 2, 3, 4, 5, 6, 7
 
 local A, rid, from, to, more = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local clock = redis.call('TIME')
@@ -13,14 +13,18 @@ local hold = read_hold(text)
 if hold.amount == to then return OK end
 if hold.amount ~= from then return RACED end
 
-local key = redis.call('HMGET', A .. ':k:' .. hold.kid, 'state', 'exp', 'cap', 'spent', 'held')
+local key = redis.call('HMGET', A .. ':k:' .. hold.kid, 'state', 'exp', 'cap', 'spent', 'held',
+                       'every', 'period', 'base', 'max')
 local account = redis.call('HMGET', A, 'state', 'bal', 'held', 'floor', 'own')
 if account[1] ~= 'active' or key[1] ~= 'active' or (key[2] and tonumber(key[2]) <= tonumber(clock[1])) then
   return REVOKED
 end
 local budgeted = has(hold, 'b')
-if budgeted and key[3] and tonumber(key[4] or '0') + tonumber(key[5] or '0') + tonumber(more) > tonumber(key[3]) then
-  return BUDGET
+if key[9] and tonumber(to) > tonumber(key[9]) then return COSTLY end
+if budgeted and key[3] then
+  local spent = tonumber(key[4] or '0')
+  local most = tonumber(key[3]) + budget_base(key[6], key[7], key[8], spent, clock[1])
+  if spent + tonumber(key[5] or '0') + tonumber(more) > most then return BUDGET end
 end
 local bal, floor = tonumber(account[2]), tonumber(account[4] or '0')
 local free = bal - tonumber(account[3]) - tonumber(more)

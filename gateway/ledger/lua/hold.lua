@@ -1,6 +1,7 @@
 -- A hold's record in {a:…}:rv is one line of text: used amount tokens ktpm atpm flags kid at note.
 -- used: nano-units at the last checkpoint; ktpm, atpm: the token limits that count the estimate (0: none);
--- flags: k and a are concurrency leases of key and account, b is a key with a budget, - is always there;
+-- flags: k and a are concurrency leases of key and account, b is a key with a budget, p a budget
+-- with periods, - is always there;
 -- note: a JSON object that becomes the meta of the ledger line if the hold is reclaimed.
 -- Amounts are always text. Only comparisons use them as doubles (every amount is below 2^53).
 

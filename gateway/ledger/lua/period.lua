@@ -29,3 +29,9 @@ local function lowest_balance(A, bal, floor, seconds)
   if not own[1] then return floor end
   return math.max(floor, bal + month_spent(own[2], own[3], seconds) - tonumber(own[1]))
 end
+
+-- What is added to a key's budget, so that `spent` counts from the start of the period; from the key's start without one.
+local function budget_base(every, period, base, spent, seconds)
+  if every and period ~= period_of(every, seconds) then return spent end
+  return tonumber(base or '0')
+end

@@ -9,6 +9,7 @@ local key = open_key(kid)
 local function decide_replay()
   if not key.valid then return KEY, key.state and 0 or GONE end
   if account[1] ~= 'active' then return ACCOUNT, 0 end
+  if unchecked(key, enabled) then return SCOPED, key.scopes end
   if not permitted(key, model, rules[model], enabled) then return MODEL, 0 end
   local wait = math.max(wait_for(key.requests, 1), wait_for(limits.requests, 1))
   if wait > 0 then return RPM, wait end

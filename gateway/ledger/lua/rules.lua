@@ -1,15 +1,17 @@
 -- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
 -- `explain` returns the refusals.
--- `own` in an account's hash says that it has limits of its own or a cap; others cost nothing to look at.
+-- `own` in a hash says that an account has limits of its own or a cap, or that a key has scopes, a period or a most per
+-- call. Others cost nothing more.
 -- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
 --       rid kid model enabled hold tokens note least share
---       enabled: 1 if the group may use the model; least, share: a hold that does not fit is lowered to 1/share of the
---       free money, if that is at least `least`; share 0: it is never lowered
+--       enabled: 1 if the group may use the model, else 0, then the key's scopes that the caller has checked
+--       least, share: a hold that does not fit is lowered to 1/share of the free money, if that is at least `least`;
+--       share 0: it is never lowered
 -- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT. The detail of KEY is GONE if the
 -- store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local SPENT = 12  -- the cap of the month
+local SPENT, COSTLY, SCOPED = 12, 13, 14  -- the cap of the month; the most of one call; see `unchecked`
 local NOACCT, REGROUP = 20, 21
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local GONE = 1
@@ -72,11 +74,20 @@ local function expired(key) return key.exp and tonumber(key.exp) * 1000000 <= no
 
 local keys = {}
 local function open_key(kid)
-  local k = redis.call('HMGET', A .. ':k:' .. kid,
-                       'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held')
+  local name = A .. ':k:' .. kid
+  local k = redis.call('HMGET', name, 'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held',
+                       'own', 'used')
   local key = { state = k[1], exp = k[2], rpm = tonumber(k[3] or '0'), tpm = tonumber(k[4] or '0'),
                 conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and tonumber(k[7]),
-                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0 }
+                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0, used = k[11] }
+  if k[10] then
+    local own = redis.call('HMGET', name, 'max', 'every', 'period', 'base', 'scopes')
+    key.max, key.every, key.scopes = own[1] and tonumber(own[1]), own[2], own[5]
+    if key.cap then
+      key.base = budget_base(own[2], own[3], own[4], key.spent, clock[1])
+      key.cap = key.cap + key.base
+    end
+  end
   key.valid = key.state == 'active' and not expired(key)
   if key.valid then attach_key(key, kid) end
   keys[kid] = key
@@ -100,8 +111,11 @@ local function listed(key, model)  -- true if the key has no list of models or i
 end
 
 local function permitted(key, model, rule, enabled)
-  return listed(key, model) and (rule == '+' or (rule ~= '-' and enabled == '1'))
+  return listed(key, model) and (rule == '+' or (rule ~= '-' and (enabled == '1' or string.sub(enabled, 1, 1) == '1')))
 end
+
+-- The caller checks the scopes that it knows of. They are part of `enabled`, so that an edit is noticed.
+local function unchecked(key, enabled) return key.scopes and key.scopes ~= string.sub(enabled, 2) end
 
 local function full(owner) return owner.conc > 0 and owner.live >= owner.conc end
 
@@ -115,16 +129,19 @@ local function fit(key, hold, least, share)
   end
   local left = key.cap and key.cap - key.spent - key.held
   local both = left and math.min(free, left) or free
-  if both >= hold then return hold end
-  local lowered = share > 0 and math.floor(both / share) or 0
+  local most = key.max or hold
+  if both >= hold and most >= hold then return hold end
+  local lowered = share > 0 and math.min(math.floor(both / share), most) or 0
   if lowered > 0 and lowered >= least then return lowered end
+  if most < (share > 0 and least or hold) then return nil, COSTLY end
   local needed = share > 0 and least * share or hold
   if left and left < needed then return nil, BUDGET end
   return nil, bal - held - floor < needed and FUNDS or SPENT
 end
 
 -- Returns the code, then Redis time (µs) of the admission and the amount held; or the wait (µs), and whose limit refuses:
--- the key's or the account's, 0 where the code says it.
+-- the key's or the account's, 0 where the code says it. COSTLY has the most of one call instead of the wait, SCOPED the
+-- scopes.
 local function decide(i, key, model, enabled, hold, tokens, least, share)
   if holds[i] then
     local before = read_hold(holds[i])
@@ -133,6 +150,7 @@ local function decide(i, key, model, enabled, hold, tokens, least, share)
   if settled[i] then return DONE, 0, 0 end
   if not key.valid then return KEY, key.state and 0 or GONE, 0 end
   if account[1] ~= 'active' then return ACCOUNT, 0, 0 end
+  if unchecked(key, enabled) then return SCOPED, key.scopes, 0 end
   if not permitted(key, model, rules[model], enabled) then return MODEL, 0, 0 end
   if (key.tokens and tokens > key.tpm) or (limits.tokens and tokens > limits.tpm) then return TOOBIG, 0, 0 end
   if full(key) then return CONC, 0, OF_KEY end
@@ -143,7 +161,7 @@ local function decide(i, key, model, enabled, hold, tokens, least, share)
   if wait > 0 then return TPM, wait, wait_for(key.tokens, tokens) == wait and OF_KEY or OF_ACCOUNT end
   if hold > 0 then
     local granted, refusal = fit(key, hold, least, share)
-    if not granted then return refusal, 0, 0 end
+    if not granted then return refusal, refusal == COSTLY and key.max or 0, 0 end
     return OK, now, granted
   end
   return OK, now, 0

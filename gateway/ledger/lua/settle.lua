@@ -58,6 +58,7 @@ local function add(sums, field, name, amount)
   sums[name] = sum
 end
 
+local periods = {}  -- true by name of the hash of a key whose budget may have periods
 local freed, spent = {}, {}  -- what `held` and `spent` change by, by name of their hash
 
 local function collectable(kid, owed, hold, unheld)  -- at most `owed`; unheld: see room.lua
@@ -146,6 +147,7 @@ for i = 1, count do
     done[rid] = kind .. ' ' .. charged .. ' ' .. id
     try('SET', marks[i], done[rid], 'PX', MARKER_MS)
   end
+  if not hold or string.find(flags, 'p', 1, true) then periods[A .. ':k:' .. kid] = true end
   if hold then
     gone[#gone + 1] = rid
     if hold ~= '0' then
@@ -167,6 +169,9 @@ if #gone > 0 then
   try('ZREM', A .. ':rx', unpack(gone))
 end
 for name, sum in pairs(freed) do try('HINCRBY', name, 'held', string.format('%.0f', sum)) end
+for name in pairs(periods) do
+  if spent[name] then begin_period(name, spent[name], clock[1]) end
+end
 for name, sum in pairs(spent) do try('HINCRBY', name, 'spent', string.format('%.0f', sum)) end
 for name, ended in pairs(leases) do try('ZREM', name, unpack(ended)) end
 if fault then return fault end
