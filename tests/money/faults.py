@@ -126,7 +126,7 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         {promises.CAPS, promises.WITHIN},
     ),
     "admits without money": (
-        lua("admit", "if both >= hold then return hold end", "if true then return hold end"),
+        lua("admit", "if both >= hold and most >= hold then return hold end", "if true then return hold end"),
         {promises.SOLVENT},
     ),
     "charges no more than the hold": (
