@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b32encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Unpack
@@ -104,7 +104,6 @@ class Keys:
     ) -> NewKey:
         """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`."""
         check_name(account, "account")
-        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
             raise Refused(f"no account {account!r}")
@@ -121,6 +120,7 @@ class Keys:
 
     async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool) -> NewKey:
         """Store a new key with these fields of its hash."""
+        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
         text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
         key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from gateway.accounts.accounts import Accounts, time_text
-from gateway.accounts.keys import KeyLimits, KeyRecord, Keys, NewKey
+from gateway.accounts.key_settings import KeyLimits
+from gateway.accounts.keys import KeyRecord, Keys, NewKey
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import new_event
 from gateway.admin.outbox import AuditOutbox
@@ -26,7 +27,7 @@ class KeyAdmin:
         self, actor: Actor, account: str, *, name: str = "", show_cost: bool = False, **limits: Unpack[KeyLimits]
     ) -> NewKey:
         """Create a key; its text is only in the result."""
-        _require(actor, account)
+        require_key_rights(actor, account)
         await existing_account(self._accounts, account)
         with refusals_translated():
             key = await self._keys.create(account, name=name, show_cost=show_cost, **limits)
@@ -39,7 +40,7 @@ class KeyAdmin:
         key = await self._keys.find(key_id)
         if key is None:
             raise NotFound(f"no key {key_id!r}")
-        _require(actor, key.account)
+        require_key_rights(actor, key.account)
         if key.state == "revoked":
             return key
         with refusals_translated():
@@ -49,7 +50,8 @@ class KeyAdmin:
         return revoked
 
 
-def _require(actor: Actor, account: str) -> None:
+def require_key_rights(actor: Actor, account: str) -> None:
+    """Raise Forbidden unless the actor may change keys of the account."""
     if not actor.may("keys", account) and not actor.owns(account):
         raise Forbidden("This needs the scope 'keys', or an owner of the account")
 

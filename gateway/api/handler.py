@@ -23,6 +23,7 @@ from gateway.api.refusal_line import refusal_line
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
 from gateway.errors.facts import NO_FACTS, RefusalFacts
+from gateway.http_server.client_address import client_address, networks
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.head import RequestHeaders
 from gateway.http_server.reply import Reply
@@ -185,6 +186,12 @@ class BaseHandler(HTTPMessageDelegate):
         """The name that the caller gave, if it was read."""
         return self.served_model()
 
+    def client_address(self) -> str:
+        """The address of the client, behind the proxies that the operator trusts."""
+        forwarded = self.headers.get("X-Forwarded-For") or ""
+        trusted = networks(self.services.settings.server.trusted_proxies)
+        return client_address(self.exchange.context.remote_ip, forwarded, trusted)
+
     def access_line(self) -> AccessLine:
         """The access line of this request."""
         line = self._plain_line()
@@ -196,8 +203,7 @@ class BaseHandler(HTTPMessageDelegate):
             facts,
             self.headers,
             model=self.requested_model(),
-            peer=self.exchange.context.remote_ip,
-            trusted_proxies=self.services.settings.server.trusted_proxies,
+            client=self.client_address(),
             unknown_key=self.key is None and line.status == 401,
         )
 
@@ -256,7 +262,7 @@ class KeyedHandler(BaseHandler):
         assert self.key is not None
         view = await self.services.auth.confirm(self.key, models)
         if view.scopes:
-            check_scopes(view.scopes, self.exchange.context.remote_ip)
+            check_scopes(view.scopes, self.client_address())
         return view
 
 

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from gateway.accounts.authenticator import bearer
 from gateway.errors.facts import RefusalFacts
-from gateway.http_server.client_address import client_address, networks
 from gateway.log import AccessLine, redact
 
 MAX_TEXT = 200  # characters of a caller's text
@@ -38,8 +37,7 @@ def refusal_line(
     headers: Mapping[str, str],
     *,
     model: str,
-    peer: str,
-    trusted_proxies: tuple[str, ...],
+    client: str,
     unknown_key: bool,
 ) -> RefusalLine:
     """`line` with what is known about the refusal; `model` is the requested one, "" if it is not known."""
@@ -51,7 +49,7 @@ def refusal_line(
         limit=facts.limit,
         scope=facts.scope,
         key_last4=_last4(headers) if unknown_key else "",
-        client=client_address(peer, get("X-Forwarded-For") or "", networks(trusted_proxies)),
+        client=client,
         user_agent=_short(get("User-Agent")),
         caller_request_id=_short(get("X-Request-Id")),
         traceparent=_short(get("Traceparent")),

@@ -10,7 +10,8 @@ from typing import Unpack
 import click
 
 from gateway.accounts.accounts import Account
-from gateway.admin.account_limits import AccountLimits, Limits
+from gateway.admin.account_limits import Limits
+from gateway.admin.money import MoneyAdmin
 from gateway.amounts import format_amount
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
@@ -118,7 +119,7 @@ def refund(
     """Give back AMOUNT of what a request was charged; without AMOUNT all that is left of it."""
 
     async def work(session: Session) -> tuple[Refunded, Account]:
-        refunded = await session.refunds.refund(name, request_id, amount, operation=operation, note=text)
+        refunded = await session.money.refund(session.actor, name, request_id, amount, operation=operation, note=text)
         return refunded, await session.accounts.show(name)
 
     refunded, account = change(settings, work)
@@ -142,8 +143,8 @@ def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool,
     """Set what ACCOUNT may use: its credit line, and limits beside those of its group."""
     if not clear and all(value is None for value in limits.values()):
         raise click.UsageError("name a limit to set or to clear")
-    work = partial(AccountLimits.change, account=name, clear=clear or (), **limits)
-    _show(change(settings, lambda session: work(session.account_limits)), as_json=as_json)
+    work = partial(MoneyAdmin.limit, account=name, clear=clear or (), **limits)
+    _show(change(settings, lambda session: work(session.money, session.actor)), as_json=as_json)
 
 
 @command.command()

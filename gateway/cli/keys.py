@@ -10,7 +10,7 @@ import click
 
 from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord, NewKey
-from gateway.admin.key_editor import KeyEditor
+from gateway.admin.key_changes import KeyChanges
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
@@ -154,8 +154,10 @@ def edit(
     if (models := limits.get("models")) is not None:
         limits["models"] = known_models(settings, models)
     names = [setting.replace("-", "_") for setting in clear or ()]
-    work = partial(KeyEditor.edit, key_id=key_id, name=name, clear=names, **limits)
-    print_record(change(settings, lambda session: work(session.key_editor)).json_form(), as_json=as_json)
+    work = partial(KeyChanges.edit, key_id=key_id, name=name, clear=names, **limits)
+    print_record(
+        change(settings, lambda session: work(session.key_changes, session.actor)).json_form(), as_json=as_json
+    )
 
 
 @command.command()
@@ -166,7 +168,7 @@ def edit(
 @configured
 def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -> None:
     """Make a new key with the settings of KEY_ID, which expires after the overlap; print the new one, alone, once."""
-    rotated = change(settings, lambda session: session.key_editor.rotate(key_id, overlap=overlap))
+    rotated = change(settings, lambda session: session.rotate_key(key_id, overlap=overlap))
     expires = rotated.old.json_form()["expires"]
     note(f"{key_id} expires at {expires}")
     replaced = {"replaces": key_id, "old_expires": expires}

@@ -18,6 +18,7 @@ import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,8 +30,10 @@ from gateway.accounts.store_claim import claim, has_keys, prove_pepper
 from gateway.admin.account_limits import AccountLimits
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor, command_line
-from gateway.admin.key_editor import KeyEditor
+from gateway.admin.key_changes import KeyChanges
+from gateway.admin.key_editor import KeyEditor, Rotated
 from gateway.admin.keys import KeyAdmin
+from gateway.admin.money import MoneyAdmin
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.refunds import Refunds
 from gateway.cli.output import note
@@ -71,29 +74,27 @@ class Session:
         return Accounts(self.store, self.ledger)
 
     @cached_property
-    def account_limits(self) -> AccountLimits:
-        """Credit lines, limits and caps."""
-        return AccountLimits(self.store, self.accounts)
-
-    @cached_property
-    def refunds(self) -> Refunds:
-        """Money back for calls."""
-        return Refunds(self.ledger)
-
-    @cached_property
     def keys(self) -> Keys:
         """Who may call."""
         return Keys(self.store, lambda: peppers_of(self.settings).current)
 
     async def create_key(self, account: str, **options: Any) -> NewKey:
         """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""
+        await self._check_pepper()
+        return await self.key_admin.create(self.actor, account, **options)
+
+    async def rotate_key(self, key_id: str, *, overlap: timedelta) -> Rotated:
+        """`KeyChanges.rotate`, unless the store's keys have another pepper; Refused says so."""
+        await self._check_pepper()
+        return await self.key_changes.rotate(self.actor, key_id, overlap=overlap)
+
+    async def _check_pepper(self) -> None:
         peppers = peppers_of(self.settings)
         identity = await claim(self.store)
         if problem := StoreGuard(peppers=peppers.fingerprints).problem(identity):
             raise Refused(problem)
         if not identity.peppers and not await has_keys(self.store):
             await prove_pepper(self.store, peppers.fingerprints)
-        return await self.key_admin.create(self.actor, account, **options)
 
     @cached_property
     def actor(self) -> Actor:
@@ -111,14 +112,25 @@ class Session:
         return AccountAdmin(self.accounts, self.outbox)
 
     @cached_property
+    def money(self) -> MoneyAdmin:
+        """Refunds and limits of accounts."""
+        limits = AccountLimits(self.store, self.accounts)
+        return MoneyAdmin(self.accounts, Refunds(self.ledger), limits, self.outbox)
+
+    @cached_property
     def key_admin(self) -> KeyAdmin:
         """Changes of keys."""
         return KeyAdmin(self.accounts, self.keys, self.outbox)
 
     @cached_property
     def key_editor(self) -> KeyEditor:
-        """Changes of keys."""
+        """Settings of keys."""
         return KeyEditor(self.store, self.keys)
+
+    @cached_property
+    def key_changes(self) -> KeyChanges:
+        """Changes of the settings of keys."""
+        return KeyChanges(self.key_editor, self.outbox)
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""

@@ -65,6 +65,9 @@ class Clock(Protocol):
 class Caller(Protocol):
     """The handler of the request."""
 
+    def client_address(self) -> str:
+        """The address of the client, behind the proxies that the operator trusts."""
+
     def call_ended(self) -> None:
         """The call was answered and settled without its task."""
 

@@ -305,9 +305,10 @@ class Pipeline:
             await close_stream(opened, self._services.dispatcher)
             raise
 
+
 def _check_scopes(call: Call, scopes: str) -> None:
     """Check the scopes of the call's key, and note that they were checked; KeyRestricted if they do not permit it."""
-    check_scopes(scopes, call.reply.exchange.context.remote_ip, call.endpoint.name)
+    check_scopes(scopes, call.caller.client_address() if call.caller is not None else "", call.endpoint.name)
     call.key = structs.replace(call.key, scopes=scopes)
 
 

@@ -400,9 +400,7 @@ class Ledger:
                 total = (total or 0) + line.amount
         # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
         if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
-            raise errors.InternalError(
-                detail="lines of that time left the store; an archive or the database is needed"
-            )
+            raise errors.InternalError(detail="lines of that time left the store; an archive or the database is needed")
         return total
 
 
