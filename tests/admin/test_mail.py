@@ -18,6 +18,8 @@ from gateway.config.loader import parse
 from gateway.errors import InvalidLink, InvalidValue, SignInLimited
 from tests.admin.services import PASSWORD, ROOT
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Awaitable[tuple["Inbox", int]]]
 
 

@@ -11,6 +11,8 @@ from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.limits import ServerLimits
 from tests.delays import caller_is_silent_for
 
+pytestmark = pytest.mark.slow
+
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
 
 

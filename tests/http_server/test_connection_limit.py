@@ -11,7 +11,7 @@ from tornado.web import RequestHandler
 
 from tests.delays import time_passes
 
-pytestmark = pytest.mark.gen_test
+pytestmark = [pytest.mark.gen_test, pytest.mark.slow]
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 MOST = 5

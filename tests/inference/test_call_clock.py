@@ -40,6 +40,8 @@ from tests.polling import at_once, until
 
 from .conftest import Client
 
+pytestmark = pytest.mark.slow
+
 BALANCE = 10 * NANO
 LIMIT = 0.4  # seconds: the timeout that each model has, while its others are longer
 PRICE = {"input": 10, "output": 100}

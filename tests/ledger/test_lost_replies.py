@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger import Hold, Journal, Ledger
 from gateway.ledger.api_key import ApiKey
@@ -10,6 +12,8 @@ from gateway.store import Store
 from tests.chaos.proxy import ChaosProxy
 from tests.ledger.records import quote_of, record_of
 from tests.polling import until
+
+pytestmark = pytest.mark.slow
 
 CALLS = 2000
 AT_ONCE = 50

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.inference.idempotency import Claim, Idempotency
@@ -17,6 +19,8 @@ from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from tests.ledger.records import settle
 from tests.ledger.script_times import Measured, fill
 from tests.world import PEPPER, World
+
+pytestmark = pytest.mark.slow
 
 BOUND = 10.0  # ms of the store
 MANY = 50_000

@@ -15,6 +15,8 @@ from tests.money.faults import FAULTS
 from tests.money.promises import PROMISES
 from tests.money.rounds import SEED, Runner
 
+pytestmark = pytest.mark.slow
+
 CASES = 2000  # at the most: a run stops at the first round that breaks a promise
 
 

@@ -19,6 +19,8 @@ from tests.api.conftest import client as client
 from tests.delays import loop_is_held_for, time_passes
 from tests.polling import until
 
+pytestmark = pytest.mark.slow
+
 BLOCKER = """
 import time
 from tests.delays import loop_is_held_for

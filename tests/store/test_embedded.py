@@ -16,6 +16,8 @@ from gateway.store import EmbeddedServer, Store, StoreEvent, StoreInUse, StoreSe
 from gateway.store.embedded.home import ask
 from tests.polling import until
 
+pytestmark = pytest.mark.slow
+
 # A gateway of three lines, for tests that kill one.
 OWNER = """
 import sys

@@ -24,6 +24,8 @@ from gateway.store.known_deployment import KnownDeployment
 from gateway.store.slots import SLOTS, slot_of
 from tests.polling import until
 
+pytestmark = pytest.mark.slow
+
 ONE, OTHER = "1" * 32, "2" * 32
 PEPPER = b"0123456789abcdef0123456789abcdef"
 

@@ -19,6 +19,8 @@ from tests.delays import store_is_paused_for
 from tests.leftovers import garbage
 from tests.polling import until
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 2.0  # seconds; long, so that a slow test machine does not reach it
 
 
