@@ -7,31 +7,36 @@ Sharp edge: seconds are floats, bytes are ints, money is `Amount`, an int of 1e-
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from ipaddress import ip_network
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, structs
 
-from gateway.amounts import parse_amount
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.proxy import ProxySetting
 from gateway.config.public_prices import public_price
 from gateway.config.secret import Secret
-from gateway.config.toml_reader import FromTables, FromToml, Key, SettingsError, TomlReader
+from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
+from gateway.config.values import (
+    Amount,
+    Bytes,
+    Count,
+    Duration,
+    IsoDate,
+    Multiplier,
+    Name,
+    NetworkText,
+    Port,
+    QualityPrices,
+    Seconds,
+    UnixTime,
+    duration,
+)
 
 S = TypeVar("S", bound=Struct)
 
-
-Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-Count = Annotated[int, Meta(ge=1, le=2**53)]
-Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
-Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$")]  # hours, days, years of 365 days
 
 DEFAULT_GROUP = "default"
 
@@ -47,72 +52,6 @@ UnsupportedParam = Literal[
     "stream_format",  # speech: no events
     "stream",  # transcription: no events
 ]
-
-
-def _amount(value: object) -> int:
-    """Nano-units of zero or more, with at most nine decimal places; TOML's text is never rounded."""
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
-        raise ValueError("expected a decimal amount such as 0.25")
-    nano = parse_amount(format(value, "f") if isinstance(value, Decimal) else str(value))
-    if nano < 0:
-        raise ValueError(f"{value} is negative; a price is zero or more")
-    return nano
-
-
-def _by_quality(value: object) -> dict[str, int]:
-    """Amounts by image quality; one amount alone is that of every quality, `*`."""
-    if isinstance(value, dict):
-        return {quality: _amount(amount) for quality, amount in value.items()}
-    return {"*": _amount(value)}
-
-
-def _unix_time(value: object) -> int:
-    """An integer, a date, or a date with a time (UTC unless it says otherwise)."""
-    if isinstance(value, datetime):
-        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
-    if isinstance(value, date):
-        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40:
-        return value
-    raise ValueError("expected a date such as 2026-11-21, or Unix seconds")
-
-
-def _iso_date(value: object) -> str:
-    """A TOML date, or its text."""
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, str) and len(value) == 10:
-        return date.fromisoformat(value).isoformat()
-    raise ValueError("expected a date such as 2026-11-21")
-
-
-def duration(text: str) -> timedelta:
-    """The length in a `Duration`: hours, days, or years of 365 days."""
-    hours = {"h": 1, "d": 24, "y": 8760}[text[-1]]
-    return timedelta(hours=int(text[:-1]) * hours)
-
-
-def _multiplier(value: object) -> Decimal:
-    """More than zero, at most 1000."""
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
-        return Decimal(value)
-    raise ValueError("expected a number above 0 and at most 1000")
-
-
-def _network(value: object) -> str:
-    """An IP address or a CIDR block."""
-    try:
-        return str(ip_network(value if isinstance(value, str) else "", strict=False))
-    except ValueError:
-        raise ValueError("expected an IP address or a block such as 10.0.0.0/8") from None
-
-
-Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
-QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
-UnixTime = Annotated[int, FromToml(_unix_time)]
-NetworkText = Annotated[str, FromToml(_network)]
-IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
-Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

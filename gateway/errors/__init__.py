@@ -33,7 +33,6 @@ upstream address or a stack trace into one. `detail` is for the operator's log a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -45,6 +44,14 @@ from gateway.errors.people import NotSignedIn as NotSignedIn
 from gateway.errors.people import PeopleError as PeopleError
 from gateway.errors.people import SignInFailed as SignInFailed
 from gateway.errors.people import SignInLimited as SignInLimited
+from gateway.errors.unavailable import DatabaseRefused as DatabaseRefused
+from gateway.errors.unavailable import DatabaseUnavailable as DatabaseUnavailable
+from gateway.errors.unavailable import Draining as Draining
+from gateway.errors.unavailable import NoHealthyUpstream as NoHealthyUpstream
+from gateway.errors.unavailable import Overloaded as Overloaded
+from gateway.errors.unavailable import StoreFate as StoreFate
+from gateway.errors.unavailable import StoreUnavailable as StoreUnavailable
+from gateway.errors.unavailable import Unavailable as Unavailable
 from gateway.errors.upstream import FailureOrigin as FailureOrigin
 from gateway.errors.upstream import ProviderFailed as ProviderFailed
 from gateway.errors.upstream import UpstreamAuthError as UpstreamAuthError
@@ -354,66 +361,3 @@ class BudgetExceeded(QuotaExhausted):
 
 class InternalError(GatewayError):
     """A bug in the gateway or in a plugin."""
-
-
-class Unavailable(GatewayError):
-    """The gateway cannot serve now; another try may succeed. Never 429, which means a limit of the caller."""
-
-    status = 503
-    type = "service_unavailable_error"
-    default_code = "service_unavailable"
-    default_message = "The service is temporarily unavailable"
-    should_retry = True
-    default_wait = 1.0
-
-
-class StoreFate(Enum):
-    """Whether a failed store command was executed; the values are texts for the log."""
-
-    NEVER_SENT = "never sent"
-    REFUSED = "refused"  # the server did not execute it
-    UNKNOWN = "sent, fate unknown"  # it may have been executed
-
-
-class StoreUnavailable(Unavailable):
-    """The store with the keys and balances is unreachable; `fate` says whether the command may have been executed."""
-
-    def __init__(
-        self, message: str | None = None, *, detail: str | None = None, fate: StoreFate = StoreFate.UNKNOWN
-    ) -> None:
-        super().__init__(message, detail=detail)
-        self.fate = fate
-
-    def log_text(self) -> str:
-        return f"{self.fate.value}: {self.detail}" if self.detail else self.fate.value
-
-
-class DatabaseUnavailable(Unavailable):
-    """The SQL database with the history is unreachable, or its disk is full."""
-
-
-class DatabaseRefused(DatabaseUnavailable):
-    """This program cannot use the database: it is newer, belongs to another store, or cannot be opened."""
-
-
-class Draining(Unavailable):
-    """This process shuts down."""
-
-    close_connection = True
-
-
-class Overloaded(Unavailable):
-    """The event loop of this worker is late, or its memory is full. The request is refused before any work for it."""
-
-    default_code = "server_is_overloaded"
-    default_message = "The gateway is overloaded; try again in a moment"
-    limit = "load"
-    scope = "gateway"
-
-
-class NoHealthyUpstream(Unavailable):
-    """No target of the model is available."""
-
-    default_message = "No healthy upstream for this model"
-    limit = "circuit"
-    scope = "upstream"

@@ -286,26 +286,15 @@ class Ledger:
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
     async def refund(
-        self,
-        account: str,
-        request_id: str,
-        amount: int | None = None,
-        *,
-        operation: str | None = None,
-        note: str = "",
+        self, account: str, request_id: str, amount: int | None = None, *, operation: str | None = None, note: str = ""
     ) -> Refunded:
         """Give back `amount` of a call's charge, None for all that is left of it, once per operation id."""
         lines = await find_charge(self._links, account, request_id)
-        return await refund(
-            self._links,
-            self._scripts,
-            account,
-            request_id,
-            lines=lines,
-            amount=amount,
-            operation=operation,
-            note=note,
+        given = await refund(
+            self._links, self._scripts, account, request_id, lines=lines, amount=amount, operation=operation, note=note
         )
+        send_hints(self._links, [account])
+        return given
 
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
         """Open an account with its first line; False when it exists."""

@@ -1,0 +1,86 @@
+"""The types of single settings: bounds, and how they are read from TOML. Money is an int of 1e-9 currency units."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from ipaddress import ip_network
+from typing import Annotated
+
+from msgspec import Meta
+
+from gateway.amounts import parse_amount
+from gateway.config.toml_reader import FromToml
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
+Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$")]  # hours, days, years of 365 days
+
+
+def _amount(value: object) -> int:
+    """Nano-units of zero or more, with at most nine decimal places; TOML's text is never rounded."""
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
+        raise ValueError("expected a decimal amount such as 0.25")
+    nano = parse_amount(format(value, "f") if isinstance(value, Decimal) else str(value))
+    if nano < 0:
+        raise ValueError(f"{value} is negative; a price is zero or more")
+    return nano
+
+
+def _by_quality(value: object) -> dict[str, int]:
+    """Amounts by image quality; one amount alone is that of every quality, `*`."""
+    if isinstance(value, dict):
+        return {quality: _amount(amount) for quality, amount in value.items()}
+    return {"*": _amount(value)}
+
+
+def _unix_time(value: object) -> int:
+    """An integer, a date, or a date with a time (UTC unless it says otherwise)."""
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, date):
+        return int(datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp())
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40:
+        return value
+    raise ValueError("expected a date such as 2026-11-21, or Unix seconds")
+
+
+def _iso_date(value: object) -> str:
+    """A TOML date, or its text."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) == 10:
+        return date.fromisoformat(value).isoformat()
+    raise ValueError("expected a date such as 2026-11-21")
+
+
+def duration(text: str) -> timedelta:
+    """The length in a `Duration`: hours, days, or years of 365 days."""
+    hours = {"h": 1, "d": 24, "y": 8760}[text[-1]]
+    return timedelta(hours=int(text[:-1]) * hours)
+
+
+def _multiplier(value: object) -> Decimal:
+    """More than zero, at most 1000."""
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
+        return Decimal(value)
+    raise ValueError("expected a number above 0 and at most 1000")
+
+
+def _network(value: object) -> str:
+    """An IP address or a CIDR block."""
+    try:
+        return str(ip_network(value if isinstance(value, str) else "", strict=False))
+    except ValueError:
+        raise ValueError("expected an IP address or a block such as 10.0.0.0/8") from None
+
+
+Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
+QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
+UnixTime = Annotated[int, FromToml(_unix_time)]
+NetworkText = Annotated[str, FromToml(_network)]
+IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
+Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator

@@ -1,0 +1,129 @@
+"""The table of all metrics: names, kinds, texts, labels and buckets."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+INTER_CHUNK = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+STALL = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+
+
+class MetricSpec(Struct, frozen=True):
+    """One metric. `name` has no `_total`; `buckets` are the upper bounds of a histogram."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+METRICS = (
+    MetricSpec("gateway_requests", "counter", "Finished requests", ("endpoint", "model", "provider", "outcome")),
+    MetricSpec(
+        "gateway_request_duration_seconds",
+        "histogram",
+        "Time from the request to the last byte",
+        ("endpoint", "model"),
+        LATENCY,
+    ),
+    MetricSpec(
+        "gateway_first_token_seconds",
+        "histogram",
+        "Time from the request to the first streamed content",
+        ("model", "provider"),
+        FIRST_TOKEN,
+    ),
+    MetricSpec(
+        "gateway_inter_chunk_seconds",
+        "histogram",
+        "Mean gap between a stream's chunks",
+        ("model", "provider"),
+        INTER_CHUNK,
+    ),
+    MetricSpec(
+        "gateway_overhead_seconds",
+        "histogram",
+        "Time of a request outside the upstream call",
+        ("endpoint",),
+        OVERHEAD,
+    ),
+    MetricSpec("gateway_limit_refusals", "counter", "Requests that a limit refused", ("model", "limit", "scope")),
+    MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
+    MetricSpec("gateway_cost", "counter", "Cost of the calls, in currency units", ("model",)),
+    MetricSpec(
+        "gateway_uncollected",
+        "counter",
+        "Part of the cost that the accounts could not pay, in currency units",
+        ("model",),
+    ),
+    MetricSpec("gateway_late_settlements", "counter", "Settlements whose hold was lost by the store", ("model",)),
+    MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
+    MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
+    MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
+    MetricSpec(
+        "gateway_extra_attempts",
+        "counter",
+        "Attempts after the first one of a call; kind is retry, fallback, hedge or continuation",
+        ("model", "kind"),
+    ),
+    MetricSpec(
+        "gateway_hedges_lost",
+        "counter",
+        "Attempts cancelled because another attempt answered first",
+        ("model", "provider"),
+    ),
+    MetricSpec(
+        "gateway_circuit_opened",
+        "counter",
+        "Times the circuit of a target, credential or provider opened",
+        ("model", "provider", "cause"),
+    ),
+    MetricSpec(
+        "gateway_targets_open",
+        "gauge",
+        "Workers whose circuit for a target, credential or provider is open",
+        ("model", "provider", "credential", "cause"),
+    ),
+    MetricSpec(
+        "gateway_loop_stall_seconds",
+        "histogram",
+        "Time that a worker's event loop was blocked, by the provider whose code blocked it",
+        ("provider",),
+        STALL,
+    ),
+    MetricSpec(
+        "gateway_stuck_tasks",
+        "counter",
+        "Tasks of a provider that did not end 5 s after they were cancelled",
+        ("provider",),
+    ),
+    MetricSpec(
+        "gateway_hook_records_lost",
+        "counter",
+        "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
+        ("plugin",),
+    ),
+    MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
+    MetricSpec(
+        "gateway_connections_dropped",
+        "counter",
+        "Client connections closed or refused at the limit; kind is idle or refused",
+        ("kind",),
+    ),
+    MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
+    MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
+    MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
+    MetricSpec("gateway_importer_lines", "counter", "Ledger lines copied into the database"),
+    MetricSpec("gateway_importer_lag_seconds", "gauge", "Time since the database last had all lines known to be new"),
+    MetricSpec("gateway_importer_failures", "counter", "Attempts of the importer that failed", ("cause",)),
+    MetricSpec("gateway_importer_blocked", "gauge", "Accounts whose lines cannot be imported"),
+    MetricSpec("gateway_importer_forks", "counter", "Accounts whose last lines the store had lost"),
+    MetricSpec("gateway_importer_trimmed", "counter", "Ledger lines removed from the store"),
+    MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
+    MetricSpec("gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python")),
+)
