@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.accounts.pepper import load_pepper
 from gateway.store import EmbeddedServer, Store
 from tests.cli.conftest import Terminal, on_store, terminal  # noqa: F401  # a fixture
 from tests.polling import until
@@ -128,6 +129,7 @@ CONFIG = '[store]\ndata_dir = "{folder}"\n'
 async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(tmp_path, monkeypatch):
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(folder=tmp_path / "var"))
+    load_pepper(tmp_path / "var")  # as `gateway serve` did at its first start
 
     async def gateway(*words: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
