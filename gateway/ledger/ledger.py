@@ -293,7 +293,8 @@ class Ledger:
         given = await refund(
             self._links, self._scripts, account, request_id, lines=lines, amount=amount, operation=operation, note=note
         )
-        send_hints(self._links, [account])
+        if given.status == "done":
+            send_hints(self._links, [account])
         return given
 
     async def open(self, account: str, group: str, *, balance: int = 0) -> bool:
