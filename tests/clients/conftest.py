@@ -29,6 +29,7 @@ api_key = "file:{key_file}"
 [providers.scripted]
 plugin = "openai"
 base_url = "{scripted}"
+forward_params = ["top_k"]
 
 [groups.default]
 [groups.nobody]
