@@ -1,4 +1,4 @@
-"""`gateway check` finds what `gateway serve` would stumble on: constructors, literal credentials, modes of files."""
+"""`gateway check` finds what would stop `gateway serve` later: constructors, literal credentials, modes of files."""
 
 from __future__ import annotations
 
