@@ -181,8 +181,8 @@ def encode() -> Callable[[object], bytes]:
 def no_collector() -> Iterator[None]:
     """Nothing is collected meanwhile; see `tests.leftovers`."""
     gc.collect()
-    # Older objects are not searched. A long search is a stall of the loop: the watchdog then looks at its frames, and may
-    # keep the objects alive that the search has found.
+    # Older objects are not searched. A long search would be a stall of the loop: the watchdog looks at its frames then,
+    # and may keep the objects alive that the search has found.
     gc.freeze()
     gc.disable()
     yield
