@@ -40,8 +40,8 @@ class Refunds:
                 raise NotFound(f"no account {account!r}")
             case "unknown":
                 raise NotFound(
-                    f"account {account!r} has no settled request {request_id!r} in the store; a line that was moved to "
-                    "an archive cannot be refunded"
+                    f"account {account!r} has no settled request {request_id!r} in the store; a line that has left "
+                    "it cannot be refunded"
                 )
             case "more" if refunded.amount == 0:
                 raise InvalidValue(f"nothing is left to refund of request {request_id!r}")

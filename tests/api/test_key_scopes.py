@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.accounts.key_scopes import Scopes, check_scopes, networks, read_scopes
 from gateway.accounts.keys import Keys, NewKey
@@ -47,6 +48,26 @@ async def test_key_is_used_only_from_its_addresses(client: Client, editor: KeyEd
         assert await code_of(client, path, **options) == (403, "insufficient_permissions")
     await editor.edit(api_key.id, clear=["addresses"])
     assert await code_of(client, "/v1/chat/completions", json=CHAT) == (200, "")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
+async def test_address_of_a_key_is_the_clients_behind_a_trusted_proxy_only(
+    client: Client, editor: KeyEditor, api_key: NewKey, gateway: Gateway, path: str
+) -> None:
+    await editor.edit(api_key.id, addresses=ELSEWHERE)
+    options: dict[str, Any] = {"headers": {**client.headers, "X-Forwarded-For": "10.1.2.3"}}
+    if path != "/v1/models":
+        options["json"] = CHAT
+
+    async def status() -> int:
+        async with client.request("POST" if "json" in options else "GET", path, **options) as response:
+            await response.read()
+            return response.status
+
+    assert await status() == 403
+    server = structs.replace(gateway.settings.server, trusted_proxies=("127.0.0.0/8",))
+    gateway.settings = structs.replace(gateway.settings, server=server)
+    assert await status() == 200
 
 
 async def test_key_calls_only_its_endpoints(client: Client, editor: KeyEditor, api_key: NewKey, ledger: Ledger) -> None:

@@ -151,7 +151,7 @@ async def test_request_whose_line_is_in_an_archive_is_refused(world, tmp_path):
         for number, (_, fields) in enumerate(lines, start=1):
             await client.xadd(f"{ACME}:lg", fields, id=f"1000-{number}")
         await w.ledger.compact(tmp_path / "archive", before=datetime(2020, 1, 1, tzinfo=UTC))
-        with pytest.raises(errors.NotFound, match="moved to an archive"):
+        with pytest.raises(errors.NotFound, match="a line that has left it"):
             await Refunds(w.ledger).refund("acme", hold.request_id)
         await w.proved()
 
