@@ -79,7 +79,7 @@ class People:
 
     @cached_property
     def second_factor(self) -> SecondFactor:
-        """Codes of an app."""
+        """One-time codes of an authenticator app."""
         return SecondFactor(self.transactions, self._limits)
 
     @cached_property
