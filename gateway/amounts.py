@@ -29,6 +29,8 @@ def parse_amount(text: str) -> int:
 
 def format_amount(nano: int) -> str:
     """Decimal text of nano-units, without trailing zeros."""
-    digits = str(nano).lstrip("-").zfill(PLACES + 1)
-    text = f"{digits[:-PLACES]}.{digits[-PLACES:]}".rstrip("0").rstrip(".")
-    return f"-{text}" if nano < 0 else text
+    if nano < 0:
+        return "-" + format_amount(-nano)
+    digits = str(nano).zfill(PLACES + 1)
+    whole, fraction = digits[:-PLACES], digits[-PLACES:].rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole

@@ -73,8 +73,7 @@ class SendState(Struct, eq=False):
 
     def expect(self, answer: Awaited) -> None:
         """The HTTP client waits for `answer`."""
-        before = self.answers
-        self.answers = (*(one for one in before if not one.ended), answer) if before else (answer,)
+        self.answers = (*(one for one in self.answers if not one.ended), answer)
 
     def begin(self, now: float) -> None:
         """An attempt begins."""
@@ -114,4 +113,7 @@ def set_sent(sent: bool, answer: Awaited | None = None) -> None:
     if state is not None:
         state.sent = sent
         if answer is not None:
-            state.expect(answer)
+            if state.answers:
+                state.expect(answer)
+            else:
+                state.answers = (answer,)

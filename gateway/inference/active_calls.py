@@ -31,8 +31,7 @@ class ActiveCalls:
         self._ledger = ledger
         self._store = store
         self._calls: dict[str, Call] = {}
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._empty: asyncio.Event | None = None  # while `all_settled` waits
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -58,12 +57,11 @@ class ActiveCalls:
     def add(self, call: Call) -> None:
         """Add an admitted call."""
         self._calls[call.request_id] = call
-        self._empty.clear()
 
     def discard(self, request_id: str) -> None:
         """Remove a settled call."""
         self._calls.pop(request_id, None)
-        if not self._calls:
+        if self._empty is not None and not self._calls:
             self._empty.set()
 
     def largest_body(self, providers: Collection[str]) -> int:
@@ -90,11 +88,16 @@ class ActiveCalls:
 
     async def all_settled(self, within: float) -> bool:
         """Wait until no call is active; False when some still are after `within` seconds."""
+        empty = self._empty = asyncio.Event()
         try:
             async with asyncio.timeout(within):
-                await self._empty.wait()
+                while self._calls:
+                    empty.clear()
+                    await empty.wait()
         except TimeoutError:
             return False
+        finally:
+            self._empty = None
         return True
 
     def cut_all(self, error: GatewayError) -> int:

@@ -66,7 +66,9 @@ class Disconnects:
         """The call is settled. Called for every call; learns how fast the target of a model that drains answers."""
         if call.outcome == "ok" and reads_on(call):
             self._learn(call)
-        rest = self._rests.pop(call.request_id, None) if self._rests else None
+        if not self._rests:
+            return
+        rest = self._rests.pop(call.request_id, None)
         if rest is None:
             return
         rest.timer.cancel()

@@ -108,7 +108,7 @@ class Admission:
             enabled = ENABLED if group in quote.groups else NOT_ENABLED
             if api_key.scopes:
                 enabled = bulk(enabled_text(group, api_key, quote))
-            meta = reclaim_meta(api_key, quote).decode()
+            meta = reclaim_meta(api_key, quote)
             text += (
                 f"{LENGTH[len(request_id)]}{request_id}{LENGTH[len(key_id)]}{key_id}{LENGTH[len(model)]}{model}"
                 f"{enabled}{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"

@@ -65,12 +65,12 @@ class RateState(Struct, frozen=True):
     def write(self, headers: dict[str, str]) -> None:
         """Set the headers of the limits that exist."""
         if self.limit_requests >= 0:
-            headers["x-ratelimit-limit-requests"] = str(self.limit_requests)
-            headers["x-ratelimit-remaining-requests"] = str(self.remaining_requests)
+            headers["x-ratelimit-limit-requests"] = f"{self.limit_requests}"
+            headers["x-ratelimit-remaining-requests"] = f"{self.remaining_requests}"
             headers["x-ratelimit-reset-requests"] = duration_text(self.reset_requests)
         if self.limit_tokens >= 0:
-            headers["x-ratelimit-limit-tokens"] = str(self.limit_tokens)
-            headers["x-ratelimit-remaining-tokens"] = str(self.remaining_tokens)
+            headers["x-ratelimit-limit-tokens"] = f"{self.limit_tokens}"
+            headers["x-ratelimit-remaining-tokens"] = f"{self.remaining_tokens}"
             headers["x-ratelimit-reset-tokens"] = duration_text(self.reset_tokens)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import Struct, structs
 
@@ -49,11 +51,25 @@ class _Held(Struct):
 _decoder = msgspec.json.Decoder(_Held)
 
 
-def reclaim_meta(key: ApiKey, quote: Quote) -> bytes:
+def reclaim_meta(key: ApiKey, quote: Quote) -> str:
     """Meta of the line that a reclaim of the quote's hold writes."""
-    return _encoder.encode(
-        LineMeta(key.id, quote.model, price=quote.price.version, hold=quote.hold, estimated=True, reclaimed=True)
-    )
+    hold, version = quote.hold, quote.price.version
+    if not hold:
+        return _reclaim_meta(key.id, quote.model, version, hold)
+    before, after = _around_hold(key.id, quote.model, version)
+    return f"{before}{hold}{after}"
+
+
+def _reclaim_meta(key_id: str, model: str, version: str, hold: int) -> str:
+    meta = LineMeta(key_id, model, price=version, hold=hold, estimated=True, reclaimed=True)
+    return _encoder.encode(meta).decode()
+
+
+@lru_cache(maxsize=8192)
+def _around_hold(key_id: str, model: str, version: str) -> tuple[str, str]:
+    """The parts of a reclaim's meta before and after the amount of the hold, which alone differs between two calls."""
+    before, name, after = _reclaim_meta(key_id, model, version, 1).rpartition('"hold":1')
+    return before + name[:-1], after
 
 
 def superseded_meta(key: ApiKey, model: str) -> bytes:

@@ -29,6 +29,7 @@ log = logging.getLogger("gateway.ledger")
 
 OLD, NOACCT = 4, 20  # codes of settle.lua that do not settle an entry
 DUP = 1  # code of settle.lua: settled before
+MOST_TOKENS = 1_000_000_000  # of one entry
 FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
 LATE = 2  # code of settle.lua: the hold was lost
@@ -263,13 +264,16 @@ def _charge(hold: Hold, record: CallRecord) -> Entry:
     clamped = not 0 <= amount <= MAX_AMOUNT
     if clamped:
         amount = hold.amount
+    tokens = record.tokens_in + record.tokens_out
+    if not 0 <= tokens <= MOST_TOKENS:
+        tokens = min(max(tokens, 0), MOST_TOKENS)
     return Entry(
         hold.key.account,
         hold.request_id,
         hold.key.id,
         "use",
         -amount,
-        min(max(record.tokens_in + record.tokens_out, 0), 1_000_000_000),
+        tokens,
         hold.admitted_at,
         settled_meta(hold, record, clamped=clamped),
         hold=hold.amount,

@@ -92,14 +92,22 @@ class CompletionUsage(Struct):
             self, total_tokens=total, prompt_tokens_details=inside, completion_tokens_details=outside
         )
 
-    def public(self) -> CompletionUsage:
-        """What a client may see of it: `bounded`, without the fields of the call's record."""
-        if (
+    def is_plain(self) -> bool:
+        """Whether it counts text alone, has the sum as its total, and nothing that is for the call's record alone."""
+        return (
             self.total_tokens == self.prompt_tokens + self.completion_tokens
             and self.prompt_tokens_details == _NO_PARTS_IN
             and self.completion_tokens_details == _NO_PARTS_OUT
-            and self.is_public
-        ):  # most counts: 0.1 µs, others 3 µs
+            and self.provider_cost is UNSET  # as in `is_public`, whose call takes longer than its tests
+            and self.audio_seconds is UNSET
+            and self.cached_audio_tokens is UNSET
+            and self.web_searches is UNSET
+            and self.search_units is UNSET
+        )
+
+    def public(self) -> CompletionUsage:
+        """What a client may see of it: `bounded`, without the fields of the call's record."""
+        if self.is_plain():  # most counts: 0.1 µs, others 3 µs
             return self
         usage = self.bounded()
         if usage.is_public:

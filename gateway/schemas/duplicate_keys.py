@@ -34,6 +34,17 @@ def most_keys(text: bytes) -> int:
     return text.translate(None, _SPACE).count(b'":')
 
 
+def _has_keys(text: bytes, number: int) -> bool:
+    """Whether valid JSON text has no more than `number` keys, each with its colon next to it."""
+    return (
+        text.count(b'":') == number
+        and b" :" not in text
+        and b"\n:" not in text
+        and b"\t:" not in text
+        and b"\r:" not in text
+    )
+
+
 def unexplained_names(body: bytes | Examined, least: int) -> AbstractSet[str]:
     """The names of all keys in a valid body that has more keys than `least`; else an empty set.
 
@@ -41,7 +52,7 @@ def unexplained_names(body: bytes | Examined, least: int) -> AbstractSet[str]:
     """
     if not isinstance(body, bytes):
         return body.names
-    if body.count(b":") == least or most_keys(body) == least:
+    if body.count(b":") == least or _has_keys(body, least) or most_keys(body) == least:
         return _NONE
     return key_names(body)
 

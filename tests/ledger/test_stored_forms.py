@@ -64,9 +64,9 @@ def test_meta_of_a_minimal_line_is_stored_in_its_layout():
 
 def test_meta_of_a_reclaim_is_stored_in_its_layout():
     assert reclaim_meta(KEY, quote_of(5000, version="v7")) == (
-        b'{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":5000,"reclaimed":true}'
+        '{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":5000,"reclaimed":true}'
     )
-    assert reclaim_meta(KEY, quote_of(0)) == b'{"key":"key_x","model":"m","estimated":true,"reclaimed":true}'
+    assert reclaim_meta(KEY, quote_of(0)) == '{"key":"key_x","model":"m","estimated":true,"reclaimed":true}'
 
 
 def test_meta_of_a_refund_is_stored_in_its_layout():

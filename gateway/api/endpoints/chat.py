@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec import UNSET, structs
 
 from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT, LEAST_OUTPUT, MIN_OUTPUT, limit_output
-from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, public
+from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, plain_count, public
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
@@ -117,22 +117,18 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return cast("Chat", candidate.provider).stream_chat(adapted.request, candidate.target)
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
-        counting = ChatCounting.of(call)
-        reported = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
-        delivered = _delivered(call, answer)
-        used = call.accept_count(counting.count(reported, delivered, True))
-        if reported is not None and reported.completion_tokens_details.reasoning_tokens:
-            _learn(call, reported, delivered)
-        if reported is None or call.fault:
-            call.reply.headers["x-gateway-estimated"] = "true"
-            answer.usage = public(used)
-        call.service_tier = _billed_tier(call, answer.service_tier)
-        body = encode_completion(answer, _form(call, services))
+        usage, delivered = answer.usage, _delivered(call, answer)
+        used = plain_count(call, usage, delivered) if isinstance(usage, CompletionUsage) else None
+        if used is None:
+            used = _count(call, answer, delivered)
+        sent = _sent_tier(call)
+        call.service_tier = _billed_tier(call, sent, answer.service_tier)
+        body = encode_completion(answer, _whole_form(call, services, sent))
         call.used = used
         return body, JSON
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
-        encoder = ChatStreamEncoder(_form(call, services), count=ChatCounting.of(call).public)
+        encoder = ChatStreamEncoder(_stream_form(call, services), count=ChatCounting.of(call).public)
         if call.model.continue_cut:
             opened.rest = Continuation(
                 opened,
@@ -148,10 +144,10 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return HoldExtension(call, ledger)
 
     def checkpoint(self, call: Call, services: Services) -> Slot:
-        return services.active_calls.checkpoint(call, _billed_tier(call, call.encoder.used_tier))
+        return services.active_calls.checkpoint(call, _billed_tier(call, _sent_tier(call), call.encoder.used_tier))
 
     def stream_ended(self, call: Call) -> None:
-        call.service_tier = _billed_tier(call, call.encoder.used_tier)
+        call.service_tier = _billed_tier(call, _sent_tier(call), call.encoder.used_tier)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -296,24 +292,49 @@ def _with_output(usage: Usage, tokens: int) -> Usage:
     return structs.replace(usage, out_text=tokens)
 
 
-def _form(call: Call, services: Services) -> AnswerForm:
-    """The form of the answer that the caller requested."""
+def _count(call: Call, answer: ChatCompletion, delivered: Delivered) -> Usage:
+    """The usage of a whole answer; the client sees the same."""
+    reported = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
+    used = call.accept_count(ChatCounting.of(call).count(reported, delivered, True))
+    if reported is not None and reported.completion_tokens_details.reasoning_tokens:
+        _learn(call, reported, delivered)
+    if reported is None or call.fault:
+        call.reply.headers["x-gateway-estimated"] = "true"
+        answer.usage = public(used)
+    return used
+
+
+def _whole_form(call: Call, services: Services, sent_tier: str | None) -> AnswerForm:
+    """The form of a whole answer that the caller requested."""
     request = call.request
-    return AnswerForm(
+    return AnswerForm(  # by position: by name it takes 0.3 µs more
         services.ids.completion_id(),
         int(time.time()),
         call.public_model,
-        include_usage=request.wants_usage,
-        obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
-        legacy_functions=request.legacy_functions,
-        service_tier="default" if "service_tier" in request.dropped else _sent_tier(call),
-        metadata=request.fields.get("metadata", UNSET) if request.metadata else UNSET,
+        False,  # include_usage and
+        "upstream",  # obfuscation: of streams
+        request.functions is not None,
+        "default" if "service_tier" in request.dropped else sent_tier,
+        request.fields.get("metadata", UNSET) if request.metadata else UNSET,
     )
 
 
-def _billed_tier(call: Call, used: Any) -> str | None:
+def _stream_form(call: Call, services: Services) -> AnswerForm:
+    """The form of a stream that the caller requested."""
+    request = call.request
+    return structs.replace(
+        _whole_form(call, services, _sent_tier(call)),
+        include_usage=request.wants_usage,
+        obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
+    )
+
+
+def _billed_tier(call: Call, sent: str | None, used: Any) -> str | None:
     """The service tier that is charged: the one that the upstream reports, or else the one that it was sent."""
-    return call.quote.price.billed_tier(_sent_tier(call), used if isinstance(used, str) else None)
+    price = call.quote.price
+    if not price.service_tier_multiplier:
+        return sent
+    return price.billed_tier(sent, used if isinstance(used, str) else None)
 
 
 def _sent_tier(call: Call) -> str | None:
