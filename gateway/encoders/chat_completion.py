@@ -15,14 +15,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
-    """The JSON document of a whole answer; UpstreamInvalidResponse if it has no choice, or no valid finish."""
+    """The JSON document of a whole answer; UpstreamInvalidResponse if it has no choice, or no valid finish.
+
+    Its usage is encoded as it is: `CompletionUsage.public` removes the fields that a client must not see.
+    """
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="no choices")
     answer.id, answer.object, answer.created, answer.model = form.id, "chat.completion", form.created, form.model
     answer.service_tier = service_tier(answer.service_tier, form.service_tier)
     answer.metadata = form.metadata
-    if answer.usage is not None:
-        answer.usage = answer.usage.public()
     if len(answer.choices) > 1:
         answer.choices.sort(key=lambda choice: choice.index)
     for position, choice in enumerate(answer.choices):

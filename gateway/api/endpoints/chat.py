@@ -293,7 +293,7 @@ def _with_output(usage: Usage, tokens: int) -> Usage:
 
 
 def _count(call: Call, answer: ChatCompletion, delivered: Delivered) -> Usage:
-    """The usage of a whole answer; the client sees the same."""
+    """The usage of a whole answer, in which the client then sees the same."""
     reported = answer.usage if answer.usage is not None and is_possible(answer.usage) else None
     used = call.accept_count(ChatCounting.of(call).count(reported, delivered, True))
     if reported is not None and reported.completion_tokens_details.reasoning_tokens:
@@ -301,6 +301,8 @@ def _count(call: Call, answer: ChatCompletion, delivered: Delivered) -> Usage:
     if reported is None or call.fault:
         call.reply.headers["x-gateway-estimated"] = "true"
         answer.usage = public(used)
+    else:
+        answer.usage = reported.public()
     return used
 
 
