@@ -203,9 +203,12 @@ class Accounts:
         return await (self._set(name, *fields) if fields else self.show(name))
 
 
-async def set_state(links: Links, account: str, name: str, state: str) -> None:
-    """Set the state of an account or of one of its keys in the hash `name`; works on a full store, too."""
-    await links.link(slot(account)).eval(_SET_STATE, [name], [state])
+async def set_state(links: Links, account: str, name: str, state: str, *, only: str = "") -> bool:
+    """Set the state of an account or of one of its keys in the hash `name`; works on a full store, too.
+
+    `only`: the state that is changed; False if the hash has another one.
+    """
+    return bool(await links.link(slot(account)).eval(_SET_STATE, [name], [state, only] if only else [state]))
 
 
 def check_name(name: str, what: str) -> None:

@@ -21,7 +21,20 @@ from gateway.accounts.key_scopes import read_scopes
 from gateway.amounts import format_amount
 from gateway.billing.quote import Quote
 from gateway.ledger import DryRun, Ledger, Refusal
-from gateway.ledger.admission import ACCOUNT, BUDGET, CONCURRENCY, COSTLY, FUNDS, KEY, MODEL, RPM, SPENT, TOOBIG, TPM
+from gateway.ledger.admission import (
+    ACCOUNT,
+    BUDGET,
+    CONCURRENCY,
+    COSTLY,
+    FUNDS,
+    KEY,
+    MEMBER,
+    MODEL,
+    RPM,
+    SPENT,
+    TOOBIG,
+    TPM,
+)
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import Links
 
@@ -98,6 +111,7 @@ def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun, endpoint: str) -> E
         texts.rate("tokens", TPM),
         texts.cost(),
         texts.budget(),
+        texts.member(),
         texts.cap(),
         texts.balance(),
     ]
@@ -206,6 +220,16 @@ class _RuleTexts:
         return self._rule(
             "budget", refuses, state, f"{self._edit} --budget {format_amount(budget - _left(facts) + self._quote.hold)}"
         )
+
+    def member(self) -> Rule:
+        facts, refuses = self._facts, MEMBER in self._refusals
+        if "member.budget" not in facts:
+            return self._rule("member", refuses, "no budget of a member", "")
+        budget, wanted = int(facts["member.budget"]), self._quote.hold
+        left = budget - int(facts["member.spent"]) - int(facts["member.held"])
+        state = f"{format_amount(left)} of {format_amount(budget)} left, {format_amount(wanted)} wanted"
+        change = f"gateway users limit EMAIL {self._account} --budget {format_amount(budget - left + wanted)}"
+        return self._rule("member", refuses, state, change)
 
     def cap(self) -> Rule:
         facts, refuses = self._facts, SPENT in self._refusals

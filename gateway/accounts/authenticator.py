@@ -26,7 +26,9 @@ BEARER = re.compile(r"bearer +(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 CACHE_SIZE = 100_000  # some 25 MB when full
 
 OK, KEY, ACCOUNT, GONE = 0, 1, 2, 3  # codes of confirm.lua
-SHOWS_COST = "cost"  # a suffix of the key's id that never changes, so workers may cache it
+# Suffixes of the key's id that never change, so workers may cache them.
+SHOWS_COST = "cost"
+USER = "user="  # then the id of the user who has the key
 
 
 class KeyView(Struct, frozen=True):
@@ -124,7 +126,8 @@ class Authenticator:
             raise InvalidApiKey
         self._on_found()
         account, key_id, *marks = found.decode().split(":")
-        key = ApiKey(account, key_id, SHOWS_COST in marks)
+        user = next((mark.removeprefix(USER) for mark in marks if mark.startswith(USER)), "")
+        key = ApiKey(account, key_id, SHOWS_COST in marks, user)
         if len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
         self._known[fingerprint] = key

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.accounts.accounts import CHANGED, Refused, check_name, set_state, time_text
-from gateway.accounts.authenticator import SHOWS_COST, Fingerprint
+from gateway.accounts.authenticator import SHOWS_COST, USER, Fingerprint
 from gateway.accounts.key_scopes import read_scopes
 from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
 from gateway.amounts import format_amount
@@ -31,7 +31,7 @@ from gateway.store.command import text_fields
 
 SECRET_BYTES = 32  # 256 bits
 AT_ONCE = 500  # reads in flight
-OWN = frozenset({"max", "every", "base", "scopes"})  # fields that admissions read only if `own` is set
+OWN = frozenset({"max", "every", "base", "scopes", "user"})  # fields that admissions read only if `own` is set
 
 
 class KeyRecord(Struct, frozen=True):
@@ -41,7 +41,7 @@ class KeyRecord(Struct, frozen=True):
     account: str
     name: str
     last4: str
-    state: str  # active, revoked, expired
+    state: str  # active, disabled, revoked, expired
     created: datetime
     expires: datetime | None
     rpm: int | None
@@ -57,6 +57,7 @@ class KeyRecord(Struct, frozen=True):
     endpoints: list[str] | None = None
     addresses: list[str] | None = None
     last_used: datetime | None = None  # at most an hour before the last call; None: not used since it is noted
+    user: str | None = None  # the id of the member who has it; None for a service key
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
@@ -100,9 +101,12 @@ class Keys:
         self._pepper = pepper
 
     async def create(
-        self, account: str, *, name: str = "", show_cost: bool = False, **limits: Unpack[KeyLimits]
+        self, account: str, *, name: str = "", show_cost: bool = False, user: str = "", **limits: Unpack[KeyLimits]
     ) -> NewKey:
-        """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`."""
+        """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`.
+
+        `user`: the id of the user who has the key for good; empty for a service key.
+        """
         check_name(account, "account")
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
@@ -114,7 +118,9 @@ class Keys:
             raise Refused("a period needs a budget")
         values: dict[str, str | int] = {"state": "active", "name": name, "created": now}
         values |= {field: value for field, value in fields.items() if value != ""}
-        if fields.keys() & OWN:
+        if user:
+            values["user"] = user
+        if values.keys() & OWN:
             values["own"] = 1
         return await self.store(account, values, show_cost=show_cost)
 
@@ -126,13 +132,16 @@ class Keys:
         key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
         if show_cost:
             values = {**values, "cost": 1}
+        marks = [SHOWS_COST] if show_cost else []
         # The fingerprint is written last, so an incomplete key can never be used.
         await call("SADD", f"{slot(account)}:ks", key_id)
+        if user := values.get("user"):
+            marks.append(f"{USER}{user}")
+            await call("SADD", keys_of_user(account, str(user)), key_id)
         await call("HSET", f"{slot(account)}:k:{key_id}", *chain.from_iterable(values.items()), "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{fingerprint_of(text)}"
-        owner = f"{account}:{key_id}:{SHOWS_COST}" if show_cost else f"{account}:{key_id}"
-        await self._links.link(fingerprint).call("SET", fingerprint, owner)
+        await self._links.link(fingerprint).call("SET", fingerprint, ":".join((account, key_id, *marks)))
         return NewKey(text, key_id, account, str(values["name"]))
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
@@ -147,7 +156,14 @@ class Keys:
         return [record for owner in accounts for record in await self._of(owner)]
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
-        ids = list(await scan_set(self._links.link(slot(account)), f"{slot(account)}:ks"))
+        return await self._read_all(account, f"{slot(account)}:ks")
+
+    async def of_user(self, account: str, user: str) -> Sequence[KeyRecord]:
+        """The keys of a user in an account, oldest first."""
+        return await self._read_all(account, keys_of_user(account, user))
+
+    async def _read_all(self, account: str, index: str) -> Sequence[KeyRecord]:
+        ids = list(await scan_set(self._links.link(slot(account)), index))
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):
             found += await asyncio.gather(*(self._read(account, key_id) for key_id in ids[start : start + AT_ONCE]))
@@ -167,12 +183,28 @@ class Keys:
         if found is None:
             raise Refused(f"no key {key_id!r}")
         account = found.account
-        call = self._links.link(slot(account)).call
         await set_state(self._links, account, f"{slot(account)}:k:{key_id}", "revoked")
-        await call("PUBLISH", CHANGED, f"{account}:{key_id}")
+        await self._tell(found)
         record = await self._read(account, key_id)
         assert record is not None  # keys are never deleted
         return record
+
+    async def disable(self, key: KeyRecord) -> bool:
+        """Refuse further calls of an active key, and cut its running calls; False if it is not active."""
+        name = f"{slot(key.account)}:k:{key.id}"
+        changed = await set_state(self._links, key.account, name, "disabled", only="active")
+        if changed:
+            await self._tell(key)
+        return changed
+
+    async def enable(self, key: KeyRecord) -> bool:
+        """Undo `disable`; False if the key is not disabled."""
+        name = f"{slot(key.account)}:k:{key.id}"
+        return await set_state(self._links, key.account, name, "active", only="disabled")
+
+    async def _tell(self, key: KeyRecord) -> None:
+        """Tell the workers that the key may not spend any more."""
+        await self._links.link(slot(key.account)).call("PUBLISH", CHANGED, f"{key.account}:{key.id}")
 
     async def find(self, key_id: str) -> KeyRecord | None:
         """The key of this id, or None."""
@@ -204,22 +236,28 @@ class Keys:
             int(fields.get("spent", "0")),
             "cost" in fields,
             fields.get("every"),
-            _period_spent(fields, now) if "cap" in fields else None,
+            period_spent(fields, datetime.fromtimestamp(now, UTC)) if "cap" in fields else None,
             _number(fields, "max"),
             list(scopes.endpoints) or None,
             [str(network) for network in scopes.addresses] or None,
             datetime.fromtimestamp(int(fields["used"]), UTC) if "used" in fields else None,
+            fields.get("user"),
         )
+
+
+def keys_of_user(account: str, user: str) -> str:
+    """The name of the set with the ids of a user's keys in an account."""
+    return f"{slot(account)}:uk:{user}"
 
 
 def _number(fields: dict[str, str], name: str) -> int | None:
     return int(fields[name]) if name in fields else None
 
 
-def _period_spent(fields: dict[str, str], now: int) -> int:
-    """What counts against the budget: the spending since the start of its period, or all without periods."""
+def period_spent(fields: dict[str, str], now: datetime) -> int:
+    """What counts against the budget in these stored fields: the spending of its period, or all without periods."""
     if "every" in fields:
         every: Every = msgspec.convert(fields["every"], Every)
-        if fields.get("period") != period_of(every, datetime.fromtimestamp(now, UTC)):
+        if fields.get("period") != period_of(every, now):
             return 0
     return int(fields.get("spent", "0")) - int(fields.get("base", "0"))

@@ -42,9 +42,9 @@ class KeyChanges:
         return after
 
     async def rotate(self, actor: Actor, key_id: str, *, overlap: timedelta) -> Rotated:
-        """`KeyEditor.rotate`; needs the scope `keys`, or an owner of the account."""
+        """`KeyEditor.rotate`; needs the scope `keys`, an owner of the account, or the key's own user."""
         before = await self._editor.show(key_id)
-        require_key_rights(actor, before.account)
+        require_key_rights(actor, before.account, before.user or "")
         rotated = await self._editor.rotate(key_id, overlap=overlap)
         after = {"replaced_by": rotated.new.id, "expires": rotated.old.json_form()["expires"]}
         await self._record(actor, "rotate", rotated.old, {"expires": before.json_form()["expires"]}, after)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.accounts.accounts import Refused
 from gateway.accounts.key_scopes import Scopes, networks
 from gateway.accounts.key_settings import CLEARABLE, KeyLimits, check_key_name, key_fields
-from gateway.accounts.keys import KeyRecord, Keys, NewKey
+from gateway.accounts.keys import OWN, KeyRecord, Keys, NewKey
 from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.periods import charged_in
 from gateway.ledger.scripts import Links, load_script, slot
@@ -20,7 +20,7 @@ from gateway.store.command import text_fields
 OK, UNBOUNDED = 0, 2  # codes of edit_key.lua
 LONGEST_OVERLAP = timedelta(days=366)
 #: Fields of the hash that a new key takes over from the one that it replaces.
-INHERITED = ("name", "rpm", "tpm", "conc", "models", "cap", "every", "max", "scopes", "exp")
+INHERITED = ("name", "rpm", "tpm", "conc", "models", "cap", "every", "max", "scopes", "exp", "user")
 
 
 class Rotated(Struct, frozen=True):
@@ -36,7 +36,7 @@ class KeyEditor:
     def __init__(self, links: Links, keys: Keys) -> None:
         self._links = links
         self._keys = keys
-        self._edit, self._count = load_script("edit_key"), load_script("count_key")
+        self._edit, self._count = load_script("edit_key"), load_script("count_budget")
 
     async def show(self, key_id: str) -> KeyRecord:
         """One key; NotFound if there is none."""
@@ -67,7 +67,7 @@ class KeyEditor:
         if text:
             until, name_of_period = text.decode(), period.decode()
             charged = await charged_in(self._links, key.account, name_of_period, until=until, key_id=key_id)
-            await link.eval(self._count, [account], [key_id, name_of_period, until, charged])
+            await link.eval(self._count, [account], [f"k:{key_id}", name_of_period, until, charged])
         return await self.show(key_id)
 
     async def rotate(self, key_id: str, *, overlap: timedelta) -> Rotated:
@@ -90,13 +90,17 @@ class KeyEditor:
             values["base"] = -old.period_spent
         if old.every is not None:
             values["period"] = stored.get("period", "")
-        if values.keys() & {"max", "every", "base", "scopes"}:
+        if values.keys() & OWN:
             values["own"] = 1
         new = await self._keys.store(old.account, values, show_cost=old.show_cost)
         ends = now + int(overlap.total_seconds())
         if old.expires is None or ends < old.expires.timestamp():
             await call("HSET", name, "exp", ends)
-        return Rotated(new, await self.show(key_id))
+        after = await self.show(key_id)
+        if after.state in ("revoked", "disabled"):  # meanwhile, by someone who did not know the new key
+            await self._keys.revoke(new.id)
+            raise InvalidValue(f"key {key_id!r} is {after.state}; create a new one")
+        return Rotated(new, after)
 
     async def unused(self, account: str | None, since: datetime) -> list[KeyRecord]:
         """Active keys of one account, or of all, that were made before `since` and not used since then.

@@ -24,14 +24,21 @@ class KeyAdmin:
         self._outbox = outbox
 
     async def create(
-        self, actor: Actor, account: str, *, name: str = "", show_cost: bool = False, **limits: Unpack[KeyLimits]
+        self,
+        actor: Actor,
+        account: str,
+        *,
+        name: str = "",
+        show_cost: bool = False,
+        user: str = "",
+        **limits: Unpack[KeyLimits],
     ) -> NewKey:
-        """Create a key; its text is only in the result."""
-        require_key_rights(actor, account)
+        """Create a key; its text is only in the result. `user`: the id of a member, which the caller has checked."""
+        require_key_rights(actor, account, user)
         await existing_account(self._accounts, account)
         with refusals_translated():
-            key = await self._keys.create(account, name=name, show_cost=show_cost, **limits)
-        after = {"name": name, **_shown(limits)}
+            key = await self._keys.create(account, name=name, show_cost=show_cost, user=user, **limits)
+        after = {"name": name, **({"user": user} if user else {}), **_shown(limits)}
         await self._outbox.add(new_event(actor, "keys.create", f"key:{key.id}", account=account, after=after))
         return key
 
@@ -40,7 +47,7 @@ class KeyAdmin:
         key = await self._keys.find(key_id)
         if key is None:
             raise NotFound(f"no key {key_id!r}")
-        require_key_rights(actor, key.account)
+        require_key_rights(actor, key.account, key.user or "")
         if key.state == "revoked":
             return key
         with refusals_translated():
@@ -50,9 +57,10 @@ class KeyAdmin:
         return revoked
 
 
-def require_key_rights(actor: Actor, account: str) -> None:
-    """Raise Forbidden unless the actor may change keys of the account."""
-    if not actor.may("keys", account) and not actor.owns(account):
+def require_key_rights(actor: Actor, account: str, user: str = "") -> None:
+    """Raise Forbidden unless the actor may change keys of the account, or is the member `user` of it."""
+    is_own = bool(user) and actor.kind == "user" and actor.id == user and account in actor.memberships
+    if not is_own and not actor.may("keys", account) and not actor.owns(account):
         raise Forbidden("This needs the scope 'keys', or an owner of the account")
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import ACCOUNT_ROLES, AccountRole, Actor
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
+from gateway.admin.member_keys import MemberKeys
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id, users_of
 from gateway.admin.users import now
@@ -20,9 +21,10 @@ MOST = 1000  # members that are listed
 class Memberships:
     """What operators do with members of any account, and owners with members of theirs."""
 
-    def __init__(self, transactions: Transactions, directory: Directory) -> None:
+    def __init__(self, transactions: Transactions, directory: Directory, keys: MemberKeys) -> None:
         self._transactions = transactions
         self._directory = directory
+        self._keys = keys
 
     async def list(self, actor: Actor, account: str) -> list[User]:
         """The members of an account, by e-mail."""
@@ -39,13 +41,17 @@ class Memberships:
         return await self._transactions.write(_set, actor, user_id, account, role)
 
     async def remove(self, actor: Actor, user_id: str, account: str) -> User:
-        """Take a user out of an account, and end the open invitations to it that they made.
+        """Take a user out of an account, revoke their keys of it, and end the open invitations to it that they made.
 
         NotFound if the user is no member. A user may leave an account.
         """
         if not (actor.kind == "user" and actor.id == user_id):
             require_owner(actor, account)
-        return await self._transactions.write(_remove, actor, user_id, account)
+        await self._transactions.read(_require_member, user_id, account)
+        await self._keys.revoke_all(actor, user_id, [account])  # before: it can be repeated if the store fails
+        user = await self._transactions.write(_remove, actor, user_id, account)
+        await self._keys.revoke_all(actor, user_id, [account])  # keys that were created meanwhile
+        return user
 
 
 def require_owner(actor: Actor, account: str) -> None:
@@ -83,15 +89,20 @@ def _set(connection: Connection, actor: Actor, user_id: str, account: str, role:
 
 
 def _remove(connection: Connection, actor: Actor, user_id: str, account: str) -> User:
-    user = user_by_id(connection, user_id)
-    if account not in user.accounts:
-        raise NotFound("There is no such member")
+    user = _require_member(connection, user_id, account)
     connection.execute(memberships.delete().where(*_one(user_id, account)))
     made = invitations.c.created_by == f"user:{user_id}"
     open_ = invitations.c.used_at.is_(None)
     connection.execute(invitations.delete().where(made, open_, invitations.c.account == account))
     _record(connection, actor, user_id, account, user.accounts[account], "none")
     return user_by_id(connection, user_id)
+
+
+def _require_member(connection: Connection, user_id: str, account: str) -> User:
+    user = user_by_id(connection, user_id)
+    if account not in user.accounts:
+        raise NotFound("There is no such member")
+    return user
 
 
 def _one(user_id: str, account: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import peppers_of
 from gateway.admin.audit_trail import AuditTrail
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.invitations import Invitations
+from gateway.admin.keys import KeyAdmin
 from gateway.admin.mail import Mail, SmtpMail
+from gateway.admin.member_budgets import MemberBudgets
+from gateway.admin.member_keys import MemberKeys
 from gateway.admin.memberships import Memberships
 from gateway.admin.messages import Messages
+from gateway.admin.outbox import AuditOutbox
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.personal_data import PersonalData
 from gateway.admin.second_factor import SecondFactor
@@ -24,6 +30,7 @@ from gateway.admin.users import Users
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger import Ledger
 from gateway.ledger.scripts import Links
 
 
@@ -47,12 +54,17 @@ class People:
         self.transactions = transactions = Transactions(database, sql)
         self.mail = mail or SmtpMail(settings)
         self.directory = StoreDirectory(links)
-        self.users = Users(transactions)
-        self.memberships = Memberships(transactions, self.directory)
+        outbox = AuditOutbox(links)
+        self.keys = keys = Keys(links, lambda: self.pepper)
+        admin = KeyAdmin(Accounts(links, Ledger(links, {})), keys, outbox)
+        self.member_keys = MemberKeys(transactions, admin, keys, outbox)
+        self.member_budgets = MemberBudgets(links, transactions, outbox)
+        self.users = Users(transactions, self.member_keys)
+        self.memberships = Memberships(transactions, self.directory, self.member_keys)
         self.invitations = Invitations(transactions, self.directory, self._hashes, self._base)
         self.sign_in_links = SignInLinks(transactions, self._base)
         self.sessions = Sessions(transactions)
-        self.personal_data = PersonalData(transactions)
+        self.personal_data = PersonalData(transactions, self.member_keys)
         self.audit_trail = AuditTrail(transactions)
 
     def close(self) -> None:
@@ -60,17 +72,18 @@ class People:
         self._hashes.close()
 
     @cached_property
-    def _pepper(self) -> bytes:
+    def pepper(self) -> bytes:
+        """The pepper of new keys and tokens."""
         return peppers_of(self._settings).current
 
     @cached_property
     def _limits(self) -> SignInLimits:
-        return SignInLimits(self._links, self._pepper)
+        return SignInLimits(self._links, self.pepper)
 
     @cached_property
     def tokens(self) -> Tokens:
         """Admin tokens."""
-        return Tokens(self.transactions, self.directory, self._pepper)
+        return Tokens(self.transactions, self.directory, self.pepper)
 
     @cached_property
     def sign_in(self) -> SignIn:

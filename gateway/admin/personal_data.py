@@ -14,12 +14,14 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import event_of, record
 from gateway.admin.invitations import invitations_of
+from gateway.admin.member_keys import MemberKeys
 from gateway.admin.sessions import sessions_of
 from gateway.admin.times import from_micros, from_micros_or_none, time_text
 from gateway.admin.tokens import tokens_by
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import require_another_operator, require_power_over, user_by_id
+from gateway.admin.user_rows import User, require_another_operator, require_power_over, user_by_id
 from gateway.admin.users import end_access
+from gateway.amounts import format_amount
 from gateway.database.people_tables import (
     audit_events,
     identities,
@@ -28,25 +30,32 @@ from gateway.database.people_tables import (
     sign_in_links,
     users,
 )
+from gateway.database.tables import usage_daily
 from gateway.errors import Forbidden
 
 
 class PersonalData:
     """Export and erasure, by an operator or by the person."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, keys: MemberKeys) -> None:
         self._transactions = transactions
+        self._keys = keys
 
     async def export(self, actor: Actor, user_id: str) -> dict[str, Any]:
         """Everything that is stored about a user, as a JSON document; secrets are named, not shown."""
         if not (actor.kind == "user" and actor.id == user_id):
             actor.require("users")
-        return await self._transactions.write(_export, actor, user_id)
+        document = await self._transactions.write(_export, actor, user_id)
+        keys = await self._keys.list(actor, user_id)
+        return document | {"keys": [key.json_form() for key in keys]}
 
     async def erase(self, actor: Actor, user_id: str) -> None:
-        """Erase a user for good; LastOperator, NotFound."""
+        """Erase a user for good, and revoke their keys; LastOperator, NotFound."""
         actor.require("users")
+        user = await self._transactions.write(_erasable, actor, user_id)
+        await self._keys.revoke_all(actor, user_id, user.accounts)  # before: it can be repeated if the store fails
         await self._transactions.write(_erase, actor, user_id)
+        await self._keys.revoke_all(actor, user_id, user.accounts)  # keys that were created meanwhile
 
 
 def _export(connection: Connection, actor: Actor, user_id: str) -> dict[str, Any]:
@@ -62,6 +71,7 @@ def _export(connection: Connection, actor: Actor, user_id: str) -> dict[str, Any
         "sessions": [session.json_form() for session in sessions_of(connection, user_id)],
         "invitations": [invitation.json_form() for invitation in invitations_of(connection, user.email)],
         "tokens": [token.json_form() for token in tokens_by(connection, f"user:{user_id}")],
+        "usage": _usage(connection, user_id),
         "audit_events": _events(connection, user_id),
     }
     record(connection, actor, "users.export", f"user:{user_id}")
@@ -77,18 +87,41 @@ def _rows(connection: Connection, table: sa.Table, user_id: str, *names: str) ->
     ]
 
 
+def _usage(connection: Connection, user_id: str) -> list[dict[str, Any]]:
+    """What the keys of the user were used for, by day, account, key and model."""
+    table = usage_daily.c
+    labels = [table.day, table.account, table.key_id, table.model]
+    query = sa.select(*labels, sa.func.sum(table.calls), sa.func.sum(table.cost)).where(table.user_id == user_id)
+    return [
+        {
+            "day": f"{from_micros(row[0]):%Y-%m-%d}",
+            "account": row[1],
+            "key": row[2],
+            "model": row[3],
+            "calls": int(row[4]),
+            "cost": format_amount(int(row[5])),
+        }
+        for row in connection.execute(query.group_by(*labels).order_by(*labels))
+    ]
+
+
 def _events(connection: Connection, user_id: str) -> list[dict[str, Any]]:
     by = sa.and_(audit_events.c.actor_kind == "user", audit_events.c.actor_id == user_id)
     query = sa.select(audit_events).where(sa.or_(by, audit_events.c.object == f"user:{user_id}"))
     return [event_of(row).json_form() for row in connection.execute(query.order_by(audit_events.c.at))]
 
 
-def _erase(connection: Connection, actor: Actor, user_id: str) -> None:
+def _erasable(connection: Connection, actor: Actor, user_id: str) -> User:
     user = user_by_id(connection, user_id)
     require_power_over(actor, user)
     if actor.kind == "user" and actor.id == user_id:
         raise Forbidden("Users cannot erase themselves")
     require_another_operator(connection, user_id)
+    return user
+
+
+def _erase(connection: Connection, actor: Actor, user_id: str) -> None:
+    user = _erasable(connection, actor, user_id)
     end_access(connection, user_id)
     connection.execute(invitations.delete().where(invitations.c.email == user.email))
     connection.execute(users.delete().where(users.c.id == user_id))  # with what refers to it

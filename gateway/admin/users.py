@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import SITE_ROLES, Actor, SiteRole
 from gateway.admin.audit_event import changes
 from gateway.admin.audit_trail import record
+from gateway.admin.member_keys import MemberKeys
 from gateway.admin.random_ids import new_id
 from gateway.admin.times import to_micros
 from gateway.admin.transactions import Transactions
@@ -41,8 +42,9 @@ class UserChanges(TypedDict, total=False):
 class Users:
     """What operators do with users, and users with their own name."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, keys: MemberKeys) -> None:
         self._transactions = transactions
+        self._keys = keys
 
     async def create(self, actor: Actor, email: str, *, name: str = "", role: SiteRole = "none") -> User:
         """Add a user, who cannot sign in yet; AlreadyExists if the e-mail is taken."""
@@ -84,14 +86,21 @@ class Users:
         return await self._transactions.write(_edit, actor, user_id, wanted)
 
     async def disable(self, actor: Actor, user_id: str) -> User:
-        """Keep the user from signing in, and end their sessions, links and open invitations."""
+        """Keep the user from signing in, end their sessions, links and open invitations, and disable their keys.
+
+        It may be repeated after a failure of the store.
+        """
         actor.require("users")
-        return await self._transactions.write(_disable, actor, user_id)
+        user = await self._transactions.write(_disable, actor, user_id)
+        await self._keys.disable_all(actor, user)
+        return user
 
     async def enable(self, actor: Actor, user_id: str) -> User:
-        """Undo `disable`; the user signs in again."""
+        """Undo `disable`; the user signs in again, and their keys work again."""
         actor.require("users")
-        return await self._transactions.write(_enable, actor, user_id)
+        user = await self._transactions.write(_enable, actor, user_id)
+        await self._keys.enable_all(actor, user)
+        return user
 
 
 def checked_role(role: str) -> SiteRole:

@@ -171,6 +171,9 @@ class BaseHandler(HTTPMessageDelegate):
     def _count(self) -> None:
         metrics, model = self.services.metrics, self.served_model() or UNKNOWN
         metrics.refused(self.endpoint_name, model, self.outcome, time.monotonic() - self.reply.started)
+        if self.reply.status >= 400:
+            account, key_id = (self.key.account, self.key.id) if self.key is not None else ("", "")
+            self.services.refusals.count(account, key_id, self.served_model() if key_id else "", self.outcome)
         if self.facts.limit:
             metrics.limited(model, self.facts.limit, self.facts.scope)
 

@@ -63,7 +63,12 @@ class InferenceHandler(KeyedHandler):
         call.client_gone, call.caller = self.client_gone, self
         try:
             await self.pipeline.run(
-                call, self.endpoint, self.body, path=self.path, idempotency_key=self.metadata.idempotency_key
+                call,
+                self.endpoint,
+                self.body,
+                path=self.path,
+                idempotency_key=self.metadata.idempotency_key,
+                tags=self.metadata.tags,
             )
         finally:
             call.task = call.caller = None

@@ -15,9 +15,11 @@ from msgspec import Struct
 from gateway.accounts.authenticator import Authenticator, bearer
 from gateway.http_client.forwarded_headers import ForwardedHeaders, forwarded_headers
 from gateway.http_server.reply import JSON
+from gateway.inference.tags import HEADER
 from gateway.log import redact
 
 ORGANIZATION, PROJECT = "OpenAI-Organization".title(), "OpenAI-Project".title()  # in the spelling of the parser
+TAGS = HEADER.title()
 _CLIENT_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,512}")
 _SHORT_TEXT = re.compile(r"[\x20-\x7e]{1,64}")
 
@@ -34,6 +36,7 @@ class RequestMetadata(Struct, frozen=True):
     organization: str  # unverified, like the next two fields: only for the access log
     project: str
     sdk: str  # language, version and retry count: `python 3.52.0 retry 1`
+    tags: str | None  # `x-gateway-tags` as sent
 
     @classmethod
     def of(cls, headers: Mapping[str, str], auth: Authenticator) -> RequestMetadata:
@@ -51,6 +54,7 @@ class RequestMetadata(Struct, frozen=True):
             _short_header(headers, ORGANIZATION),
             _short_header(headers, PROJECT),
             _sdk(headers),
+            get(TAGS),
         )
 
 

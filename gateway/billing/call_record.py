@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from gateway.billing.usage import Usage
@@ -29,3 +31,5 @@ class CallRecord(Struct, frozen=True):
     served_model: str = ""  # the model that served or was tried last: `model` or a fallback
     upstream_model: str = ""  # its name at the upstream that was tried last; empty if none was tried
     service_tier: str | None = None  # the tier that is charged
+    user: str = ""  # the id of the user who has the key; empty for a service key
+    tags: Mapping[str, str] | None = None  # the caller's labels, as far as they are configured

@@ -6,7 +6,7 @@ Amounts are nano currency units (1e-9).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -45,6 +45,7 @@ class Quote(Struct, frozen=True):
     least_output: int = 0  # but not below the cost of so many tokens of output for each choice
     documents: int = 0  # tokens of the prompt's text that are the estimate of documents
     least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
+    tags: Mapping[str, str] | None = None  # the caller's labels, which the ledger line gets
 
     @classmethod
     def of(

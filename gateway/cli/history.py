@@ -1,20 +1,23 @@
-"""`gateway history`: attach · import-archive · rebuild · copy."""
+"""`gateway history`: attach · import-archive · rebuild · copy · refusals."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from gateway.cli.configuration import configured
 from gateway.cli.history_database import history_database
-from gateway.cli.output import note, print_json
+from gateway.cli.output import note, print_json, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change
+from gateway.cli.values import PAST
 from gateway.config.secret import Secret
 from gateway.config.settings import Settings
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.database.engine import Database
     from gateway.history.copying import Copied
 
+REFUSALS = ("account", "key", "model", "code", "requests")
 NO_DATABASE = "there is no database yet: `gateway serve` makes it"
 
 
@@ -101,6 +105,20 @@ def copy(settings: Settings, target: str, as_json: bool) -> None:
     if as_json:
         print_json(done)
     note(f"lines copied: {done.lines}, accounts: {done.accounts}; set database.url to the new database and restart")
+
+
+@command.command()
+@click.argument("account", default="")
+@click.option("--key", "key_id", default="", metavar="KEY_ID", help="Only requests with this key.")
+@click.option("--since", type=PAST, default="24h", show_default=True, metavar="WHEN", help="From this hour on.")
+@configured
+def refusals(settings: Settings, account: str, key_id: str, since: datetime, as_json: bool) -> None:
+    """How many requests were refused, by key, model and error code, most first; of ACCOUNT or of all."""
+    from gateway.history.refusals import read_refusals
+
+    with _database(settings) as database:
+        found = read_refusals(database, account=account, key_id=key_id, since=since)
+    print_rows(REFUSALS, [msgspec.to_builtins(one) for one in found], as_json=as_json)
 
 
 def _open(settings: Settings, target: str) -> Database:

@@ -14,14 +14,16 @@ from gateway.admin.key_changes import KeyChanges
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
+from gateway.cli.people_session import PeopleSession, run_people
 from gateway.cli.session import Session, change, run
-from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, NamesType
+from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, PERIODS, NamesType
 from gateway.config.settings import Settings
 
 COLUMNS = (
     "id",
     "account",
     "name",
+    "user",
     "last4",
     "state",
     "expires",
@@ -36,7 +38,6 @@ COLUMNS = (
 )
 
 KEY_HEADERS = ("cost",)
-PERIODS = ("month", "week", "day", "never")
 
 
 class KeyHeaders(NamesType):
@@ -92,11 +93,15 @@ def _settings(function: Any) -> Any:
     help="Headers that its answers have whatever [server] response_headers says. A key can ask for cost.",
 )
 @click.option("--show-cost", is_flag=True, help="The old name of --response-headers cost.")
+@click.option(
+    "--user", "email", metavar="EMAIL", help="The member of ACCOUNT whose key it is; without it, a service key."
+)
 @configured
 def create(
     settings: Settings,
     account: str,
     name: str | None,
+    email: str | None,
     response_headers: list[str] | None,
     show_cost: bool,
     as_json: bool,
@@ -107,24 +112,35 @@ def create(
         note("--show-cost is an old name that the next release refuses; use --response-headers cost")
     if (models := limits.get("models")) is not None:
         limits["models"] = known_models(settings, models)
-    shown = show_cost or bool(response_headers)
-    key = change(settings, lambda session: session.create_key(account, name=name or "", show_cost=shown, **limits))
+    options = {"name": name or "", "show_cost": show_cost or bool(response_headers), **limits}
+    if email is None:
+        key = change(settings, lambda session: session.create_key(account, **options))
+    else:
+        key = run_people(settings, lambda session: session.create_key(email, account, **options))
     _print_new(key, key.json_form(), as_json=as_json)
 
 
 @command.command("list")
 @click.argument("account", required=False)
 @click.option("--unused", type=PAST, metavar="WHEN", help="Only active keys that were not used since: 30d, or a time.")
+@click.option("--user", "email", metavar="EMAIL", help="Only the keys of this user, in the accounts of the user.")
 @configured
-def list_(settings: Settings, account: str | None, unused: datetime | None, as_json: bool) -> None:
+def list_(settings: Settings, account: str | None, unused: datetime | None, email: str | None, as_json: bool) -> None:
     """The keys of ACCOUNT, or of all accounts, oldest first."""
+    if email is not None and unused is not None:
+        raise click.UsageError("--user and --unused cannot be used together")
 
     async def work(session: Session) -> list[KeyRecord]:
         if unused is None:
             return await session.keys.list(account)
         return await session.key_editor.unused(account, unused)
 
-    print_rows(COLUMNS, [key.json_form() for key in run(settings, work)], as_json=as_json)
+    async def of_user(session: PeopleSession) -> list[KeyRecord]:
+        user_id = await session.user_id(email or "")
+        return await session.people.member_keys.list(session.actor, user_id, account or "")
+
+    keys = run(settings, work) if email is None else run_people(settings, of_user)
+    print_rows(COLUMNS, [key.json_form() for key in keys], as_json=as_json)
 
 
 @command.command()

@@ -6,13 +6,14 @@ SQLAlchemy is imported here when a command runs, never when its file is imported
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.admin.actor import Actor
 from gateway.cli.session import Session, run
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
+    from gateway.accounts.keys import NewKey
     from gateway.admin.people import People
 
 T = TypeVar("T")
@@ -33,6 +34,13 @@ class PeopleSession:
     async def user_id(self, email: str) -> str:
         """The id of the user with this e-mail; NotFound if there is none."""
         return (await self.people.users.find(self.actor, email)).id
+
+    async def create_key(self, email: str, account: str, **options: Any) -> NewKey:
+        """`MemberKeys.create` for the user with this e-mail, with a note about what may not outlive a crash."""
+        await self.store.check_pepper()
+        key = await self.people.member_keys.create(self.actor, account, await self.user_id(email), **options)
+        await self.store.note_doubts()
+        return key
 
 
 def run_people(settings: Settings, work: Callable[[PeopleSession], Awaitable[T]]) -> T:

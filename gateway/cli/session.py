@@ -80,15 +80,16 @@ class Session:
 
     async def create_key(self, account: str, **options: Any) -> NewKey:
         """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""
-        await self._check_pepper()
+        await self.check_pepper()
         return await self.key_admin.create(self.actor, account, **options)
 
     async def rotate_key(self, key_id: str, *, overlap: timedelta) -> Rotated:
         """`KeyChanges.rotate`, unless the store's keys have another pepper; Refused says so."""
-        await self._check_pepper()
+        await self.check_pepper()
         return await self.key_changes.rotate(self.actor, key_id, overlap=overlap)
 
-    async def _check_pepper(self) -> None:
+    async def check_pepper(self) -> None:
+        """Refused if the store's keys have another pepper than the settings."""
         peppers = peppers_of(self.settings)
         identity = await claim(self.store)
         if problem := StoreGuard(peppers=peppers.fingerprints).problem(identity):
@@ -131,6 +132,11 @@ class Session:
     def key_changes(self) -> KeyChanges:
         """Changes of the settings of keys."""
         return KeyChanges(self.key_editor, self.outbox)
+
+    async def note_doubts(self) -> None:
+        """Wait as `doubts` does, and print them."""
+        for doubt in await self.doubts():
+            note(f"done, but {doubt}; look whether it holds")
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""
@@ -182,8 +188,7 @@ def change(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
 
     async def changed(session: Session) -> T:
         answer = await work(session)
-        for doubt in await session.doubts():
-            note(f"done, but {doubt}; look whether it holds")
+        await session.note_doubts()
         return answer
 
     return run(settings, changed)

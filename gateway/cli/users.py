@@ -1,4 +1,4 @@
-"""`gateway users`: create · list · show · edit · disable · enable · erase · link · sessions · export · invitations."""
+"""`gateway users`: create · list · show · edit · disable · enable · erase · member · limit · export · invite · …"""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, SiteRole
 from gateway.cli.configuration import configured
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.values import AMOUNT, NAMES, PERIODS
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
     from gateway.admin.invitations import NewInvitation
     from gateway.admin.mail import Delivery
+    from gateway.admin.member_budgets import MemberBudget
     from gateway.admin.sessions import Session
     from gateway.admin.sign_in_links import NewLink
     from gateway.admin.user_rows import User
@@ -110,10 +112,12 @@ def edit(
 @click.argument("email")
 @configured
 def disable(settings: Settings, email: str, as_json: bool) -> None:
-    """Keep a user from signing in, and end their sessions, links and invitations. Their API keys stay valid."""
+    """Keep a user from signing in, end their sessions, links and invitations, and disable their API keys."""
 
     async def work(session: PeopleSession) -> User:
-        return await session.people.users.disable(session.actor, await session.user_id(email))
+        user = await session.people.users.disable(session.actor, await session.user_id(email))
+        await session.store.note_doubts()
+        return user
 
     _show(run_people(settings, work), as_json=as_json)
 
@@ -122,7 +126,7 @@ def disable(settings: Settings, email: str, as_json: bool) -> None:
 @click.argument("email")
 @configured
 def enable(settings: Settings, email: str, as_json: bool) -> None:
-    """Undo `disable`."""
+    """Undo `disable`; the user's API keys work again."""
 
     async def work(session: PeopleSession) -> User:
         return await session.people.users.enable(session.actor, await session.user_id(email))
@@ -135,13 +139,14 @@ def enable(settings: Settings, email: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do it: it cannot be undone.")
 @configured
 def erase(settings: Settings, email: str, yes: bool, as_json: bool) -> None:
-    """Erase all that is stored about a person; lines of the ledger keep their amounts."""
+    """Erase all that is stored about a person, and revoke their API keys; ledger lines keep their amounts."""
     if not yes:
         raise click.UsageError("erasing cannot be undone; say --yes")
 
     async def work(session: PeopleSession) -> str:
         user_id = await session.user_id(email)
         await session.people.personal_data.erase(session.actor, user_id)
+        await session.store.note_doubts()
         return user_id
 
     print_record({"id": run_people(settings, work), "state": "erased"}, as_json=as_json)
@@ -181,15 +186,46 @@ def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
 @click.argument("role", type=click.Choice((*ACCOUNT_ROLES, "none")), metavar="ROLE")
 @configured
 def member(settings: Settings, email: str, account: str, role: AccountRole | Literal["none"], as_json: bool) -> None:
-    """Make a user an `owner` or a `member` of ACCOUNT, or with `none` take them out."""
+    """Make a user an `owner` or a `member` of ACCOUNT, or with `none` take them out and revoke their keys of it."""
 
     async def work(session: PeopleSession) -> User:
         user_id, memberships = await session.user_id(email), session.people.memberships
         if role == "none":
-            return await memberships.remove(session.actor, user_id, account)
+            user = await memberships.remove(session.actor, user_id, account)
+            await session.store.note_doubts()
+            return user
         return await memberships.set(session.actor, user_id, account, role)
 
     _show(run_people(settings, work), as_json=as_json)
+
+
+@command.command()
+@click.argument("email")
+@click.argument("account")
+@click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What all keys of the user may spend in ACCOUNT.")
+@click.option("--every", type=click.Choice(PERIODS), help="The period of the budget, in UTC.")
+@click.option("--clear", type=NAMES, metavar="LIMIT,…", help="Remove these limits: budget, every.")
+@configured
+def limit(
+    settings: Settings,
+    email: str,
+    account: str,
+    budget: int | None,
+    every: Literal["month", "week", "day", "never"] | None,
+    clear: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Set what a member may spend in ACCOUNT over all their keys; without an option, show it."""
+
+    async def work(session: PeopleSession) -> MemberBudget:
+        user_id, budgets = await session.user_id(email), session.people.member_budgets
+        if budget is None and every is None and not clear:
+            return await budgets.show(session.actor, user_id, account)
+        changed = await budgets.change(session.actor, user_id, account, budget=budget, every=every, clear=clear or ())
+        await session.store.note_doubts()
+        return changed
+
+    print_record(run_people(settings, work).json_form(), as_json=as_json)
 
 
 @command.command()

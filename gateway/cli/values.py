@@ -97,6 +97,9 @@ def moment(text: str) -> datetime:
     return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+#: Periods of budgets; `never` takes the period away.
+PERIODS = ("month", "week", "day", "never")
+
 AMOUNT = AmountType()
 FUTURE = WhenType(past=False)
 PAST = WhenType(past=True)

@@ -31,6 +31,7 @@ from gateway.config.values import (
     Port,
     QualityPrices,
     Seconds,
+    TagName,
     UnixTime,
     duration,
 )
@@ -89,6 +90,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     response_headers: tuple[ResponseHeader, ...] = ()
     trusted_proxies: tuple[NetworkText, ...] = ()
     proxy_protocol: bool = False
+    tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True):

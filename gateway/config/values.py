@@ -14,6 +14,7 @@ from gateway.config.toml_reader import FromToml
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
+TagName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]

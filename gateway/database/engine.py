@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -202,7 +202,10 @@ def _engine(address: DatabaseAddress) -> Engine:
 def _sqlite_engine(address: DatabaseAddress) -> Engine:
     assert address.file is not None
     address.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(address.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # Only a new file is opened here: to close a descriptor of a file ends all locks that the process has on it. Other
+    # processes would then remove the write-ahead log while connections of this one still write to it.
+    with suppress(FileExistsError):
+        os.close(os.open(address.file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(address.file)))
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)

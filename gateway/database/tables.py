@@ -46,6 +46,11 @@ def _big(name: str) -> sa.Column[int]:
     return sa.Column(name, sa.BigInteger, nullable=False)
 
 
+def _added(name: str) -> sa.Column[str]:
+    """A text that rows of older versions do not have."""
+    return sa.Column(name, sa.Text, nullable=False, server_default="")
+
+
 def _line_columns() -> list[sa.Column[Any]]:
     """What a line is in the store; `late` as there, `hash` of the chain."""
     return [
@@ -65,6 +70,7 @@ def _line_columns() -> list[sa.Column[Any]]:
 
 
 #: Every ledger line. The columns after `hash` repeat parts of `meta` for reports; they are empty where it has none.
+#: `tags` is a JSON object.
 ledger_lines = sa.Table(
     "ledger_lines",
     metadata,
@@ -81,6 +87,8 @@ ledger_lines = sa.Table(
     _big("tokens_out"),
     _big("duration_ms"),
     _big("first_token_ms"),
+    _added("user_id"),
+    _added("tags"),
     sa.PrimaryKeyConstraint("account", "seq"),
     sa.Index("ledger_lines_request", "request_id"),
     sa.Index("ledger_lines_at", "at"),
@@ -117,8 +125,8 @@ import_state = sa.Table(
 )
 
 
-def _rollup(name: str, period: str, *labels: str) -> sa.Table:
-    """Sums of the calls by a period and labels, one row for each combination."""
+def _rollup(name: str, period: str, *labels: str, user: sa.Column[str] | None = None) -> sa.Table:
+    """Sums of the calls by a period and labels, one row for each combination; `user` depends on the key."""
     cells = {*DURATION_CELLS, *FIRST_TOKEN_CELLS}
     return sa.Table(
         name,
@@ -129,6 +137,7 @@ def _rollup(name: str, period: str, *labels: str) -> sa.Table:
             sa.Column(measure, sa.Integer if measure in cells else sa.BigInteger, nullable=False)
             for measure in MEASURES
         ),
+        *([] if user is None else [user]),
         sa.PrimaryKeyConstraint(period, *labels),
         sqlite_with_rowid=False,
     )
@@ -136,10 +145,33 @@ def _rollup(name: str, period: str, *labels: str) -> sa.Table:
 
 LABELS = ("account", "key_id", "model", "provider", "endpoint", "outcome")
 SITE_LABELS = LABELS[2:]
-usage_hourly = _rollup("usage_hourly", "hour", *LABELS)
-usage_daily = _rollup("usage_daily", "day", *LABELS)
+USER = "user_id"  # of the key; empty for a service key
+TAG_LABELS = ("account", "tag", "value", "key_id", "model")
+usage_hourly = _rollup("usage_hourly", "hour", *LABELS, user=_added(USER))
+usage_daily = _rollup("usage_daily", "day", *LABELS, user=_added(USER))
+#: A call counts once for each of its tags.
+usage_daily_tags = _rollup("usage_daily_tags", "day", *TAG_LABELS, user=_text(USER))
 #: The sums over all accounts: its size depends on the models and days only.
 usage_site_daily = _rollup("usage_site_daily", "day", *SITE_LABELS)
 sa.Index("usage_hourly_account", usage_hourly.c.account, usage_hourly.c.hour)
 sa.Index("usage_daily_account", usage_daily.c.account, usage_daily.c.day)
-ROLLUPS = (usage_hourly, usage_daily, usage_site_daily)
+sa.Index("usage_daily_tags_account", usage_daily_tags.c.account, usage_daily_tags.c.day)
+ROLLUPS = (usage_hourly, usage_daily, usage_site_daily, usage_daily_tags)
+
+REFUSAL_LABELS = ("account", "key_id", "model", "code")
+#: Requests that were refused before their admission; account and key are empty for an unknown key.
+refusals_hourly = sa.Table(
+    "refusals_hourly",
+    metadata,
+    sa.Column("hour", Time, nullable=False),
+    *(_text(label) for label in REFUSAL_LABELS),
+    _big("requests"),
+    sa.PrimaryKeyConstraint("hour", *REFUSAL_LABELS),
+    sa.Index("refusals_hourly_account", "account", "hour"),
+    sqlite_with_rowid=False,
+)
+
+#: The batches of counts that are in `refusals_hourly`, so that none is added twice.
+refusal_batches = sa.Table(
+    "refusal_batches", metadata, sa.Column("id", sa.Text, primary_key=True), sa.Column("at", Time, nullable=False)
+)

@@ -16,6 +16,7 @@
     ├── UnsupportedContentType 415
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
+    │                              MemberBudgetExceeded
     ├── InternalError 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     │                              DatabaseUnavailable ── DatabaseRefused
@@ -354,6 +355,15 @@ class BudgetExceeded(QuotaExhausted):
     default_message = "The key's budget is reached"
     limit = "budget"
     scope = "key"
+
+
+class MemberBudgetExceeded(QuotaExhausted):
+    """The budget of the key's user over all their keys is reached."""
+
+    default_code = "project_spend_limit_exceeded"
+    default_message = "The budget of the key's user in this account is reached"
+    limit = "budget"
+    scope = "member"
 
 
 # 500, 503 ----------------------------------------------------------------------------------------------------------

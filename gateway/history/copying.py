@@ -11,11 +11,18 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
 from gateway.database.people_tables import PEOPLE
-from gateway.database.tables import ROLLUPS, import_state, ledger_lines, superseded_lines
+from gateway.database.tables import (
+    ROLLUPS,
+    import_state,
+    ledger_lines,
+    refusal_batches,
+    refusals_hourly,
+    superseded_lines,
+)
 from gateway.errors import DatabaseRefused
 
 PAGE = 2000  # rows per query
-TABLES = (import_state, ledger_lines, superseded_lines, *ROLLUPS, *PEOPLE)
+TABLES = (import_state, ledger_lines, superseded_lines, *ROLLUPS, refusals_hourly, refusal_batches, *PEOPLE)
 
 
 class Copied(Struct):

@@ -31,6 +31,8 @@ class LineFacts(Struct, frozen=True):
     endpoint: str = ""
     duration_ms: int = 0
     first_token_ms: int = 0
+    user: str = ""
+    tags: dict[str, str] = {}
 
 
 _decoder = msgspec.json.Decoder(LineFacts)
@@ -73,6 +75,8 @@ def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> dict[str, Any]:
         "tokens_out": usage.tokens_out if usage is not None else 0,
         "duration_ms": facts.duration_ms,
         "first_token_ms": facts.first_token_ms,
+        "user_id": facts.user,
+        "tags": msgspec.json.encode(facts.tags).decode() if facts.tags else "",
     }
 
 

@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from gateway.database.engine import Database
-from gateway.database.tables import ledger_lines, superseded_lines, usage_daily, usage_hourly, usage_site_daily
+from gateway.database.tables import ROLLUPS, ledger_lines, refusal_batches, refusals_hourly, superseded_lines
 from gateway.history.import_state import read_states, write_states
+from gateway.history.refusals import REMEMBERED
 from gateway.history.rollups import DAY
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
@@ -81,7 +82,8 @@ def _remove(database: Database, account: str, seq: int) -> int:
 
 def _remove_sums(database: Database, until: int) -> None:
     with database.writing() as connection:
-        connection.execute(usage_hourly.delete().where(usage_hourly.c.hour < until))
-        connection.execute(usage_daily.delete().where(usage_daily.c.day < until))
-        connection.execute(usage_site_daily.delete().where(usage_site_daily.c.day < until))
+        for table in (*ROLLUPS, refusals_hourly):
+            period = next(iter(table.primary_key.columns))
+            connection.execute(table.delete().where(period < until))
         connection.execute(superseded_lines.delete().where(superseded_lines.c.superseded_at < until))
+        connection.execute(refusal_batches.delete().where(refusal_batches.c.at < first_kept(REMEMBERED)))

@@ -21,10 +21,14 @@ from gateway.database.tables import (
     FIRST_TOKEN_MS,
     LABELS,
     MEASURES,
+    ROLLUPS,
     SITE_LABELS,
     SUMS,
+    TAG_LABELS,
     USAGE,
+    USER,
     usage_daily,
+    usage_daily_tags,
     usage_hourly,
     usage_site_daily,
 )
@@ -46,56 +50,47 @@ _WIDTH = len(MEASURES)
 _COUNTS = tuple((name, _AT[name]) for name in USAGE if name not in ("images", "audio_ms_in", "audio_ms_out"))
 
 Labels = tuple[str, ...]
+Sums = dict[tuple[int, Labels], list[int]]
+_SITE = slice(2, 2 + len(SITE_LABELS))  # of the labels by hour
 
 
 class Rollup:
     """Sums of a batch of lines, by hour and labels."""
 
     def __init__(self) -> None:
-        self._hours: dict[tuple[int, Labels], list[int]] = {}
+        self._hours: Sums = {}
+        self._tags: Sums = {}  # by day
 
     def add(self, line: LedgerLine, facts: LineFacts, sign: int = 1) -> None:
         """Add a line, or subtract it."""
         if not costs_usage(line, facts):
             return
-        is_call = line.kind in CALLS
         outcome = facts.outcome or (RECLAIMED if line.kind == "reclaim" else "")
         hour = line.milliseconds * 1000 // HOUR * HOUR
-        labels = (line.account, facts.key, facts.model, facts.provider, facts.endpoint, outcome)
-        cells = self._hours.get((hour, labels))
-        if cells is None:
-            cells = self._hours[hour, labels] = [0] * _WIDTH
-        cells[_COST] -= sign * line.amount
-        cells[_UNCOLLECTED] += sign * line.uncollected
-        if facts.usage is not None:
-            _add_usage(cells, facts.usage, sign)
-        if not is_call:
-            return
-        cells[_CALLS] += sign
-        if facts.estimated:
-            cells[_ESTIMATED] += sign
-        cells[_DURATION] += sign * facts.duration_ms
-        cells[_DURATION_CELL + bisect_left(DURATION_MS, facts.duration_ms)] += sign
-        if facts.first_token_ms:
-            cells[_STREAMS] += sign
-            cells[_FIRST_TOKEN] += sign * facts.first_token_ms
-            cells[_FIRST_TOKEN_CELL + bisect_left(FIRST_TOKEN_MS, facts.first_token_ms)] += sign
+        labels: Labels = (line.account, facts.key, facts.model, facts.provider, facts.endpoint, outcome, facts.user)
+        _count(self._hours, (hour, labels), line, facts, sign)
+        for tag, value in facts.tags.items():
+            labels = (line.account, tag, value, facts.key, facts.model, facts.user)
+            _count(self._tags, (hour // DAY * DAY, labels), line, facts, sign)
 
     def write(self, connection: Connection, database: Database) -> None:
-        """Add the sums to the three tables, in the connection's transaction."""
+        """Add the sums to the tables, in the connection's transaction."""
         if not self._hours:
             return
-        days: dict[tuple[int, Labels], list[int]] = {}
-        site: dict[tuple[int, Labels], list[int]] = {}
+        days: Sums = {}
+        site: Sums = {}
         for (hour, labels), cells in self._hours.items():
             day = hour // DAY * DAY
             _merge(days, (day, labels), cells)
-            _merge(site, (day, labels[2:]), cells)
+            _merge(site, (day, labels[_SITE]), cells)
         for table, labels_of, sums in (
-            (usage_hourly, LABELS, self._hours),
-            (usage_daily, LABELS, days),
+            (usage_hourly, (*LABELS, USER), self._hours),
+            (usage_daily, (*LABELS, USER), days),
+            (usage_daily_tags, (*TAG_LABELS, USER), self._tags),
             (usage_site_daily, SITE_LABELS, site),
         ):
+            if not sums:
+                continue
             connection.execute(_upsert(database, table), list(_rows(table, labels_of, sums)))
 
 
@@ -106,8 +101,30 @@ def costs_usage(line: LedgerLine, facts: LineFacts) -> bool:
 
 def clear(connection: Connection) -> None:
     """Empty all rollups, in the connection's transaction."""
-    for table in (usage_hourly, usage_daily, usage_site_daily):
+    for table in ROLLUPS:
         connection.execute(table.delete())
+
+
+def _count(sums: Sums, key: tuple[int, Labels], line: LedgerLine, facts: LineFacts, sign: int) -> None:
+    """Add a line to the sums of these labels."""
+    cells = sums.get(key)
+    if cells is None:
+        cells = sums[key] = [0] * _WIDTH
+    cells[_COST] -= sign * line.amount
+    cells[_UNCOLLECTED] += sign * line.uncollected
+    if facts.usage is not None:
+        _add_usage(cells, facts.usage, sign)
+    if line.kind not in CALLS:
+        return
+    cells[_CALLS] += sign
+    if facts.estimated:
+        cells[_ESTIMATED] += sign
+    cells[_DURATION] += sign * facts.duration_ms
+    cells[_DURATION_CELL + bisect_left(DURATION_MS, facts.duration_ms)] += sign
+    if facts.first_token_ms:
+        cells[_STREAMS] += sign
+        cells[_FIRST_TOKEN] += sign * facts.first_token_ms
+        cells[_FIRST_TOKEN_CELL + bisect_left(FIRST_TOKEN_MS, facts.first_token_ms)] += sign
 
 
 def _add_usage(cells: list[int], usage: Usage, sign: int) -> None:
@@ -123,7 +140,7 @@ def _add_usage(cells: list[int], usage: Usage, sign: int) -> None:
         cells[_AT["audio_ms_out"]] += sign * round(usage.audio_seconds_out * 1000)
 
 
-def _merge(sums: dict[tuple[int, Labels], list[int]], key: tuple[int, Labels], cells: list[int]) -> None:
+def _merge(sums: Sums, key: tuple[int, Labels], cells: list[int]) -> None:
     known = sums.get(key)
     sums[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
 

@@ -20,6 +20,7 @@ from gateway.database.engine import Database
 from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError
 from gateway.history import binding
 from gateway.history.importer import Importer
+from gateway.history.refusals import RefusalMover
 from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
 from gateway.history.sweep import STEP, Sweep
@@ -44,6 +45,7 @@ class _Opened:
         self.importer = Importer(links, database, sql, metrics)
         self.sweep = Sweep(links, database, sql)
         self.trimmer = Trimmer(links, database, sql, metrics)
+        self.refusals = RefusalMover(links, database, sql)
         self.is_bound = False
 
 
@@ -146,6 +148,7 @@ class HistoryService:
         self._behind_since = None
         if opened.trimmer.waiting:
             await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
+        await opened.refusals.move_due()
         return STEP
 
     async def _sweep_step(self, opened: _Opened) -> None:

@@ -26,6 +26,7 @@ from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
 from gateway.inference.idempotency import Answer, Claim, check_name
 from gateway.inference.services import Services
+from gateway.inference.tags import read_tags
 from gateway.ledger import Hold
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
@@ -41,11 +42,20 @@ class Pipeline:
         self._services = services
 
     async def run(
-        self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
+        self,
+        call: Call,
+        endpoint: Endpoint[Any],
+        body: Body,
+        *,
+        path: str,
+        idempotency_key: str | None,
+        tags: str | None = None,
     ) -> None:
-        """Answer one request; raises the error of a refusal, and then nothing is held."""
+        """Answer one request; raises the error of a refusal, and then nothing is held. `tags`: the header's text."""
         try:
             digest = self._quote(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+            if self._services.settings.server.tags:
+                self._tag(call, tags)
         except errors.GatewayError:
             await self._permit(call)
             raise
@@ -126,6 +136,12 @@ class Pipeline:
         limit = quote.output_limit
         if limit is not None:
             call.adapted = [endpoint.limit_output(one, limit) for one in call.adapted]
+
+    def _tag(self, call: Call, header: str | None) -> None:
+        """Add the caller's tags to the quote."""
+        names, metadata = self._services.settings.server.tags, getattr(call.request, "metadata", None)
+        if header is not None or metadata:
+            call.quote = structs.replace(call.quote, tags=read_tags(names, header, metadata))
 
     # Idempotency -----------------------------------------------------------------------------------------------------
 

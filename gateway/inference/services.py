@@ -15,6 +15,7 @@ from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Ledger
+from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.log import AccessLog
 from gateway.metrics import Metrics
 from gateway.routing.dispatcher import Dispatcher
@@ -62,6 +63,7 @@ class Services(Protocol):
     keep_alive: KeepAlive
     metrics: Metrics
     access_log: AccessLog
+    refusals: RefusalCounts
 
     @property
     def clock(self) -> Clock: ...

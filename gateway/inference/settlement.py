@@ -83,4 +83,6 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         served.model.name if served is not None else model,
         served.target.model if served is not None else "",
         call.service_tier,
+        key.user,
+        call.quote.tags,
     )

@@ -33,7 +33,9 @@ GONE = 1  # detail of KEY: the store does not have the key
 REMEMBERED = 50_000  # accounts whose group a worker caches
 
 # Codes of rules.lua
-OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT, COSTLY, SCOPED = range(15)
+OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT, COSTLY, SCOPED, MEMBER = range(
+    16
+)
 NOACCT, REGROUP = 20, 21
 WIDTH = 9  # integers per call in a reply
 SCOPES = {1: "key", 2: "account"}  # of rules.lua: whose limit refuses
@@ -42,6 +44,7 @@ PLAIN_REFUSALS: dict[int, Callable[[], GatewayError]] = {
     ACCOUNT: partial(errors.InsufficientPermissions, "This account is disabled"),
     MODEL: errors.ModelNotPermitted,
     BUDGET: errors.BudgetExceeded,
+    MEMBER: errors.MemberBudgetExceeded,
     FUNDS: errors.BalanceExhausted,
     SPENT: errors.SpendLimitExceeded,
     DONE: partial(errors.Conflict, "This request has been settled already", retry_after=None),

@@ -1,4 +1,4 @@
-"""The account and the key that a call is charged to."""
+"""The account, the key and the user that a call is charged to."""
 
 from __future__ import annotations
 
@@ -11,4 +11,5 @@ class ApiKey(Struct, frozen=True):
     account: str
     id: str
     shows_cost: bool = False  # answers contain their cost
+    user: str = ""  # the id of the member who has the key; empty for a service key
     scopes: str = ""  # the stored scopes that were checked for the call; see gateway.accounts.key_scopes

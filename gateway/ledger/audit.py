@@ -7,6 +7,7 @@ Rules, beside those of `audit_lines`:
 - `free`: the balance less the floor is at least what running calls hold, unless lines explain what is missing.
 - `held`, `expiries`: the holds add up to the amount held, and each has an expiry.
 - `spent KEY`, `key_held KEY`: the same sums per key.
+- `member_spent USER`, `member_held USER`: the same sums over the keys of a user.
 - `key KEY`: each key exists and is in the account's set.
 - `lease ID`, `leases`: no lease ends later than `LONGEST` from now, and leases can be read.
 - `hold ID`, `unreadable`: what is stored can be read.
@@ -46,6 +47,7 @@ class _Held(Struct):
 
     total: int = 0
     by_key: dict[str, int] = {}
+    by_user: dict[str, int] = {}
 
 
 class AccountAudit:
@@ -130,12 +132,19 @@ class _OneAccount:
             self.expect("free", "0 or more", -lacking)
 
     def _compare_holds(self, head: Head, contents: Contents, lines: LinePass) -> None:
-        held = self._add_holds(contents.holds)
+        held = self._add_holds(contents)
         if held is not None:
             if head.balance is not None:
                 self.expect("held", held.total, int(head.held or b"0"))
             for key_id, key in contents.keys.items():
                 self.expect(f"key_held {key_id}", held.by_key.get(key_id, 0), int(key.held))
+            for user, member in contents.members.items():
+                self.expect(f"member_held {user}", held.by_user.get(user, 0), int(member.held))
+        spent: dict[bytes, int] = {}
+        for key in contents.keys.values():
+            spent[key.user] = spent.get(key.user, 0) + int(key.spent)
+        for user, member in contents.members.items():
+            self.expect(f"member_spent {user}", spent[user.encode()], int(member.spent))
         if lines.sums_are_known:
             for key_id, key in contents.keys.items():
                 self.expect(f"spent {key_id}", -lines.sums.by_key.get(key_id, 0), int(key.spent))
@@ -147,10 +156,10 @@ class _OneAccount:
         for request_id, ends in contents.expiries.items():
             self._check_lease(head, request_id, ends)
 
-    def _add_holds(self, records: dict[bytes, bytes]) -> _Held | None:
+    def _add_holds(self, contents: Contents) -> _Held | None:
         """The sums; None if a record is unreadable."""
         held, readable = _Held(), True
-        for request_id, record in records.items():
+        for request_id, record in contents.holds.items():
             try:
                 _, amount, _, _, _, flags, key_id, _ = record.split(b" ", 7)
                 name, nano = key_id.decode(), int(amount)
@@ -161,6 +170,9 @@ class _OneAccount:
             held.total += nano
             if b"b" in flags:
                 held.by_key[name] = held.by_key.get(name, 0) + nano
+            if b"u" in flags and (key := contents.keys.get(name)) is not None:
+                user = key.user.decode()
+                held.by_user[user] = held.by_user.get(user, 0) + nano
         return held if readable else None
 
     async def _compare_keys(self, links: Links, head: Head, contents: Contents, key_ids: set[str]) -> None:

@@ -56,6 +56,14 @@ class KeySums(Struct, frozen=True):
     held: bytes
     lease: bytes  # as in `Head`
     lease_ends: bytes
+    user: bytes = b""  # who has the key; empty for none
+
+
+class MemberSums(Struct, frozen=True):
+    """A user of keys of the account."""
+
+    spent: bytes
+    held: bytes
 
 
 class Contents(Struct, frozen=True):
@@ -65,6 +73,7 @@ class Contents(Struct, frozen=True):
     expiries: dict[bytes, float]  # µs by request id
     keys: dict[str, KeySums]
     carried: dict[str, str]
+    members: dict[str, MemberSums]
 
 
 async def read_account(links: Links, scripts: Scripts, account: str) -> tuple[Head, Contents | None]:
@@ -86,31 +95,40 @@ async def _snapshot(links: Links, scripts: Scripts, account: str, *, most: int) 
     head, contents = Head(*reply[:13]), reply[13:]
     if not contents:
         return head, None
-    holds, expiries, sums, carried = contents
+    holds, expiries, sums, carried, members = contents
     return head, Contents(
         _pairs(holds),
         {request_id: float(ends) for request_id, ends in _pairs(expiries).items()},
         _key_sums(sums),
         text_fields(carried),
+        _member_sums(members),
     )
 
 
 async def _read_pages(links: Links, scripts: Scripts, account: str) -> Contents:
     key = slot(account)
     link = links.link(key)
-    key_ids, keys = sorted(await scan_set(link, f"{key}:ks")), dict[str, KeySums]()
+    key_ids = sorted(await scan_set(link, f"{key}:ks"))
+    keys, members = dict[str, KeySums](), dict[str, MemberSums]()
     for start in range(0, len(key_ids), PAGE):
-        keys |= _key_sums(await link.eval(scripts.key_page, [key], key_ids[start : start + PAGE]))
+        of_keys, of_members = await link.eval(scripts.key_page, [key], key_ids[start : start + PAGE])
+        keys |= _key_sums(of_keys)
+        members |= _member_sums(of_members)
     return Contents(
         await scan_pairs(link, f"{key}:rv"),
         await scan_scores(link, f"{key}:rx"),
         keys,
         await read_archive_checkpoint_fields(links, account),
+        members,
     )
 
 
 def _key_sums(flat: list[bytes]) -> dict[str, KeySums]:
-    return {flat[at].decode(): KeySums(*flat[at + 1 : at + 6]) for at in range(0, len(flat), 6)}
+    return {flat[at].decode(): KeySums(*flat[at + 1 : at + 7]) for at in range(0, len(flat), 7)}
+
+
+def _member_sums(flat: list[bytes]) -> dict[str, MemberSums]:
+    return {flat[at].decode(): MemberSums(flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)}
 
 
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:

@@ -56,6 +56,8 @@ def encode_stream(
         served_model=served_model,
         endpoint=endpoint,
         service_tier=service_tier or "",
+        user=hold.key.user,
+        tags=quote.tags,
     )
     price = quote.price.at(quote.prompt.tokens_in)
     price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams

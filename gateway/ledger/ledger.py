@@ -172,6 +172,7 @@ class Ledger:
                 errors.Conflict("The hold was changed", retry_after=None),
                 errors.SpendLimitExceeded(),
                 errors.CostLimitExceeded(),
+                errors.MemberBudgetExceeded(),
             )[code - 1]
         hold.amount = target
 

@@ -102,6 +102,8 @@ EXTRA = (
     "reclaimed",
     "refunds",
     "note",
+    "user",
+    "tags",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -34,6 +35,8 @@ class LineMeta(Struct, omit_defaults=True):
     service_tier: str = ""  # the tier that is charged
     duration_ms: int = 0
     first_token_ms: int = 0
+    user: str = ""  # the id of the user who has the key
+    tags: Mapping[str, str] | None = None
 
 
 ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
@@ -54,33 +57,38 @@ _decoder = msgspec.json.Decoder(_Held)
 def reclaim_meta(key: ApiKey, quote: Quote) -> str:
     """Meta of the line that a reclaim of the quote's hold writes."""
     hold, version = quote.hold, quote.price.version
-    if not hold:
-        return _reclaim_meta(key.id, quote.model, version, hold)
-    before, after = _around_hold(key.id, quote.model, version)
+    if not hold or quote.tags:
+        return _reclaim_meta(key.id, key.user, quote.model, version, hold, quote.tags)
+    before, after = _around_hold(key.id, key.user, quote.model, version)
     return f"{before}{hold}{after}"
 
 
-def _reclaim_meta(key_id: str, model: str, version: str, hold: int) -> str:
-    meta = LineMeta(key_id, model, price=version, hold=hold, estimated=True, reclaimed=True)
+def _reclaim_meta(
+    key_id: str, user: str, model: str, version: str, hold: int, tags: Mapping[str, str] | None = None
+) -> str:
+    meta = LineMeta(
+        key_id, model, price=version, hold=hold, estimated=True, reclaimed=True, user=user, tags=tags
+    )
     return _encoder.encode(meta).decode()
 
 
 @lru_cache(maxsize=8192)
-def _around_hold(key_id: str, model: str, version: str) -> tuple[str, str]:
+def _around_hold(key_id: str, user: str, model: str, version: str) -> tuple[str, str]:
     """The parts of a reclaim's meta before and after the amount of the hold, which alone differs between two calls."""
-    before, name, after = _reclaim_meta(key_id, model, version, 1).rpartition('"hold":1')
+    before, name, after = _reclaim_meta(key_id, user, model, version, 1).rpartition('"hold":1')
     return before + name[:-1], after
 
 
 def superseded_meta(key: ApiKey, model: str) -> bytes:
     """Meta of the line that refunds a dead call after another call claimed its Idempotency-Key."""
-    return _encoder.encode(LineMeta(key.id, model, outcome="superseded"))
+    return _encoder.encode(LineMeta(key.id, model, outcome="superseded", user=key.user))
 
 
 def released_meta(hold: Hold) -> str:
     """Meta of the line of a call that was abandoned before its worker knew that it was admitted."""
     model = hold.model.encode(errors="replace").decode()  # it may be the reason why the admission was not sent
-    meta = LineMeta(hold.key.id, model, price=hold.price_version, hold=hold.amount, outcome=ABANDONED)
+    key = hold.key
+    meta = LineMeta(key.id, model, price=hold.price_version, hold=hold.amount, outcome=ABANDONED, user=key.user)
     return _encoder.encode(meta).decode()
 
 
@@ -122,5 +130,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.service_tier or "",
         int(record.duration * 1000),
         int(record.first_token * 1000) if record.first_token else 0,
+        hold.key.user,
+        record.tags,
     )
     return _encoder.encode(meta).decode()

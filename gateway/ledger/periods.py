@@ -42,20 +42,25 @@ class _Call(Struct):
     """The part of a line's meta that says whether it counts."""
 
     key: str = ""
+    user: str = ""
     charged_at: int = 0  # of a refund, Unix milliseconds
 
 
 _decoder = msgspec.json.Decoder(_Call)
 
 
-async def charged_in(links: Links, account: str, period: str, *, until: str, key_id: str = "") -> int:
-    """What calls of the account, or of one key, were charged from the period's start to the line `until`: nano-units.
+async def charged_in(
+    links: Links, account: str, period: str, *, until: str, key_id: str = "", user_id: str = ""
+) -> int:
+    """What calls of the account, of one key or of one user were charged, in nano-units.
 
-    A refund counts if its charge was in the period. Lines that were moved to an archive do not count.
+    The lines from the period's start to the line `until` count. A refund counts if its charge was in the period. Lines
+    that left the store do not count.
     """
     start, total = int(start_of(period).timestamp() * 1000), 0
     async for line in read_lines(links, account, since=str(start), until=until):
         meta = _decoder.decode(line.meta_text) if line.meta_text else _Call()
-        if meta.key and meta.key == (key_id or meta.key) and not 0 < meta.charged_at < start:
+        is_meant = meta.key == (key_id or meta.key) and meta.user == (user_id or meta.user)
+        if meta.key and is_meant and not 0 < meta.charged_at < start:
             total -= line.amount
     return total

@@ -42,6 +42,8 @@ class RefundMeta(Struct, omit_defaults=True):
     refunds: str  # the request id
     charged_at: int  # Unix milliseconds of the charge
     note: str = ""
+    user: str = ""  # the id of the user who has the key
+    tags: dict[str, str] | None = None  # of the call
 
 
 _encoder = msgspec.json.Encoder()
@@ -83,7 +85,10 @@ async def refund(
     last = lines[-1] if lines else None
     meta = RefundMeta("", "", request_id, 0, note)
     if last is not None:
-        meta = RefundMeta(last.meta["key"], last.meta["model"], request_id, last.milliseconds, note)
+        told = last.meta
+        meta = RefundMeta(
+            told["key"], told["model"], request_id, last.milliseconds, note, told.get("user", ""), told.get("tags")
+        )
     code, booked, balance = await links.link(key).eval(
         scripts.refund,
         [key],

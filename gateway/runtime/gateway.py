@@ -31,6 +31,7 @@ from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Journal, Ledger
 from gateway.ledger.import_hints import ImportHints
 from gateway.ledger.price_tables import PriceTables
+from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.hook_threads import HookThreads
@@ -90,6 +91,7 @@ class Gateway:
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.import_hints = ImportHints(store)
+        self.refusals = RefusalCounts(store)
         self.ledger = Ledger(
             store,
             self.catalog.groups,
@@ -146,6 +148,7 @@ class Gateway:
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
         gateway.import_hints.start()
+        gateway.refusals.start()
         gateway.active_calls.start()
         gateway.circuit_sync.start()
         gateway.overload.start()
@@ -291,6 +294,7 @@ class Gateway:
         await self.settlement.drain()
         await self.idempotency.drain()
         self.import_hints.stop()
+        await self.refusals.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)
         for provider in [*_instances(self.providers), *self._retired]:

@@ -57,6 +57,7 @@ async def test_record_has_everything_except_the_secret(world):
             "endpoints": None,
             "addresses": None,
             "last_used": None,
+            "user": None,
             "show_cost": False,
             "response_headers": [],
         }

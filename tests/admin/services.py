@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.admin.actor import Actor, Scope, command_line
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.audit_trail import AuditFilter
+from gateway.admin.outbox import AuditOutbox
 from gateway.admin.people import People
 from gateway.admin.sessions import NewSession
 from gateway.admin.sign_in import Client
@@ -54,6 +55,10 @@ class Services:
         session = await self.people.sign_in.with_password(email, password, HOME)
         assert isinstance(session, NewSession)
         return session
+
+    async def waiting_events(self) -> list[AuditEvent]:
+        """The events that wait in the store, oldest first."""
+        return [event for _, event in await AuditOutbox(self.world.store).read() if event is not None]
 
     async def events(self, **wanted: Any) -> list[AuditEvent]:
         """The newest events, newest first."""

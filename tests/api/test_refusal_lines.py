@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys
+from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -239,3 +239,19 @@ def test_facts_are_written_as_json(gateway: Gateway, capfd: pytest.CaptureFixtur
     document = json.loads(text)
     assert (document["limit"], document["scope"]) == ("rpm", "key")
     assert "client" not in document
+
+
+async def test_refusals_are_counted_by_key_model_and_code(client: Client, gateway: Gateway, api_key: NewKey) -> None:
+    account, key_id = api_key.account, api_key.id
+    await client.chat(model="secret")
+    await client.chat(model="not-configured")
+    await client.chat()
+    other = Client(client.base_url, {"Authorization": "Bearer sk-" + "x" * 43})
+    for _ in range(2):
+        await other.chat(model="m1")
+    found = {label[1:]: count for label, count in gateway.refusals._counts.items()}
+    assert found == {
+        (account, key_id, "secret", "model_not_permitted"): 1,
+        (account, key_id, "", "model_not_permitted"): 1,
+        ("", "", "", "invalid_api_key"): 2,
+    }

@@ -28,6 +28,7 @@ RULES = [
     "tokens",
     "cost",
     "budget",
+    "member",
     "cap",
     "balance",
 ]
@@ -115,7 +116,7 @@ def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> N
     key_id = terminal.json("keys", "create", "poor")["id"]
     told = refused(terminal, key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
     assert told["refused_by"] == "balance"
-    follow(terminal, told["rules"][12]["change"])
+    follow(terminal, told["rules"][13]["change"])
     assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
     terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
@@ -210,5 +211,5 @@ def test_spent_cap_is_explained_and_raised_by_the_command(acme: Terminal) -> Non
     acme.ok("accounts", "limit", "acme", "--monthly", "0.000001")
     told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
     assert told["refused_by"] == "cap"
-    follow(acme, told["rules"][11]["change"])
+    follow(acme, told["rules"][12]["change"])
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]

@@ -31,6 +31,7 @@ KEY_FIELDS = {
     "endpoints",
     "addresses",
     "last_used",
+    "user",
 }
 
 

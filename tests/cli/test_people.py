@@ -161,3 +161,22 @@ def test_people_go_into_the_database_of_the_store_only(terminal: Terminal) -> No
     socket = terminal.config.read_text().partition("unix://")[2].partition('"')[0]
     on_store(Path(socket), lambda store: store.client.set("history:database", "db_of_another_machine"))
     assert "in another database" in terminal.refused("users", "list")
+
+
+def test_keys_and_budget_of_a_member(ann: Terminal) -> None:
+    message = ann.refused("keys", "create", "acme", "--user", "ann@example.com")
+    assert message == "gateway: The user is no member of this account\n"
+    ann.ok("users", "member", "ann@example.com", "acme", "member")
+    own = ann.json("keys", "create", "acme", "--user", "ann@example.com", "--name", "laptop")
+    ann.ok("keys", "create", "acme")
+    [key] = ann.json("keys", "list", "--user", "Ann@example.com")
+    user = ann.json("users", "show", "ann@example.com")
+    assert (key["id"], key["user"]) == (own["id"], user["id"])
+    assert ann.json("keys", "show", own["id"])["user"] == user["id"]
+    limited = ann.json("users", "limit", "ann@example.com", "acme", "--budget", "50", "--every", "month")
+    assert (limited["budget"], limited["every"], limited["period_spent"]) == ("50", "month", "0")
+    assert ann.json("users", "limit", "ann@example.com", "acme") == limited
+    ann.ok("users", "member", "ann@example.com", "acme", "none")
+    assert ann.json("keys", "show", own["id"])["state"] == "revoked"
+    actions = [event["action"] for event in ann.json("audit-trail", "--account", "acme")]
+    assert {"keys.create", "members.limit", "keys.revoke", "members.set"} <= set(actions)

@@ -121,3 +121,20 @@ def test_commands_and_workers_do_not_load_sqlalchemy() -> None:
         "print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", modules], text=True).strip() == "[]"
+
+
+def test_second_opening_in_a_process_does_not_let_other_processes_end_the_write_ahead_log(tmp_path):
+    file = tmp_path / "gateway.db"
+    look = f"import sqlite3; print(sqlite3.connect({str(file)!r}).execute('select count(*) from meta').fetchone()[0])"
+
+    def seen_by_another_process() -> int:  # which closes its connection, and ends the log if it is the last one
+        return int(subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, text=True).stdout)
+
+    database = Database.open(DatabaseAddress(file=file))
+    Database.open(DatabaseAddress(file=file)).close()
+    before = seen_by_another_process()
+    for n in range(3):
+        with database.writing() as connection:
+            connection.execute(meta.insert().values(key=f"key {n}", value=""))
+        assert seen_by_another_process() == before + n + 1
+    database.close()

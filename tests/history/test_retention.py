@@ -35,7 +35,7 @@ async def test_account_of_which_every_line_is_old_goes_on(world, importing, sql)
         await one.sweep()
         await one.sweep()
         assert one.lines() == []
-        assert [one.sums(table) for table in ROLLUPS] == [[], [], []]
+        assert [one.sums(table) for table in ROLLUPS] == [[]] * len(ROLLUPS)
         await settle(w.ledger, await w.admit(key), 5)
         await one.all("acme")
         assert [line.n for line in one.lines()] == [11]

@@ -28,12 +28,12 @@ A = "{a:acme}"
 
 
 def many_keys() -> Iterator[tuple[Any, ...]]:
-    """Keys that have spent nothing."""
+    """Keys of as many users, which have spent nothing."""
     for n in range(MANY):
         yield "SADD", f"{A}:ks", f"key_{n:016d}"
         yield (
             "HSET", f"{A}:k:key_{n:016d}", "state", "active", "name", "", "last4", "last", "created", 1,
-            "spent", 0, "held", 0,
+            "spent", 0, "held", 0, "user", f"usr_{n:016d}",
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ limits are left out; test_limits.py has them.
 """
 
 import asyncio
+import math
 import os
 from typing import Any
 
@@ -20,6 +21,7 @@ from gateway.admin.refunds import Refunds
 from gateway.amounts import MAX_AMOUNT
 from gateway.ledger import GroupLimits, Hold
 from gateway.ledger.api_key import ApiKey
+from gateway.ledger.scripts import load_script
 from tests.ledger.records import settle, void
 
 pytestmark = pytest.mark.slow
@@ -30,23 +32,35 @@ GROUPS = ("default", "gold")
 MODELS = {"m": frozenset({"default"}), "n": frozenset({"gold"}), "o": frozenset(GROUPS)}
 AMOUNTS = st.one_of(st.integers(0, 3000), st.sampled_from([0, 1, 5 * 10**15]))
 PICK = st.integers(0, 10**6)
+EVERY = st.none() | st.sampled_from(["month", "week", "day"])
+A, USER = "{a:acme}", "usr_ann"
 
 
-class Key:
-    """The model's key."""
+class Budget:
+    """The model's budget of a key or of a member."""
 
-    def __init__(
-        self, key: ApiKey, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None
-    ) -> None:
-        self.key, self.budget, self.concurrency, self.models = key, budget, concurrency, models
-        self.active = True
-        self.spent = self.base = 0  # base: what it had spent when the period of its budget began
-        self.every = every
+    def __init__(self, most: int | None, every: str | None) -> None:
+        self.most, self.every = most, every
+        self.spent = self.base = 0  # base: what was spent when the period began
 
     def spend(self, amount: int) -> None:
         """Count a charge, or money that is given back."""
         self.spent += amount
         self.base = min(self.base, self.spent)
+
+    def left(self, held: int) -> float:
+        """What may still be held."""
+        return math.inf if self.most is None else self.most + self.base - self.spent - held
+
+
+class Key:
+    """The model's key; `member`: it is one of the keys of the only user."""
+
+    def __init__(
+        self, key: ApiKey, budget: Budget, concurrency: int | None, models: list[str] | None, member: bool
+    ) -> None:
+        self.key, self.budget, self.concurrency, self.models, self.member = key, budget, concurrency, models, member
+        self.active = True
 
 
 class Call:
@@ -76,6 +90,7 @@ class Agreement(RuleBasedStateMachine):
         self.balance, self.state, self.group = 10_000, "active", "default"
         self.rules: dict[str, str] = {}  # type: ignore[assignment]
         self.keys: list[Key] = []
+        self.member = Budget(None, None)
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
         self.forced = False  # a debit took money that was not free
@@ -106,6 +121,9 @@ class Agreement(RuleBasedStateMachine):
     def held(self, owner: Key | None = None) -> int:
         return sum(call.amount for call in self.running(owner))
 
+    def held_by_member(self) -> int:
+        return sum(call.amount for call in self.running() if call.owner.member)
+
     def live(self, call: Call) -> bool:
         return call.owner.active and self.state == "active"
 
@@ -124,12 +142,14 @@ class Agreement(RuleBasedStateMachine):
         leased = [call for call in self.running() if call.group == "gold"]  # counted while the group had a limit
         if self.group == "gold" and len(leased) >= 4:
             return errors.ConcurrencyLimited
-        if amount and owner.budget is not None and owner.spent - owner.base + self.held(owner) + amount > owner.budget:
-            return errors.BudgetExceeded
-        return self.lacking(amount) if amount else None
+        return self.lacking(owner, amount) if amount else None
 
-    def lacking(self, amount: int) -> type[errors.GatewayError] | None:
-        """Why the account has less than `amount` for another hold."""
+    def lacking(self, owner: Key, amount: int) -> type[errors.GatewayError] | None:
+        """Why there is less than `amount` for another hold of the key."""
+        if owner.budget.left(self.held(owner)) < amount:
+            return errors.BudgetExceeded
+        if owner.member and self.member.left(self.held_by_member()) < amount:
+            return errors.MemberBudgetExceeded
         if self.balance - self.held() - self.floor < amount:
             return errors.BalanceExhausted
         if self.cap is not None and self.cap - self.month - self.held() < amount:
@@ -137,13 +157,14 @@ class Agreement(RuleBasedStateMachine):
         return None
 
     def room(self, owner: Key) -> int:
-        """What no call holds of the balance, and of the key's budget."""
-        free = self.balance - self.held() - self.floor
+        """What no call holds of the balance, and of the budgets of the key and its user."""
+        free: float = self.balance - self.held() - self.floor
         if self.cap is not None:
             free = min(free, self.cap - self.month - self.held())
-        if owner.budget is not None:
-            free = min(free, owner.budget + owner.base - owner.spent - self.held(owner))
-        return max(0, free)
+        free = min(free, owner.budget.left(self.held(owner)))
+        if owner.member:
+            free = min(free, self.member.left(self.held_by_member()))
+        return max(0, int(free))
 
     def charge(self, call: Call, cost: int) -> None:
         """Charge what can be collected; the rest of the cost is uncollected."""
@@ -154,7 +175,9 @@ class Agreement(RuleBasedStateMachine):
         call.charged, call.uncollected = charged, cost - charged
 
     def spend(self, call: Call, amount: int) -> None:
-        call.owner.spend(amount)
+        call.owner.budget.spend(amount)
+        if call.owner.member:
+            self.member.spend(amount)
         self.charged += amount
         self.month = max(0, self.month + amount)
 
@@ -171,9 +194,9 @@ class Agreement(RuleBasedStateMachine):
         assert (account.balance, account.held) == (self.balance, self.held())
         records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
         for owner in self.keys:
-            assert records[owner.key.id].spent == owner.spent
-            if owner.budget is not None:
-                assert records[owner.key.id].period_spent == owner.spent - owner.base
+            assert records[owner.key.id].spent == owner.budget.spent
+            if owner.budget.most is not None:
+                assert records[owner.key.id].period_spent == owner.budget.spent - owner.budget.base
 
     # Operations ------------------------------------------------------------------------------------------------------
 
@@ -181,15 +204,30 @@ class Agreement(RuleBasedStateMachine):
         budget=st.none() | st.integers(1, 9000),
         concurrency=st.none() | st.integers(1, 3),
         models=st.none() | st.lists(st.sampled_from(sorted(MODELS)), min_size=1),
-        every=st.none() | st.sampled_from(["month", "week", "day"]),
+        every=EVERY,
+        member=st.booleans(),
     )
     @precondition(lambda self: len(self.keys) < 4)
     def make_key(
-        self, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None
+        self, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None, member: bool
     ) -> None:
         every = every if budget is not None else None
-        key = self.run(self.world.caller("acme", budget=budget, concurrency=concurrency, models=models, every=every))
-        self.keys.append(Key(key, budget, concurrency, models, every))
+        limits = {"budget": budget, "concurrency": concurrency, "models": models, "every": every}
+        key = self.run(self.world.caller("acme", user=USER if member else "", **limits))
+        self.keys.append(Key(key, Budget(budget, every), concurrency, models, member))
+
+    @rule(budget=st.none() | st.integers(1, 9000), every=EVERY)
+    def limit_member(self, budget: int | None, every: str | None) -> None:
+        every = every if budget is not None else None
+        pairs = ["cap", "" if budget is None else budget, "every", every or ""]
+        code, *_ = self.run(self.world.store.link(A).eval(load_script("edit_member"), [A], [USER, *pairs]))
+        assert code == 0
+        if every is None:
+            self.member.base = 0
+        elif every != self.member.every:
+            self.member.base = self.member.spent  # count_budget.lua is not called
+        self.member.most, self.member.every = budget, every
+        self.compare()
 
     @rule(pick=PICK, model=st.sampled_from(sorted(MODELS)), amount=AMOUNTS)
     @precondition(lambda self: self.keys)
@@ -256,9 +294,7 @@ class Agreement(RuleBasedStateMachine):
         expected: type[errors.GatewayError] | None = None
         if not self.live(call):
             expected = errors.InvalidApiKey
-        elif owner.budget is not None and owner.spent - owner.base + self.held(owner) + more > owner.budget:
-            expected = errors.BudgetExceeded
-        expected = expected or self.lacking(more)
+        expected = expected or self.lacking(owner, more)
         try:
             self.run(self.world.ledger.extend(call.hold, more))
         except errors.GatewayError as error:
@@ -355,9 +391,10 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.keys)
     def next_period(self, pick: int) -> None:
         owner = self.keys[pick % len(self.keys)]
-        if owner.every is not None:
-            self.run(self.world.store.client.hset(f"{{a:acme}}:k:{owner.key.id}", "period", "an earlier one"))
-            owner.base = owner.spent
+        for name, budget in ((f"{A}:k:{owner.key.id}", owner.budget), (f"{A}:u:{USER}", self.member)):
+            if budget.every is not None:
+                self.run(self.world.store.client.hset(name, "period", "an earlier one"))
+                budget.base = budget.spent
         self.compare()
 
     @rule()

@@ -11,12 +11,16 @@ local ENDED = 200  -- ended leases removed per batch, which adds far fewer
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
 function sweep()  -- the holds of a dead worker may reserve money that is no longer needed
-  if reclaim(A, now, SWEPT, limits.granted, keys) == 0 then return end
+  if reclaim(A, now, SWEPT, limits.granted, keys, members) == 0 then return end
   local fresh = redis.call('HMGET', A, 'bal', 'held')
   bal, held = tonumber(fresh[1]), tonumber(fresh[2]) + limits.granted
   for kid, other in pairs(keys) do
     local sums = redis.call('HMGET', A .. ':k:' .. kid, 'spent', 'held')
     other.spent, other.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + other.granted
+  end
+  for name, member in pairs(members) do
+    local sums = redis.call('HMGET', name, 'spent', 'held')
+    member.spent, member.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + member.granted
   end
 end
 
@@ -38,8 +42,11 @@ local function write_hold(rid, kid, key, hold, amount, tokens, note)  -- amount:
   held, key.held = held + hold, key.held + hold
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
+  local member = key.member
+  if member then member.held, member.granted = member.held + hold, member.granted + hold end
   if not key.terms then  -- the part that is equal in all records of the key
-    local flags = (key.cap and '-b' or '-') .. (key.every and 'p' or '') .. (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
+    local flags = (key.cap and '-b' or '-') .. (key.every and 'p' or '') .. (member and 'u' or '') ..
+                  (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
     key.terms = string.format(' %d %d %s %s %s ', key.tpm, limits.tpm, flags, kid, stamp)
   end
   local n = #records
@@ -98,6 +105,9 @@ if #records > 0 then
     if key.cap and key.granted > 0 then
       redis.call('HINCRBY', A .. ':k:' .. kid, 'held', string.format('%.0f', key.granted))
     end
+  end
+  for name, member in pairs(members) do
+    if member.granted > 0 then redis.call('HINCRBY', name, 'held', string.format('%.0f', member.granted)) end
   end
   redis.call('ZADD', A .. ':rx', unpack(expiries))
   save(limits)

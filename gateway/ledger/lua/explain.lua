@@ -41,6 +41,11 @@ tell('key.max', key.max)
 tell('key.scopes', key.scopes)
 key.scopes = nil  -- of a caller that is not known
 tell('key.held', key.held)
+if key.member and key.member.cap then
+  tell('member.budget', key.member.cap - key.member.base)
+  tell('member.spent', key.member.spent - key.member.base)
+  tell('member.held', key.member.held)
+end
 tell('account.state', account[1])
 tell('account.rule', rule)
 tell_limits('key', key)
@@ -53,8 +58,9 @@ function sweep()  -- computes the result of reclaim and writes nothing
       local due = read_hold(text)
       local used, amount = tonumber(due.used), tonumber(due.amount)
       if used > amount then
-        local unheld = has(due, 'b') and 0 or amount
-        used = math.min(used, amount + room_beyond(A, due.kid, bal - held - lowest, 0, unheld))
+        local taken, apart = has(due, 'b') and 0 or amount, has(due, 'u') and 0 or amount
+        local left = bal - held - lowest
+        used = math.min(used, amount + room_beyond(left, A .. ':k:' .. due.kid, taken, member_of(A, due.kid), apart))
       end
       bal, held = bal - used, held - amount
     end
@@ -78,6 +84,7 @@ local lifted = {
   [TPM] = function() key.tokens, limits.tokens = nil, nil end,
   [COSTLY] = function() key.max = nil end,
   [BUDGET] = function() key.cap = nil end,
+  [MEMBER] = function() key.member = nil end,
   [SPENT] = function() lowest = floor end,
 }
 

@@ -1,6 +1,7 @@
--- Periods of spending: the calendar months of an account's cap, and the periods of a key's budget. All are in UTC.
--- An account's hash has mcap (the cap), month and mspent (charged in that month). A key's hash has every, period and
--- base: what it had spent when the period began. The period in a hash may have passed: then it counts as empty, and the
+-- Periods of spending: the calendar months of an account's cap, and the periods of the budget of a key or a member. All
+-- are in UTC.
+-- An account's hash has mcap (the cap), month and mspent (charged in that month). The other hashes have every, period and
+-- base: what was spent when the period began. The period in a hash may have passed: then it counts as empty, and the
 -- next script that charges writes the new one. Admissions write none of these fields.
 
 local function period_of(every, seconds)  -- seconds: Unix time. 2026-11 for a month, else a letter and a number
@@ -30,7 +31,7 @@ local function lowest_balance(A, bal, floor, seconds)
   return math.max(floor, bal + month_spent(own[2], own[3], seconds) - tonumber(own[1]))
 end
 
--- What is added to a key's budget, so that `spent` counts from the start of the period; from the key's start without one.
+-- What is added to a budget, so that `spent` counts from the start of the period; without one it counts from the start.
 local function budget_base(every, period, base, spent, seconds)
   if every and period ~= period_of(every, seconds) then return spent end
   return tonumber(base or '0')

@@ -42,14 +42,15 @@ if tonumber(bal) + tonumber(amount) > tonumber(ARGV[6]) then return { CAP, amoun
 
 write_line(A, operation, 'refund', amount, meta)
 -- Money for a charge of an earlier period or month is not given back to the current one.
-local name, clock, charged_at = A .. ':k:' .. kid, redis.call('TIME'), tonumber(ARGV[7]) / 1000
-local every = redis.call('HGET', name, 'every')
-if every and period_of(every, charged_at) ~= period_of(every, clock[1]) then
-  begin_period(name, 0, clock[1])
-  redis.call('HINCRBY', name, 'base', '-' .. amount)
-  redis.call('HINCRBY', name, 'spent', '-' .. amount)
-else
-  begin_period(name, -tonumber(amount), clock[1])
+local clock, charged_at = redis.call('TIME'), tonumber(ARGV[7]) / 1000
+for _, name in ipairs({ A .. ':k:' .. kid, member_of(A, kid) }) do
+  local every = redis.call('HGET', name, 'every')
+  if every and period_of(every, charged_at) ~= period_of(every, clock[1]) then
+    begin_period(name, 0, clock[1])
+    redis.call('HINCRBY', name, 'base', '-' .. amount)
+  else
+    begin_period(name, -tonumber(amount), clock[1])
+  end
   redis.call('HINCRBY', name, 'spent', '-' .. amount)
 end
 if period_of('month', charged_at) == period_of('month', clock[1]) then count_month(A, -tonumber(amount), clock[1]) end

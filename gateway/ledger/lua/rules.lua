@@ -1,7 +1,7 @@
 -- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
 -- `explain` returns the refusals.
--- `own` in a hash says that an account has limits of its own or a cap, or that a key has scopes, a period or a most per
--- call. Others cost nothing more.
+-- `own` in a hash says that an account has limits of its own or a cap, or that a key has a user, scopes, a period or a
+-- most per call. Others cost nothing more.
 -- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model, else 0, then the key's scopes that the caller has checked
@@ -11,7 +11,8 @@
 -- store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local SPENT, COSTLY, SCOPED = 12, 13, 14  -- the cap of the month; the most of one call; see `unchecked`
+-- The cap of the month; the most of one call; see `unchecked`; the budget of the key's user.
+local SPENT, COSTLY, SCOPED, MEMBER = 12, 13, 14, 15
 local NOACCT, REGROUP = 20, 21
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local GONE = 1
@@ -72,6 +73,20 @@ end
 
 local function expired(key) return key.exp and tonumber(key.exp) * 1000000 <= now end
 
+local members = {}  -- users with keys, by the names of their hashes; see member.lua
+local function open_member(name)
+  local found = members[name]
+  if found then return found end
+  local m = redis.call('HMGET', name, 'cap', 'spent', 'held', 'every', 'period', 'base')
+  local member = { name = name, spent = tonumber(m[2] or '0'), held = tonumber(m[3] or '0'), granted = 0 }
+  if m[1] then
+    member.base = budget_base(m[4], m[5], m[6], member.spent, clock[1])
+    member.cap = tonumber(m[1]) + member.base
+  end
+  members[name] = member
+  return member
+end
+
 local keys = {}
 local function open_key(kid)
   local name = A .. ':k:' .. kid
@@ -81,8 +96,9 @@ local function open_key(kid)
                 conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and tonumber(k[7]),
                 spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0, used = k[11] }
   if k[10] then
-    local own = redis.call('HMGET', name, 'max', 'every', 'period', 'base', 'scopes')
+    local own = redis.call('HMGET', name, 'max', 'every', 'period', 'base', 'scopes', 'user')
     key.max, key.every, key.scopes = own[1] and tonumber(own[1]), own[2], own[5]
+    if own[6] then key.member = open_member(A .. ':u:' .. own[6]) end
     if key.cap then
       key.base = budget_base(own[2], own[3], own[4], key.spent, clock[1])
       key.cap = key.cap + key.base
@@ -127,8 +143,10 @@ local function fit(key, hold, least, share)
     sweep()
     free = bal - held - lowest
   end
-  local left = key.cap and key.cap - key.spent - key.held
+  local left, member = key.cap and key.cap - key.spent - key.held, key.member
   local both = left and math.min(free, left) or free
+  local shared = member and member.cap and member.cap - member.spent - member.held
+  if shared and shared < both then both = shared end
   local most = key.max or hold
   if both >= hold and most >= hold then return hold end
   local lowered = share > 0 and math.min(math.floor(both / share), most) or 0
@@ -136,6 +154,7 @@ local function fit(key, hold, least, share)
   if most < (share > 0 and least or hold) then return nil, COSTLY end
   local needed = share > 0 and least * share or hold
   if left and left < needed then return nil, BUDGET end
+  if shared and shared < needed then return nil, MEMBER end
   return nil, bal - held - floor < needed and FUNDS or SPENT
 end
 

@@ -9,7 +9,7 @@
 -- ledger.
 --
 -- A call is charged at most its hold and the money that no call holds: the balance above the floor, and the rest of the
--- key's budget. The remaining cost is `uncollected` on its line. A call that costs nothing has a line too.
+-- budgets of the key and of its user. The remaining cost is `uncollected` on its line. A call that costs nothing has a line too.
 -- Each call writes its line and its marker. All other changes are summed up and written once at the end of the batch.
 -- An error stops the loop, and the sums of the lines written so far are still written: balance, number, sums and holds
 -- always agree with the lines.
@@ -48,6 +48,17 @@ local function try(...)
   return reply
 end
 
+local members = {}  -- by kid: the name of the hash of the key's user, false for none; see member.lua
+local function member(kid)
+  local name = members[kid]
+  if name == nil then
+    local user = try('HGET', A .. ':k:' .. kid, 'user')
+    name = type(user) == 'string' and A .. ':u:' .. user
+    members[kid] = name
+  end
+  return name
+end
+
 local function add(sums, field, name, amount)
   local before = sums[name] or 0
   local sum = before + amount
@@ -58,13 +69,16 @@ local function add(sums, field, name, amount)
   sums[name] = sum
 end
 
-local periods = {}  -- true by name of the hash of a key whose budget may have periods
+local periods = {}  -- true by name of a hash whose budget may have periods
 local freed, spent = {}, {}  -- what `held` and `spent` change by, by name of their hash
 
-local function collectable(kid, owed, hold, unheld)  -- at most `owed`; unheld: see room.lua
-  local name = A .. ':k:' .. kid
+-- At most `owed`. taken, apart: the hold if it is not part of what the key, or its user, holds; see room.lua.
+local function collectable(kid, owed, hold, taken, apart)
+  local key, user = A .. ':k:' .. kid, member(kid)
   local left = tonumber(bal) - lowest - held
-  local most = hold + room_beyond(A, kid, left, (spent[name] or 0) + (freed[name] or 0), unheld)
+  taken = taken + (spent[key] or 0) + (freed[key] or 0)
+  if user then apart = apart + (spent[user] or 0) + (freed[user] or 0) end
+  local most = hold + room_beyond(left, key, taken, user, apart)
   return math.max(0, math.min(owed, most, tonumber(bal) + LOWEST))
 end
 
@@ -106,7 +120,7 @@ for i = 1, count do
     if was == 'reclaim' and kind == 'use' then
       -- Exact in doubles: all lie between 0 and -2^53; and x - x is 0, not -0.
       local owed, paid, more = -tonumber(cost), -tonumber(before), nil
-      more = owed > paid and collectable(kid, owed - paid, 0, 0) or owed - paid
+      more = owed > paid and collectable(kid, owed - paid, 0, 0, 0) or owed - paid
       extra = extra_fields(owed - paid - more - uncollected_of(id))
       code, linekind, line = AMENDED, 'adj', string.format('%.0f', 0 - more)
       charged = string.format('%.0f', 0 - (paid + more))
@@ -122,7 +136,8 @@ for i = 1, count do
     if fault then break end
     local owed, amount = 0 - cost, 0 + hold
     if owed > amount then
-      local paid = collectable(kid, owed, amount, string.find(flags, 'b', 1, true) and 0 or amount)
+      local paid = collectable(kid, owed, amount, string.find(flags, 'b', 1, true) and 0 or amount,
+                               string.find(flags, 'u', 1, true) and 0 or amount)
       charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid)
       line = charged
     end
@@ -132,10 +147,12 @@ for i = 1, count do
     code, charged, line = OLD, '0', nil
   else
     local owed = 0 - cost
-    local paid = collectable(kid, owed, tonumber(ARGV[p + 9]), 0)
+    local paid = collectable(kid, owed, tonumber(ARGV[p + 9]), 0, 0)
     charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid, true)
     code, line = LATE, charged
   end
+  local user = line and (not hold or string.find(flags, 'u', 1, true)) and member(kid)
+  if fault then break end
   local id = '-'
   if line then
     local after = line == '0' and bal or string.format('%.0f', tonumber(bal) + line)
@@ -143,7 +160,13 @@ for i = 1, count do
              'bal', after, 'meta', ARGV[p + 8], unpack(extra))
     if fault then break end
     bal, seq, booked = after, seq + 1, true
-    if line ~= '0' then add(spent, 'spent', A .. ':k:' .. kid, 0 - line) end
+    if line ~= '0' then
+      add(spent, 'spent', A .. ':k:' .. kid, 0 - line)
+      if user then
+        add(spent, 'spent', user, 0 - line)
+        periods[user] = true
+      end
+    end
     done[rid] = kind .. ' ' .. charged .. ' ' .. id
     try('SET', marks[i], done[rid], 'PX', MARKER_MS)
   end
@@ -154,6 +177,7 @@ for i = 1, count do
       held = held - hold
       add(freed, 'held', A, 0 - hold)
       if string.find(flags, 'b', 1, true) then add(freed, 'held', A .. ':k:' .. holder, 0 - hold) end
+      if user then add(freed, 'held', user, 0 - hold) end
     end
     if string.find(flags, 'k', 1, true) then end_lease(A .. ':cc:' .. holder, rid) end
     if string.find(flags, 'a', 1, true) then end_lease(A .. ':cc', rid) end

@@ -3,7 +3,8 @@
 -- Returns balance, held, floor and sequence number (false if there is none), the id of the last ledger line ('' for
 -- none), the numbers of holds, expiries, keys and fields of the archive checkpoint, the checkpoint's number of lines, the
 -- store's time (µs), rid and expiry (µs) of the account's longest lease; then, unless there is more than `most` of
--- something, the holds (rid, record, …), their expiries (rid, µs, …), the keys (see sums.lua) and the checkpoint's fields.
+-- something, the holds (rid, record, …), their expiries (rid, µs, …), the keys (see sums.lua), the checkpoint's fields and the
+-- users of keys (see sums.lua).
 
 local A, most = KEYS[1], tonumber(ARGV[1])
 local account = redis.call('HMGET', A, 'bal', 'held', 'floor', 'seq')
@@ -20,5 +21,6 @@ if math.max(holds, expiries, keys, carry) <= most then
   answer[15] = redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES')
   answer[16] = key_sums(A, redis.call('SMEMBERS', A .. ':ks'))
   answer[17] = redis.call('HGETALL', A .. ':ca')
+  answer[18] = member_sums(A, answer[16])
 end
 return answer

@@ -1,0 +1,113 @@
+"""Refused requests in the database: batches of the workers are added to the sums by hour, each once.
+
+A batch's id is stored in the transaction that adds its counts, and the batch leaves the store after that. So a batch
+that comes again, because a process was killed or a worker sent it twice, adds nothing. Ids are kept for `REMEMBERED`.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec import Struct
+
+from gateway.database.engine import Database
+from gateway.database.tables import REFUSAL_LABELS, refusal_batches, refusals_hourly
+from gateway.history.sql_thread import SqlThread
+from gateway.ledger.refusal_counts import HOUR, RefusalBatch, read_batches, remove_batches
+from gateway.ledger.scripts import Links
+from gateway.log import gateway_log
+
+EVERY = 5.0  # seconds
+PAGE = 20  # batches in one transaction
+REMEMBERED = timedelta(days=7)
+MICRO = 1_000_000
+
+
+class RefusalMover:
+    """Moves batches from the store to the database; the caller holds the importer's lock."""
+
+    def __init__(self, links: Links, database: Database, sql: SqlThread) -> None:
+        self._links = links
+        self._database = database
+        self._sql = sql
+        self._due = 0.0  # monotonic
+
+    async def move_due(self) -> None:
+        """Move what waits, at most once in `EVERY` seconds."""
+        if time.monotonic() >= self._due:
+            await self.move()
+            self._due = time.monotonic() + EVERY
+
+    async def move(self) -> None:
+        """Move what waits."""
+        while entries := await read_batches(self._links, PAGE):
+            for entry, batch in entries:
+                if batch is None:
+                    gateway_log.error("the counts of refusals %s in the store cannot be read; they are left out", entry)
+            await self._sql.run(add_batches, self._database, [batch for _, batch in entries if batch is not None])
+            await remove_batches(self._links, [entry for entry, _ in entries])
+
+
+def add_batches(database: Database, batches: list[RefusalBatch]) -> None:
+    """Add the counts of the batches that are new to the database."""
+    new = {batch.id: batch for batch in batches}
+    if not new:
+        return
+    with database.writing(durable=True) as connection:
+        known = sa.select(refusal_batches.c.id).where(refusal_batches.c.id.in_(list(new)))
+        for id_ in connection.scalars(known):
+            del new[id_]
+        rows = _rows(list(new.values()))
+        if not rows:
+            return
+        now = time.time_ns() // 1000
+        connection.execute(refusal_batches.insert(), [{"id": id_, "at": now} for id_ in new])
+        insert = database.insert(refusals_hourly)
+        columns = refusals_hourly.c
+        add = {"requests": columns.requests + insert.excluded.requests}
+        key = list(refusals_hourly.primary_key.columns)
+        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=add), rows)
+
+
+class RefusalSum(Struct, frozen=True):
+    """Refused requests of a key for a model with a code; texts are empty where they are not known."""
+
+    account: str
+    key: str
+    model: str
+    code: str
+    requests: int
+
+
+def read_refusals(
+    database: Database, *, account: str = "", key_id: str = "", since: datetime, most: int = 1000
+) -> list[RefusalSum]:
+    """The sums from the hour of `since` on, the largest first; without an account, of all accounts."""
+    columns = refusals_hourly.c
+    labels = [columns[name] for name in REFUSAL_LABELS]
+    total = sa.func.sum(columns.requests)
+    first = int(since.timestamp()) // HOUR * HOUR * MICRO
+    query = sa.select(*labels, total).where(columns.hour >= first)
+    if account:
+        query = query.where(columns.account == account)
+    if key_id:
+        query = query.where(columns.key_id == key_id)
+    query = query.group_by(*labels).order_by(total.desc(), *labels).limit(most)
+    with database.reading() as connection:
+        return [RefusalSum(*row[:4], int(row[4])) for row in connection.execute(query)]
+
+
+def _rows(batches: list[RefusalBatch]) -> list[dict[str, Any]]:
+    """The sums of the batches in the order of the primary key."""
+    sums: dict[tuple[int, str, str, str, str], int] = {}
+    for batch in batches:
+        for hour, account, key_id, model, code, requests in batch.counts:
+            label = (hour * HOUR * MICRO, account, key_id, model, code)
+            sums[label] = sums.get(label, 0) + requests
+    return [
+        {**dict(zip(("hour", *REFUSAL_LABELS), label, strict=True)), "requests": requests}
+        for label, requests in sorted(sums.items())
+    ]

@@ -1,0 +1,117 @@
+"""Refused requests reach the database once; users and tags of calls are in the lines and sums."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from msgspec import structs
+
+from gateway.database.tables import ledger_lines, refusals_hourly, usage_daily, usage_daily_tags
+from gateway.history import refusals
+from gateway.history.rebuild import rebuild_rollups
+from gateway.history.refusals import read_refusals
+from gateway.ledger.refusal_counts import STREAM, RefusalCounts
+from tests.ledger.records import record_of
+from tests.ledger.test_archive import busy
+
+HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
+
+
+class Killed(Exception):
+    """The importer is killed here."""
+
+
+async def refused(w, times: int = 1, key: str = "key_x") -> None:
+    counts = RefusalCounts(w.store)
+    for _ in range(times):
+        counts.count("acme", key, "m", "rate_limit_exceeded")
+    await counts.send()
+
+
+async def test_batches_are_summed_and_leave_the_store(world, importing, database) -> None:
+    async with world() as w:
+        await refused(w, 2)
+        await refused(w, 3)
+        await refused(w, 1, "key_y")
+        one = importing(w)
+        await one.round()
+        assert await w.store.client.xlen(STREAM) == 0
+        found = read_refusals(database, account="acme", since=HOUR_AGO)
+        assert [(one.key, one.model, one.code, one.requests) for one in found] == [
+            ("key_x", "m", "rate_limit_exceeded", 5),
+            ("key_y", "m", "rate_limit_exceeded", 1),
+        ]
+        assert [one.requests for one in read_refusals(database, key_id="key_y", since=HOUR_AGO)] == [1]
+        assert read_refusals(database, since=datetime.now(UTC) + timedelta(hours=1)) == []
+        assert read_refusals(database, account="other", since=HOUR_AGO) == []
+
+
+async def test_batch_that_comes_again_adds_nothing(world, importing, database, monkeypatch) -> None:
+    async with world() as w:
+        await refused(w, 2)
+        [(_, fields)] = await w.store.client.xrange(STREAM)
+
+        async def killed(*args) -> None:
+            raise Killed
+
+        monkeypatch.setattr(refusals, "remove_batches", killed)
+        one = importing(w)
+        with pytest.raises(Killed):
+            await one.round()
+        monkeypatch.undo()
+        assert await w.store.client.xlen(STREAM) == 1
+        second = importing(w)
+        await second.round()
+        await w.store.client.xadd(STREAM, fields)  # a worker sent it twice
+        await w.store.client.xadd(STREAM, {"b": "unreadable"})
+        await importing(w).round()
+        assert await w.store.client.xlen(STREAM) == 0
+        with database.reading() as connection:
+            assert connection.scalar(sa.select(sa.func.sum(refusals_hourly.c.requests))) == 2
+
+
+async def test_users_and_tags_are_in_lines_and_sums(world, importing, database) -> None:
+    async with world() as w:
+        key = await w.caller(user="usr_ann")
+        service = await w.caller()
+        for caller, tags in ((key, {"team": "search", "env": "prod"}), (key, None), (service, {"team": "search"})):
+            w.ledger.book(await w.admit(caller), structs.replace(record_of(100), tags=tags))
+        await w.ledger.drain()
+        one = importing(w)
+        await one.all("acme")
+        with database.reading() as connection:
+            rows = connection.execute(sa.select(ledger_lines).order_by(ledger_lines.c.seq)).all()
+        assert [(row.user_id, row.tags) for row in rows] == [
+            ("", ""),
+            ("usr_ann", '{"team":"search","env":"prod"}'),
+            ("usr_ann", ""),
+            ("", '{"team":"search"}'),
+        ]
+        assert sorted((row.get("user_id", ""), row["cost"]) for row in one.sums(usage_daily)) == [
+            ("", 100),
+            ("usr_ann", 200),
+        ]
+        sums = one.sums(usage_daily_tags)
+        by_tag = sorted((row["tag"], row["value"], row["key_id"] == key.id, row["calls"], row["cost"]) for row in sums)
+        assert by_tag == [
+            ("env", "prod", True, 1, 100),
+            ("team", "search", False, 1, 100),
+            ("team", "search", True, 1, 100),
+        ]
+        assert rebuild_rollups(database) == 4
+        assert one.sums(usage_daily_tags) == sums
+        await one.same()
+
+
+async def test_refund_lowers_the_sums_by_tag(world, importing, database) -> None:
+    async with world() as w:
+        key = await busy(w, 3)
+        hold = await w.admit(key)
+        w.ledger.book(hold, structs.replace(record_of(100), tags={"team": "search"}))
+        await w.ledger.drain()
+        await w.ledger.refund("acme", hold.request_id, 30)
+        one = importing(w)
+        await one.all("acme")
+        assert [(row["calls"], row["cost"]) for row in one.sums(usage_daily_tags)] == [(1, 70)]
