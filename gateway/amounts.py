@@ -12,6 +12,8 @@ PLACES = 9  # decimal places of an amount
 NANO = 1_000_000_000  # nano-units in one currency unit
 MAX_AMOUNT = 9_000_000 * NANO  # a double in Lua compares integers exactly up to 2**53, and this is just below
 
+MAX_FACTOR = 1000 * NANO
+
 _AMOUNT = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
 
 
@@ -25,6 +27,23 @@ def parse_amount(text: str) -> int:
     if nano > MAX_AMOUNT:
         raise ValueError(f"{text!r} is more than {format_amount(MAX_AMOUNT)}")
     return -nano if sign == "-" else nano
+
+
+def parse_factor(text: str) -> int:
+    """A factor of prices in 1e-9, from a decimal text between 0 and 1000; ValueError names what is wrong with it."""
+    try:
+        factor = parse_amount(text)
+    except ValueError:
+        factor = -1
+    if not 0 <= factor <= MAX_FACTOR:
+        raise ValueError(f"{text!r} is not a decimal number from 0 to 1000 with at most nine places")
+    return factor
+
+
+def format_product(nano: int, factor: int) -> str:
+    """Decimal text of an amount times a factor in 1e-9; it has up to 18 places and is never rounded."""
+    digits = str(nano * factor).zfill(2 * PLACES + 1)
+    return f"{digits[: -2 * PLACES]}.{digits[-2 * PLACES :]}".rstrip("0").rstrip(".")
 
 
 def format_amount(nano: int) -> str:

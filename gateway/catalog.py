@@ -14,10 +14,13 @@ from msgspec import Struct, structs
 
 from gateway.billing.image_tokens import MediaRules, media_rules
 from gateway.billing.price import Price, price_on
-from gateway.config.settings import ModelSettings, Settings
+from gateway.billing.price_terms import OwnPrice, PriceTerms
+from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.http_client.timeouts import Timeouts
 from gateway.ledger import GroupLimits
 from gateway.plugins.provider import Target
+
+PRICED = 20_000  # models with the prices of accounts that a worker keeps; some 40 MB when full
 
 
 class WeightedTarget(Struct, frozen=True):
@@ -25,6 +28,7 @@ class WeightedTarget(Struct, frozen=True):
 
     target: Target
     weight: int = 1
+    costs: tuple[Price, ...] = ()  # what the operator pays, in the order of their dates
 
 
 class ModelRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +67,8 @@ class Model(Struct, frozen=True, kw_only=True):
     retries: int = 2  # attempts beyond the first
     hedge_after: float = 0.0  # seconds; 0: never
     continue_cut: bool = False
+    listed: tuple[PriceSettings | None, ...] = (None,)  # the settings of `prices`
+    base: Model | None = None  # the model at its list price, of one with the price of an account
 
     @property
     def price(self) -> Price:
@@ -88,6 +94,7 @@ class Catalog:
         self.models = models
         self.aliases = aliases
         self.groups = groups
+        self._priced: dict[tuple[str, OwnPrice], Model] = {}
         #: Every record with its model, aliases as records of their own, sorted by id.
         self.records = _records(models, aliases)
 
@@ -108,6 +115,19 @@ class Catalog:
             return self.models[alias] if alias is not None else None
         return model
 
+    def priced(self, model: Model, terms: PriceTerms) -> Model:
+        """The model with the prices that an account has under these terms."""
+        own = terms.of(model.name)
+        if own is None:
+            return model
+        found = self._priced.get((model.name, own))
+        if found is None or found.base is not model:
+            if len(self._priced) >= PRICED:
+                del self._priced[next(iter(self._priced))]
+            found = structs.replace(model, prices=tuple(map(own.of, model.listed)), base=model)
+            self._priced[model.name, own] = found
+        return found
+
     def prices(self) -> list[Price]:
         """Every price of every model, future ones included."""
         return [price for model in self.models.values() for price in model.prices]
@@ -127,6 +147,7 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings) -> 
         fallbacks=tuple(settings.fallbacks),
         groups=frozenset(settings.groups),
         prices=tuple(map(Price.of, settings.price or (None,))),
+        listed=settings.price or (None,),
         record=ModelRecord(
             id=name,
             object="model",
@@ -183,6 +204,7 @@ def _targets(name: str, settings: ModelSettings) -> tuple[WeightedTarget, ...]:
                 max_tokens_field=settings.max_tokens_field,
             ),
             target.weight,
+            tuple(map(Price.of, target.cost or ())),
         )
         for target in settings.all_targets
     )

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from gateway.amounts import MAX_AMOUNT, format_amount
+from gateway.ledger.account_terms import read_own_prices
 from gateway.ledger.ledger import Credited, Ledger
 from gateway.ledger.paging import scan_hash
 from gateway.ledger.periods import period_of
@@ -25,7 +26,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 FIELDS = (
-    "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent",
+    "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent", "pe",
 )  # fmt: skip
 AT_ONCE = 500  # reads in flight
 _SET_STATE = load_script("set_state")
@@ -53,6 +54,7 @@ class Account(Struct, frozen=True):
     concurrency: int | None = None
     monthly: int | None = None  # the cap of a calendar month in UTC
     month_spent: int | None = None  # what calls were charged this month; known only for an account with a cap
+    prices: dict[str, dict[str, str]] = {}  # its own prices by model, see `own_price_form`
 
     @property
     def available(self) -> int:
@@ -67,7 +69,7 @@ class Account(Struct, frozen=True):
         form = structs.asdict(self)
         for name in ("balance", "held", "floor", "monthly", "month_spent"):
             form[name] = format_amount(form[name]) if form[name] is not None else None
-        return {**form, "created": time_text(self.created)}
+        return {**form, "created": time_text(self.created), "prices": dict(sorted(self.prices.items()))}
 
 
 class Accounts:
@@ -188,6 +190,7 @@ class Accounts:
             _number(fields, "conc"),
             _number(fields, "mcap"),
             _month_spent(fields, datetime.fromtimestamp(int(clock[0]), UTC)),
+            (await read_own_prices(self._links, name))[2] if "pe" in fields else {},
         )
 
     async def _set(self, name: str, *fields: str) -> Account:

@@ -2,11 +2,13 @@
 
 ::
 
-    quote = endpoint.quote_size(model, RequestSize(tokens=1000))
+    def quote(terms: PriceTerms) -> Quote:
+        return endpoint.quote_size(catalog.priced(model, terms), RequestSize(tokens=1000))
+
     explanation = await explain(store, ledger, key_id="key_…", quote=quote)
 
-The endpoint makes the quote and the rules of the ledger decide (`Ledger.explain`). No upstream is called and nothing is
-written.
+The endpoint makes the quote at the prices of the account, and the rules of the ledger decide (`Ledger.explain`). No
+upstream is called and nothing is written.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.accounts.accounts import Refused, time_text
 from gateway.accounts.key_scopes import read_scopes
 from gateway.amounts import format_amount
+from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.ledger import DryRun, Ledger, Refusal
 from gateway.ledger.admission import (
@@ -68,21 +71,27 @@ async def explain(
     ledger: Ledger,
     *,
     key_id: str,
-    quote: Quote,
+    quote: Callable[[PriceTerms], Quote],
     lowerable: Callable[[Quote], Quote] | None = None,
     clamp: Callable[[Quote, int], Quote | None] | None = None,
     endpoint: str = "",
 ) -> Explanation:
-    """Check a call with `quote` to `endpoint`; `clamp` makes the quote of a smaller hold. Refused: no such key."""
+    """Check a call to `endpoint`; `quote` makes its quote at the account's prices, `clamp` that of a smaller hold.
+
+    Refused: no such key.
+    """
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
         raise Refused(f"no key {key_id!r}")
     key = ApiKey(found.decode(), key_id)
-    dry_run = await ledger.explain("-", key, quote if lowerable is None else lowerable(quote))
-    granted = int(dry_run.facts.get("granted", quote.hold))
-    if clamp is not None and granted < quote.hold and not dry_run.refusals:
-        quote = clamp(quote, granted) or quote
-    return _explanation(key, quote, dry_run, endpoint)
+    await ledger.terms.read(key.account)
+    terms = ledger.terms.of(key.account).terms
+    asked = structs.replace(quote(terms), terms=terms)
+    dry_run = await ledger.explain("-", key, asked if lowerable is None else lowerable(asked))
+    granted = int(dry_run.facts.get("granted", asked.hold))
+    if clamp is not None and granted < asked.hold and not dry_run.refusals:
+        asked = clamp(asked, granted) or asked
+    return _explanation(key, asked, dry_run, endpoint)
 
 
 def _free(facts: dict[str, str]) -> int:

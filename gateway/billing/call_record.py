@@ -33,3 +33,4 @@ class CallRecord(Struct, frozen=True):
     service_tier: str | None = None  # the tier that is charged
     user: str = ""  # the id of the user who has the key; empty for a service key
     tags: Mapping[str, str] | None = None  # the caller's labels, as far as they are configured
+    upstream_cost: int | None = None  # what the operator pays, in nano units; None without a cost price

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.config.settings import PriceSettings
 
@@ -68,6 +69,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     service_tier_multiplier: dict[str, tuple[int, int]] = {}  # tier → numerator, denominator
     cached_audio_input: int | None = None  # None: as audio_input, so that versions stay those of earlier releases
     held: Price | None = None  # the same with each kind of token at the highest price that its tokens may have
+    factor: int = NANO  # multiplies every cost; the other amounts are without it, except `minimum`
 
     @classmethod
     def of(cls, settings: PriceSettings | None) -> Price:
@@ -91,6 +93,18 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
             held=_highest(price),
         )
 
+    def times(self, factor: int) -> Price:
+        """This list price with a factor in 1e-9; it keeps the version, which is that of the list price."""
+        if factor == NANO:
+            return self
+        return structs.replace(
+            self,
+            factor=factor,
+            minimum=-(-self.minimum * factor // NANO),
+            tiers=tuple(Tier(tier.above_input_tokens, tier.price.times(factor)) for tier in self.tiers),
+            held=self.held.times(factor) if self.held is not None else None,
+        )
+
     @property
     def output_is_free(self) -> bool:
         """Whether no token of output has a price."""
@@ -112,6 +126,8 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.service_tier_multiplier:
             top, divisor = self.service_tier_multiplier.get(service_tier or "", (1, 1))
             total, bottom = total * top, bottom * divisor
+        if self.factor != NANO:
+            total, bottom = total * self.factor, bottom * NANO
         total = -(-total // bottom)
         return total if total > price.minimum else price.minimum
 

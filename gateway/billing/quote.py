@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from gateway.billing.price import Price
+from gateway.billing.price_terms import LIST_PRICES, PriceTerms
 from gateway.billing.usage import Usage
 
 
@@ -46,6 +47,7 @@ class Quote(Struct, frozen=True):
     documents: int = 0  # tokens of the prompt's text that are the estimate of documents
     least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
     tags: Mapping[str, str] | None = None  # the caller's labels, which the ledger line gets
+    terms: PriceTerms = LIST_PRICES  # of the account, at which the price was made
 
     @classmethod
     def of(

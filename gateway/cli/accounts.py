@@ -1,4 +1,4 @@
-"""`gateway accounts`: create · list · show · credit · refund · limit · disable · enable · move · allow · deny."""
+"""`gateway accounts`: create · list · show · credit · refund · limit · price · move · allow · deny and others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import click
 from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
 from gateway.admin.money import MoneyAdmin
-from gateway.amounts import format_amount
+from gateway.amounts import NANO, format_amount
+from gateway.billing.price_terms import OwnPrice
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
-from gateway.cli.values import AMOUNT, COUNT, NAMES
+from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
 from gateway.ledger import Credited
@@ -145,6 +146,36 @@ def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool,
         raise click.UsageError("name a limit to set or to clear")
     work = partial(MoneyAdmin.limit, account=name, clear=clear or (), **limits)
     _show(change(settings, lambda session: work(session.money, session.actor)), as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="ACCOUNT")
+@click.argument("model")
+@click.option("--set", "amounts", type=AMOUNTS, metavar="AMOUNT=…,…", help="Amounts in place of the list price's.")
+@click.option("--factor", type=FACTOR, metavar="F", help="A factor of the list price, in place of the group's.")
+@click.option("--clear", is_flag=True, help="The list price and the group's factor again.")
+@configured
+def price(
+    settings: Settings,
+    name: str,
+    model: str,
+    amounts: dict[str, int] | None,
+    factor: int | None,
+    clear: bool,
+    as_json: bool,
+) -> None:
+    """Give ACCOUNT a price of its own for MODEL, from the next call on."""
+    if (amounts is not None) + (factor is not None) + clear != 1:
+        raise click.UsageError("name one of --set, --factor and --clear")
+    own = None if clear else OwnPrice(NANO if factor is None else factor, tuple(sorted((amounts or {}).items())))
+
+    async def work(session: Session) -> Account:
+        before = await session.accounts.show(name)
+        # The price of a model that is gone from the configuration can still be removed.
+        (known,) = known_models(settings, [model], also=before.prices if clear else ())
+        return await session.account_prices.set(session.actor, name, known, own)
+
+    _show(change(settings, work), as_json=as_json)
 
 
 @command.command()

@@ -8,6 +8,8 @@ import click
 import msgspec
 
 from gateway.accounts.admission_check import Explanation, explain
+from gateway.billing.price_terms import PriceTerms
+from gateway.billing.quote import Quote
 from gateway.cli.configuration import configured
 from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_table
@@ -56,7 +58,9 @@ def command(
     catalog = Catalog.build(settings)
     found = catalog.models[name]
     asked = endpoint_named(endpoint or found.record.endpoints[0])
-    quote = asked.quote_size(found, RequestSize(**size))
+
+    def quote(terms: PriceTerms) -> Quote:
+        return asked.quote_size(catalog.priced(found, terms), RequestSize(**size))
 
     async def work(session: Session) -> Explanation:
         return await explain(

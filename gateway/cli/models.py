@@ -10,12 +10,14 @@ import click
 from msgspec import structs
 
 from gateway.accounts.accounts import time_text
-from gateway.amounts import format_amount
+from gateway.amounts import NANO, format_amount, format_product
 from gateway.billing.price import Price, price_on
+from gateway.billing.price_terms import LIST_PRICES, OwnPrice, PriceTerms
 from gateway.cli.configuration import configured
 from gateway.cli.output import print_json, print_rows, print_table
-from gateway.cli.session import run
-from gateway.config.settings import ModelSettings, PriceSettings, Settings
+from gateway.cli.session import Session, run
+from gateway.config.settings import ModelSettings, PriceSettings, Settings, TargetSettings
+from gateway.ledger.account_terms import parse_own_price
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 
@@ -27,13 +29,17 @@ HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", 
 
 @click.command()
 @click.option("--health", "with_health", is_flag=True, help="How every target fares, as the running gateway found out.")
+@click.option("--account", metavar="NAME", help="The prices that this account pays.")
 @configured
-def command(settings: Settings, with_health: bool, as_json: bool) -> None:
+def command(settings: Settings, with_health: bool, account: str | None, as_json: bool) -> None:
     """What is served."""
+    if with_health and account is not None:
+        raise click.UsageError("--health and --account exclude each other")
     if with_health:
         _print_health(settings, as_json)
         return
-    records = [model_form(name, model) for name, model in sorted(settings.models.items())]
+    terms = run(settings, lambda session: _terms(session, account)) if account is not None else LIST_PRICES
+    records = [model_form(name, model, terms.of(name)) for name, model in sorted(settings.models.items())]
     if as_json:
         print_json(records)
         return
@@ -51,20 +57,34 @@ def command(settings: Settings, with_health: bool, as_json: bool) -> None:
     )
 
 
-def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
-    """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today."""
-    targets = [{**structs.asdict(target), "model": target.model or name} for target in model.all_targets]
-    prices = tuple((Price.of(price), price) for price in model.price or ())
+async def _terms(session: Session, account: str) -> PriceTerms:
+    found, settings = await session.accounts.show(account), session.settings
+    group = settings.groups.get(found.group)
+    factor = group.price_factor if group is not None else NANO  # as `GroupTable` has it
+    own = {model: parse_own_price(form) for model, form in found.prices.items()}
+    return PriceTerms(listed=OwnPrice(factor), own=own)
+
+
+def model_form(name: str, model: ModelSettings, own: OwnPrice | None = None) -> dict[str, Any]:
+    """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today.
+
+    With `own` the prices are those of an account, and `price_factor` is the factor that they contain.
+    """
+    targets = [_target_form(name, target) for target in model.all_targets]
+    listed = [own.replaced(price) for price in model.price or (None,)] if own is not None else model.price or ()
+    factor = own.factor if own is not None else NANO
+    prices = tuple((Price.of(price), price) for price in listed if price is not None)
     holds = price_on(tuple(price for price, _ in prices), time.time()) if prices else None
     return {
         "id": name,
         "provider": targets[0]["provider"],
         "model": targets[0]["model"],
         "groups": list(model.groups),
-        "price": next((price_form(settings) for price, settings in prices if price is holds), {}),
+        "price": next((price_form(settings, factor) for price, settings in prices if price is holds), {}),
         "price_version": holds.version if holds else "",
+        **({"price_factor": format_amount(factor)} if own is not None else {}),
         "later_prices": [
-            {**price_form(settings), "version": price.version}
+            {**price_form(settings, factor), "version": price.version}
             for price, settings in prices
             if holds and price.effective_from > holds.effective_from
         ],
@@ -73,6 +93,15 @@ def model_form(name: str, model: ModelSettings) -> dict[str, Any]:
         "aliases": list(model.aliases),
         "endpoints": list(model.endpoints),
     }
+
+
+def _target_form(name: str, target: TargetSettings) -> dict[str, Any]:
+    form = {**structs.asdict(target), "model": target.model or name}
+    costs = form.pop("cost") or ()
+    if costs:
+        prices = tuple(map(Price.of, costs))
+        form["cost"] = price_form(costs[prices.index(price_on(prices, time.time()))])
+    return form
 
 
 def _print_health(settings: Settings, as_json: bool) -> None:
@@ -108,19 +137,19 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
     return rows
 
 
-def price_form(price: PriceSettings) -> dict[str, Any]:
-    """A price as decimal texts."""
-    form: dict[str, Any] = {name: format_amount(amount) for name, amount in price.amounts().items()}
+def price_form(price: PriceSettings, factor: int = NANO) -> dict[str, Any]:
+    """A price as decimal texts, times a factor in 1e-9."""
+    form: dict[str, Any] = {name: format_product(amount, factor) for name, amount in price.amounts().items()}
     if price.per_image:
         form["per_image"] = {
-            size: {quality: format_amount(amount) for quality, amount in amounts.items()}
+            size: {quality: format_product(amount, factor) for quality, amount in amounts.items()}
             for size, amounts in price.per_image.items()
         }
     if price.tiers:
         form["tiers"] = [
             {
                 "above_input_tokens": tier.above_input_tokens,
-                **{name: format_amount(amount) for name, amount in tier.amounts().items()},
+                **{name: format_product(amount, factor) for name, amount in tier.amounts().items()},
             }
             for tier in price.tiers
         ]

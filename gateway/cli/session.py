@@ -28,6 +28,7 @@ from gateway.accounts.keys import Keys, NewKey
 from gateway.accounts.pepper import peppers_of
 from gateway.accounts.store_claim import claim, has_keys, prove_pepper
 from gateway.admin.account_limits import AccountLimits
+from gateway.admin.account_prices import AccountPrices
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor, command_line
 from gateway.admin.key_changes import KeyChanges
@@ -117,6 +118,11 @@ class Session:
         """Refunds and limits of accounts."""
         limits = AccountLimits(self.store, self.accounts)
         return MoneyAdmin(self.accounts, Refunds(self.ledger), limits, self.outbox)
+
+    @cached_property
+    def account_prices(self) -> AccountPrices:
+        """Prices that accounts have of their own."""
+        return AccountPrices(self.store, self.accounts, self.outbox)
 
     @cached_property
     def key_admin(self) -> KeyAdmin:

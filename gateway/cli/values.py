@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.amounts import parse_amount
+from gateway.amounts import parse_amount, parse_factor
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
@@ -89,6 +89,42 @@ class NamesType(click.ParamType[list[str]]):
         return names or self.fail("expected names with commas between them", param, ctx)
 
 
+class FactorType(click.ParamType[int]):
+    """A decimal number from 0 to 1000 with at most nine places, as an int of 1e-9."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse it, exactly or not at all."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_factor(value)
+        except ValueError as error:
+            self.fail(f"{error}", param, ctx)
+
+
+class AmountsType(click.ParamType[dict[str, int]]):
+    """NAME=AMOUNT with commas between them, as ints of 1e-9 units by name."""
+
+    name = "amounts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
+        """Parse them; each name stands once."""
+        if isinstance(value, dict):
+            return value
+        amounts: dict[str, int] = {}
+        for part in str(value).split(","):
+            name, equals, text = (word.strip() for word in part.partition("="))
+            if not equals or not name or name in amounts:
+                self.fail(f"{part.strip()!r}: expected NAME=AMOUNT, with each name once", param, ctx)
+            try:
+                amounts[name] = parse_amount(text)
+            except ValueError as error:
+                self.fail(f"{name}: {error}", param, ctx)
+        return amounts
+
+
 def moment(text: str) -> datetime:
     """RFC 3339 text, or a date, as a time in UTC; ValueError for anything else."""
     if not _MOMENT.fullmatch(text):
@@ -105,4 +141,6 @@ FUTURE = WhenType(past=False)
 PAST = WhenType(past=True)
 DURATION = DurationType()
 NAMES = NamesType()
+FACTOR = FactorType()
+AMOUNTS = AmountsType()
 COUNT = click.IntRange(min=1)

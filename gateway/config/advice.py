@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 from gateway.amounts import NANO, format_amount
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, dotted
+from gateway.config.validation import costs_of
 
 # Public prices per 1,000,000 tokens lie between 0.01 and 600 dollars.
 LOWEST = NANO // 10_000
 HIGHEST = 5_000 * NANO
 HIGHEST_EACH = 1_000 * NANO  # of a second, an image or a request
+HIGHEST_FACTOR = 10 * NANO
 STRONG = frozenset({"", "USD", "EUR", "GBP", "CHF", "CAD", "AUD"})  # a unit of any other may be worth much less
 PER_MILLION = frozenset(
     {
@@ -34,6 +36,7 @@ def advise(settings: Settings) -> tuple[str, ...]:
         *_side_port(settings),
         *_plain_upstreams(settings),
         *_fallback_cycles(settings.models),
+        *_factors(settings),
         *(text for name, model in settings.models.items() for text in _prices(model, ("models", name))),
     )
 
@@ -78,6 +81,15 @@ def _plain_http_host(value: Any) -> str:
         return ""
 
 
+def _factors(settings: Settings) -> Iterator[str]:
+    for name, group in settings.groups.items():
+        where, factor = dotted(("groups", name, "price_factor")), group.price_factor
+        if factor == 0:
+            yield f"{where}: 0 makes every call of the group free"
+        elif factor > HIGHEST_FACTOR:
+            yield f"{where}: {format_amount(factor)} looks like a percentage; 1.1 is 10 % more"
+
+
 def _fallback_cycles(models: Mapping[str, ModelSettings]) -> Iterator[str]:
     """Each cycle once. It does no harm, for the fallbacks of a fallback are not tried; its author may expect it."""
     aliases = {alias: name for name, model in models.items() for alias in model.aliases}
@@ -107,9 +119,9 @@ def _cycle_from(start: str, models: Mapping[str, ModelSettings], aliases: Mappin
 
 
 def _prices(model: ModelSettings, key: Key) -> Iterator[str]:
-    for index, price in enumerate(model.price or ()):
-        place: Key = (*key, "price") if len(model.price or ()) == 1 else (*key, "price", index)
-        yield from _price(price, place)
+    for place, prices in ((*key, "price"), model.price or ()), *costs_of(model, key):
+        for index, price in enumerate(prices):
+            yield from _price(price, place if len(prices) == 1 else (*place, index))
 
 
 def _price(price: PriceSettings, key: Key) -> Iterator[str]:

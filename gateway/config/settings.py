@@ -13,23 +13,25 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, structs
 
+from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
+from gateway.config.price_settings import AmountSettings as AmountSettings
+from gateway.config.price_settings import Prices
+from gateway.config.price_settings import PriceSettings as PriceSettings
+from gateway.config.price_settings import TierSettings as TierSettings
 from gateway.config.proxy import ProxySetting
-from gateway.config.public_prices import public_price
 from gateway.config.secret import Secret
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
-    Amount,
     Bytes,
     Count,
     Duration,
+    Factor,
     IsoDate,
-    Multiplier,
     Name,
     NetworkText,
     Port,
-    QualityPrices,
     Seconds,
     TagName,
     UnixTime,
@@ -148,66 +150,7 @@ class TargetSettings(Struct, frozen=True, kw_only=True):
     provider: str
     model: Annotated[str, Meta(max_length=512)] = ""
     weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-
-
-class AmountSettings(Struct, frozen=True, kw_only=True):
-    """The amounts that a tier can override; None where nothing is said."""
-
-    input: Amount | None = None
-    cached_input: Amount | None = None
-    cache_write: Amount | None = None
-    cache_write_long: Amount | None = None
-    output: Amount | None = None
-    reasoning: Amount | None = None
-    audio_input: Amount | None = None
-    cached_audio_input: Amount | None = None
-    audio_output: Amount | None = None
-    image_input: Amount | None = None
-    image_output: Amount | None = None
-    per_character: Amount | None = None
-    per_second_in: Amount | None = None
-    per_second_out: Amount | None = None
-    per_request: Amount | None = None
-    per_search_unit: Amount | None = None
-    per_web_search: Amount | None = None
-    minimum: Amount | None = None
-
-    def amounts(self) -> dict[str, int]:
-        """Every amount that is said."""
-        pairs = ((name, getattr(self, name)) for name in AmountSettings.__struct_fields__)
-        return {name: amount for name, amount in pairs if amount is not None}
-
-
-class TierSettings(AmountSettings, frozen=True, kw_only=True):
-    """One entry of `tiers`: amounts for the whole request once its prompt is longer."""
-
-    above_input_tokens: Count
-
-
-class PriceSettings(AmountSettings, frozen=True, kw_only=True):
-    """A model's `price` (docs/configuration.md, "price")."""
-
-    per_image: dict[str, QualityPrices] = {}
-    tiers: tuple[TierSettings, ...] = ()
-    service_tier_multiplier: dict[str, Multiplier] = {}
-    currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$")] = ""
-    effective_from: IsoDate | None = None
-
-
-def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
-    """One price, several by date, or the name of a public one."""
-    tables: list[tuple[object, Key]]
-    if isinstance(value, str):
-        tables = [(table, key) for table in public_price(value)]
-    elif isinstance(value, list):
-        tables = [(table, (*key, index)) for index, table in enumerate(value)]
-    else:
-        tables = [(value, key)]
-    prices = [reader.struct(PriceSettings, table, place) for table, place in tables]
-    return tuple(price for price in prices if price is not None) if all(prices) else None
-
-
-Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
+    cost: Prices | None = None  # what the operator pays
 
 
 #: Upstream models whose images are billed differently.
@@ -234,6 +177,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     default_reserve_output: Count = 1024
     price: Prices | None = None
     free: bool = False
+    cost: Prices | None = None  # what the operator pays, where no targets are listed
     hold: Literal["strict", "clamp"] = "strict"
     endpoints: tuple[Endpoint, ...] = ("chat",)
     unsupported_params: tuple[UnsupportedParam, ...] = ()
@@ -254,15 +198,18 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     @property
     def all_targets(self) -> tuple[TargetSettings, ...]:
         """The targets; where none are listed, the one that `provider` and `model` name."""
-        return self.targets or ((TargetSettings(provider=self.provider, model=self.model),) if self.provider else ())
+        if self.targets or not self.provider:
+            return self.targets
+        return (TargetSettings(provider=self.provider, model=self.model, cost=self.cost),)
 
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
-    """[groups.NAME]: limits of each account in the group; an absent one is no limit."""
+    """[groups.NAME]: limits of each account in the group, an absent one is no limit; and the factor of its prices."""
 
     rpm: Count | None = None
     tpm: Count | None = None
     concurrency: Count | None = None
+    price_factor: Factor = NANO
 
 
 class PluginSettings(Struct, frozen=True, kw_only=True):

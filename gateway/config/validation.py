@@ -8,7 +8,7 @@ included, so that one problem does not bring others in its train.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -75,6 +75,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
         _check_targets(model, reader, key, known=names)
         _check_names(model, reader, key, known=names)
         _check_prices(model, reader, key, today=today)
+        _check_costs(model, reader, key, today=today)
         if {name, *model.aliases} & set(model.fallbacks):
             reader.problem((*key, "fallbacks"), "a model cannot fall back on itself")
 
@@ -173,7 +174,7 @@ def _check_aliases(settings: Settings, reader: TomlReader, models: Collection[st
 
 def _check_targets(model: ModelSettings, reader: TomlReader, key: Key, *, known: Known) -> None:
     if model.targets:
-        for field in ("provider", "model"):
+        for field in ("provider", "model", "cost"):
             if getattr(model, field):
                 reader.problem((*key, field), f"{field} and targets exclude each other; name it in each target")
     elif not model.provider:
@@ -206,9 +207,33 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
     if model.free:
         reader.problem(place, "a price and free = true exclude each other")
         return
-    for index, price in enumerate(model.price):
-        _check_price(price, model, reader, place if len(model.price) == 1 else (*place, index))
+    for at, price in _each(model.price, place):
+        _check_price(price, model, reader, at)
     _check_dates(model.price, reader, place, today=today)
+
+
+def _check_costs(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
+    """The cost prices of the targets; nothing has to be in them, and amounts may be zero."""
+    for place, costs in costs_of(model, key):
+        for at, cost in _each(costs, place):
+            _check_text_prices(cost, reader, at)
+            _check_tiers(cost, reader, at)
+        _check_dates(costs, reader, place, today=today)
+
+
+def costs_of(model: ModelSettings, key: Key) -> Iterator[tuple[Key, tuple[PriceSettings, ...]]]:
+    """The cost prices of a model's targets, each with its key."""
+    if model.cost:
+        yield (*key, "cost"), model.cost
+    for index, target in enumerate(model.targets):
+        if target.cost:
+            yield (*key, "targets", index, "cost"), target.cost
+
+
+def _each(prices: Sequence[PriceSettings], key: Key) -> Iterator[tuple[Key, PriceSettings]]:
+    """The prices with their keys."""
+    for index, price in enumerate(prices):
+        yield key if len(prices) == 1 else (*key, index), price
 
 
 def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader, key: Key) -> None:
@@ -236,16 +261,18 @@ def _check_dates(prices: Sequence[PriceSettings], reader: TomlReader, key: Key, 
 
 
 def _check_currencies(settings: Settings, reader: TomlReader) -> None:
-    """Balances have one currency, so prices have."""
+    """Balances have one currency, so prices have; a margin needs costs in the same."""
     seen: dict[str, str] = {}
     for name, model in settings.models.items():
-        for price in model.price or ():
-            if price.currency:
-                seen.setdefault(price.currency, name)
-                if price.currency != next(iter(seen)):
-                    message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
-                    reader.problem(("models", name, "price", "currency"), message)
-                    break
+        key: Key = ("models", name)
+        for place, prices in ((*key, "price"), model.price or ()), *costs_of(model, key):
+            for price in prices:
+                if price.currency:
+                    seen.setdefault(price.currency, name)
+                    if price.currency != next(iter(seen)):
+                        message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
+                        reader.problem((*place, "currency"), message)
+                        break
 
 
 def _charges(price: PriceSettings) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gateway.amounts import parse_amount
+from gateway.amounts import parse_amount, parse_factor
 from gateway.config.toml_reader import FromToml
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
@@ -71,6 +71,13 @@ def _multiplier(value: object) -> Decimal:
     raise ValueError("expected a number above 0 and at most 1000")
 
 
+def _factor(value: object) -> int:
+    """0 to 1000 with at most nine decimal places, in 1e-9; TOML's text is never rounded."""
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise ValueError("expected a decimal number such as 0.9")
+    return parse_factor(format(value, "f"))
+
+
 def _network(value: object) -> str:
     """An IP address or a CIDR block."""
     try:
@@ -80,6 +87,7 @@ def _network(value: object) -> str:
 
 
 Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
+Factor = Annotated[int, FromToml(_factor)]  # 1e-9
 QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
 UnixTime = Annotated[int, FromToml(_unix_time)]
 NetworkText = Annotated[str, FromToml(_network)]

@@ -25,9 +25,15 @@ USAGE = (
     "out_text", "out_reasoning", "out_audio", "out_image", "images", "characters", "audio_ms_in", "audio_ms_out",
     "search_units", "web_searches",
 )  # fmt: skip
-#: The sums of a rollup's row. `cost` is what was charged, `duration_ms` and `first_token_ms` are sums over `calls` and
+#: The sums of a rollup's row. `cost` is what was charged. `upstream_cost` is what the operator pays, known for
+#: `upstream_cost_known` calls. `duration_ms` and `first_token_ms` are sums over `calls` and
 #: `streams`, the calls with a first token.
-SUMS = ("calls", "estimated", "cost", "uncollected", *USAGE, "duration_ms", "streams", "first_token_ms")
+SUMS = (
+    "calls", "estimated", "cost", "uncollected", "upstream_cost", "upstream_cost_known", *USAGE, "duration_ms",
+    "streams", "first_token_ms",
+)  # fmt: skip
+#: Defaults of the measures that a later migration added.
+ADDED = {"upstream_cost": "0", "upstream_cost_known": "0"}
 DURATION_CELLS = tuple(f"duration_{cell}" for cell in range(len(DURATION_MS) + 1))
 FIRST_TOKEN_CELLS = tuple(f"first_token_{cell}" for cell in range(len(FIRST_TOKEN_MS) + 1))
 MEASURES = (*SUMS, *DURATION_CELLS, *FIRST_TOKEN_CELLS)
@@ -89,6 +95,7 @@ ledger_lines = sa.Table(
     _big("first_token_ms"),
     _added("user_id"),
     _added("tags"),
+    sa.Column("upstream_cost", Nano),  # NULL: not known
     sa.PrimaryKeyConstraint("account", "seq"),
     sa.Index("ledger_lines_request", "request_id"),
     sa.Index("ledger_lines_at", "at"),
@@ -134,7 +141,12 @@ def _rollup(name: str, period: str, *labels: str, user: sa.Column[str] | None = 
         sa.Column(period, Time, nullable=False),
         *(_text(label) for label in labels),
         *(
-            sa.Column(measure, sa.Integer if measure in cells else sa.BigInteger, nullable=False)
+            sa.Column(
+                measure,
+                sa.Integer if measure in cells else sa.BigInteger,
+                nullable=False,
+                server_default=ADDED.get(measure),
+            )
             for measure in MEASURES
         ),
         *([] if user is None else [user]),

@@ -33,6 +33,7 @@ class LineFacts(Struct, frozen=True):
     first_token_ms: int = 0
     user: str = ""
     tags: dict[str, str] = {}
+    upstream_cost: int | None = None
 
 
 _decoder = msgspec.json.Decoder(LineFacts)
@@ -77,6 +78,7 @@ def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> dict[str, Any]:
         "first_token_ms": facts.first_token_ms,
         "user_id": facts.user,
         "tags": msgspec.json.encode(facts.tags).decode() if facts.tags else "",
+        "upstream_cost": facts.upstream_cost,
     }
 
 

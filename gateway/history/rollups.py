@@ -42,7 +42,7 @@ AMENDMENTS = frozenset({"adj", "refund"})
 RECLAIMED = "reclaimed"  # the outcome of a call that was charged at its last checkpoint
 
 _AT = {name: index for index, name in enumerate(MEASURES)}
-_CALLS, _ESTIMATED, _COST, _UNCOLLECTED = range(4)
+_CALLS, _ESTIMATED, _COST, _UNCOLLECTED, _UPSTREAM_COST, _UPSTREAM_COST_KNOWN = range(6)
 _DURATION, _STREAMS, _FIRST_TOKEN = (_AT[name] for name in ("duration_ms", "streams", "first_token_ms"))
 _DURATION_CELL, _FIRST_TOKEN_CELL = len(SUMS), len(SUMS) + len(DURATION_MS) + 1
 _WIDTH = len(MEASURES)
@@ -112,6 +112,9 @@ def _count(sums: Sums, key: tuple[int, Labels], line: LedgerLine, facts: LineFac
         cells = sums[key] = [0] * _WIDTH
     cells[_COST] -= sign * line.amount
     cells[_UNCOLLECTED] += sign * line.uncollected
+    if facts.upstream_cost is not None and line.kind != "refund":
+        cells[_UPSTREAM_COST] += sign * facts.upstream_cost
+        cells[_UPSTREAM_COST_KNOWN] += sign
     if facts.usage is not None:
         _add_usage(cells, facts.usage, sign)
     if line.kind not in CALLS:

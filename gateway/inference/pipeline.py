@@ -17,6 +17,7 @@ from msgspec import structs
 from gateway import errors
 from gateway.accounts.key_scopes import check_scopes
 from gateway.amounts import format_amount
+from gateway.billing.price_terms import LIST_PRICES, PriceTerms
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
 from gateway.http_client.send_state import track
@@ -28,9 +29,13 @@ from gateway.inference.idempotency import Answer, Claim, check_name
 from gateway.inference.services import Services
 from gateway.inference.tags import read_tags
 from gateway.ledger import Hold
+from gateway.ledger.admission import MAX_TRIES, Repriced, terms_keep_changing
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted, adapt
+
+#: Errors of an admission that may be tried again with something changed.
+ADMITTED_AGAIN = (Repriced, errors.KeyRestricted, errors.QuotaExhausted, errors.CostLimitExceeded)
 
 
 class Pipeline:
@@ -97,13 +102,21 @@ class Pipeline:
             digest = body.digest(path)
         request = call.request = endpoint.decode(content, self._services.settings)
         model = call.model = self._find_model(request.model)
+        terms = self._services.ledger.terms.of(call.key.account).terms
+        if terms is not LIST_PRICES:
+            model = call.model = self._services.catalog.priced(model, terms)
         request = call.request = endpoint.for_model(request, model)
-        size = call.body_size = body.size
-        adapted = call.adapted = self._adapt(endpoint, request, model)
-        quote = endpoint.quote(request, model, size, adapted)
+        call.body_size = body.size
+        self._quote_at(call, endpoint, terms)
         call.stream = endpoint.wants_stream(request)
-        self._accept(call, endpoint, quote)
         return digest
+
+    def _quote_at(self, call: Call, endpoint: Endpoint[Any], terms: PriceTerms) -> None:
+        """Quote the call at the price of its model."""
+        request, model = call.request, call.model
+        adapted = call.adapted = self._adapt(endpoint, request, model)
+        quote = endpoint.quote(request, model, call.body_size, adapted)
+        self._accept(call, endpoint, quote if terms is LIST_PRICES else structs.replace(quote, terms=terms))
 
     def _find_model(self, name: str) -> Model:
         model = self._services.catalog.find(name)
@@ -182,15 +195,12 @@ class Pipeline:
         """Hold the worst cost: key, permission, limits and balance are checked in one atomic step."""
         services, asked = self._services, time.monotonic()
         try:
+            if call.model.base is not None:  # an own price needs its table before its first hold
+                await services.price_tables.ensure(call.quote.price)
             try:
                 hold = await services.ledger.admit(call.request_id, call.key, call.quote)
-            except errors.KeyRestricted as restricted:
-                _check_scopes(call, restricted.scopes)
-                hold = await self._admit_restricted(call, endpoint)
-            except (errors.QuotaExhausted, errors.CostLimitExceeded):
-                if not call.quote.share:
-                    raise
-                hold = await self._admit_lowered(call, endpoint)
+            except ADMITTED_AGAIN as error:
+                hold = await self._admit_again(call, endpoint, error)
         except BaseException:
             close_claim(call)  # a refused call may be retried with the same key
             raise
@@ -204,14 +214,39 @@ class Pipeline:
         services.active_calls.add(call)
         services.clock.begin(call)
 
-    async def _admit_restricted(self, call: Call, endpoint: Endpoint[Any]) -> Hold:
-        """Admit a call whose key's scopes were checked."""
-        try:
-            return await self._services.ledger.admit(call.request_id, call.key, call.quote)
-        except (errors.QuotaExhausted, errors.CostLimitExceeded):
-            if not call.quote.share:
-                raise
-        return await self._admit_lowered(call, endpoint)
+    async def _admit_again(self, call: Call, endpoint: Endpoint[Any], error: Exception) -> Hold:
+        """Admit a call after an error that says what to change; raises an error that nothing can be done about."""
+        lowered = restricted = False
+        for _ in range(MAX_TRIES):
+            if isinstance(error, Repriced):
+                await self._reprice(call, endpoint, error)
+            elif isinstance(error, errors.KeyRestricted):
+                if restricted:
+                    raise error
+                restricted = True
+                _check_scopes(call, error.scopes)
+            elif lowered or not call.quote.share:
+                raise error
+            else:
+                lowered = True
+            try:
+                if lowered:
+                    return await self._admit_lowered(call, endpoint)
+                return await self._services.ledger.admit(call.request_id, call.key, call.quote)
+            except ADMITTED_AGAIN as again:
+                error = again
+        raise terms_keep_changing()
+
+    async def _reprice(self, call: Call, endpoint: Endpoint[Any], error: Repriced) -> None:
+        """Quote the call again at the prices that its account has now."""
+        services = self._services
+        if error.unknown:
+            await services.ledger.terms.read(call.key.account)
+        terms = services.ledger.terms.of(call.key.account).terms
+        model = call.model = services.catalog.priced(call.model.base or call.model, terms)
+        self._quote_at(call, endpoint, terms)
+        if model.base is not None:
+            await services.price_tables.ensure(call.quote.price)
 
     async def _admit_lowered(self, call: Call, endpoint: Endpoint[Any]) -> Hold:
         """Admit a call with a smaller hold, and lower its output limit."""

@@ -16,6 +16,7 @@ from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Ledger
 from gateway.ledger.refusal_counts import RefusalCounts
+from gateway.ledger.price_tables import PriceTables
 from gateway.log import AccessLog
 from gateway.metrics import Metrics
 from gateway.routing.dispatcher import Dispatcher
@@ -55,6 +56,7 @@ class Services(Protocol):
     ids: Ids
     auth: Authenticator
     ledger: Ledger
+    price_tables: PriceTables
     dispatcher: Dispatcher
     settlement: Settlement
     active_calls: ActiveCalls

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from gateway.billing.call_record import CallRecord
+from gateway.billing.price import price_on
 from gateway.billing.usage import Usage
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
@@ -85,4 +86,12 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         call.service_tier,
         key.user,
         call.quote.tags,
+        _upstream_cost(call, usage) if served is not None and served.costs else None,
     )
+
+
+def _upstream_cost(call: Call, usage: Usage) -> int | None:
+    """What the operator pays for the call; None if its caller left and what it used was not counted."""
+    if not usage.requests:
+        return None if call.client_gone else 0
+    return price_on(call.attempts[-1].costs, time.time()).cost(usage, service_tier=call.service_tier)

@@ -1,8 +1,8 @@
 """Admits calls: a script holds money and counts the call against the limits, or refuses with a reason.
 
-Group membership is stored in Redis alone. A worker caches each account's group to know which limits to send. The
-script compares the cached group with the stored one and answers REGROUP if they differ, so a stale cache decides
-nothing.
+The group and the prices of an account are stored in Redis alone, and cached by `AccountTerms`. The script compares what
+was used with what is stored. At REGROUP the calls are sent again with the limits of the other group. A call whose quote
+was made at other prices than the account has fails with `Repriced`; its caller makes a new quote.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gateway import errors
-from gateway.amounts import format_amount
+from gateway.amounts import NANO, format_amount
+from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
+from gateway.ledger.account_terms import AccountTerms
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
@@ -28,15 +30,15 @@ from gateway.store.command import Script
 from gateway.store.verification import verify
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
-MAX_TRIES = 4  # replies of REGROUP for one call, after which it fails
+MAX_TRIES = 4  # replies of REGROUP or REPRICE for one call, after which it fails
 GONE = 1  # detail of KEY: the store does not have the key
-REMEMBERED = 50_000  # accounts whose group a worker caches
+STALE = "-"  # no epoch: calls whose quotes have other prices than their account
 
 # Codes of rules.lua
 OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT, COSTLY, SCOPED, MEMBER = range(
     16
 )
-NOACCT, REGROUP = 20, 21
+NOACCT, REGROUP, REPRICE = 20, 21, 22
 WIDTH = 9  # integers per call in a reply
 SCOPES = {1: "key", 2: "account"}  # of rules.lua: whose limit refuses
 #: Makes the error of a refusal without limits, by code; any other code is one of the key.
@@ -56,6 +58,14 @@ ENABLED, NOT_ENABLED = bulk(1), bulk(0)  # whether the group may use the model
 Waiting = tuple[str, "ApiKey", "Quote", "asyncio.Future[Hold]"]  # request_id, key, quote, the answer
 
 
+class Repriced(Exception):
+    """The quote was made at other prices than the account has; nothing is held. `unknown`: the prices must be read."""
+
+    def __init__(self, *, unknown: bool) -> None:
+        super().__init__()
+        self.unknown = unknown
+
+
 class Admission:
     """Admits calls; `orphaned` gets each hold whose caller was cancelled before the reply.
 
@@ -73,12 +83,11 @@ class Admission:
         orphaned: Callable[[Hold], None],
         checkpoint: InflightCheckpoint,
     ) -> None:
-        self.groups = groups
+        self.terms = AccountTerms(links, groups)
         self._links = links
         self._checks: set[asyncio.Task[None]] = set()
         self._orphaned = orphaned
         self._checkpoint = checkpoint
-        self._group_of: dict[str, str] = {}
         self._batches: Batches[Waiting] = Batches(
             links,
             script,
@@ -92,7 +101,10 @@ class Admission:
         self._start = command_start(script)
 
     def admit(self, request_id: str, key: ApiKey, quote: Quote) -> asyncio.Future[Hold]:
-        """A future with the hold, or with the error of a refusal. A refused call changes no balance and no limit."""
+        """A future with the hold, or with the error of a refusal. A refused call changes no balance and no limit.
+
+        The error may be `Repriced`.
+        """
         if quote.hold < 0 or quote.tokens < 0:
             raise errors.InternalError(detail=f"{request_id} asks for {quote.hold} nano and {quote.tokens} tokens")
         future: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
@@ -102,10 +114,12 @@ class Admission:
 
     def _command(self, batch: Batch[Waiting], key: str) -> bytes:
         """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
-        group = self._group_of.get(batch.account, DEFAULT_GROUP)
-        limits = self.groups.of(group)
+        known = self.terms.of(batch.account)
+        group = known.group
+        limits = self.terms.groups.of(group)
         shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
-        text = f"*{9 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}"
+        epoch = _epoch(batch, known.terms)
+        text = f"*{10 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}{LENGTH[len(epoch)]}{epoch}"
         for request_id, api_key, quote, _ in batch.items:
             key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)
             enabled = ENABLED if group in quote.groups else NOT_ENABLED
@@ -120,8 +134,9 @@ class Admission:
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
-        group = self._group_of.get(batch.account, DEFAULT_GROUP)
-        args = group_arguments(group, self.groups.of(group))
+        known = self.terms.of(batch.account)
+        group = known.group
+        args = group_arguments(group, self.terms.groups.of(group), _epoch(batch, known.terms))
         for request_id, key, quote, _ in batch.items:
             args += call_arguments(group, request_id, key, quote)
         return args
@@ -129,11 +144,12 @@ class Admission:
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         first = reply[0]
         if first == REGROUP:
-            self._remember(batch.account, reply[1].decode())
-            if batch.tries < MAX_TRIES:
-                self._batches.send(batch)
-            else:
-                self._failed(batch, group_keeps_changing())
+            self.terms.regroup(batch.account, reply[1].decode())
+            self._send_again(batch)
+            return
+        if first == REPRICE:
+            unknown = reply[1].decode() != self.terms.of(batch.account).terms.epoch
+            self._send_again(batch, unknown=unknown)
             return
         if first == NOACCT:
             for request_id, _, _, future in batch.items:
@@ -150,6 +166,8 @@ class Admission:
             if code in (OK, DUP):
                 version = quote.price.version
                 hold = Hold(request_id, key, quote.model, granted, rates, detail, version)
+                if quote.price.factor != NANO:
+                    hold.price_factor = format_amount(quote.price.factor)
                 if future.done():
                     self._orphaned(hold)
                 else:
@@ -172,10 +190,22 @@ class Admission:
         with contextlib.suppress(GatewayError):
             await verify(self._links.link(key))
 
-    def _remember(self, account: str, group: str) -> None:
-        if len(self._group_of) >= REMEMBERED:
-            del self._group_of[next(iter(self._group_of))]
-        self._group_of[account] = group
+    def _send_again(self, batch: Batch[Waiting], *, unknown: bool = False) -> None:
+        """Send the calls whose quotes have the prices of the account; the others fail with `Repriced`."""
+        if batch.tries >= MAX_TRIES:
+            self._failed(batch, terms_keep_changing())
+            return
+        terms, right = self.terms.of(batch.account).terms, []
+        for item in batch.items:
+            request_id, _, quote, future = item
+            if not unknown and quote.terms == terms:
+                right.append(item)
+                continue
+            self._checkpoint.clear(request_id)
+            if not future.done():
+                future.set_exception(Repriced(unknown=unknown))
+        if right:
+            self._batches.send(Batch(batch.account, right, self._batches, batch.tries))
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
         doubtful = not isinstance(error, StoreUnavailable) or error.fate is StoreFate.UNKNOWN
@@ -190,9 +220,9 @@ class Admission:
                 self._checkpoint.clear(request_id)
 
 
-def group_keeps_changing() -> StoreUnavailable:
-    """The error after `MAX_TRIES` replies of REGROUP. The script changed nothing in any of them."""
-    return StoreUnavailable(detail="the account's group keeps changing", fate=StoreFate.REFUSED)
+def terms_keep_changing() -> StoreUnavailable:
+    """The error after `MAX_TRIES` replies of REGROUP or REPRICE. The script changed nothing in any of them."""
+    return StoreUnavailable(detail="the account's group or prices keep changing", fate=StoreFate.REFUSED)
 
 
 def key_is_gone() -> StoreUnavailable:
@@ -200,9 +230,17 @@ def key_is_gone() -> StoreUnavailable:
     return StoreUnavailable(detail="the store does not have a known key any more", fate=StoreFate.REFUSED)
 
 
-def group_arguments(group: str, limits: GroupLimits) -> list[Argument]:
-    """The first arguments of rules.lua: the group, its limits and the lease in µs."""
-    return [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE]
+def _epoch(batch: Batch[Waiting], terms: PriceTerms) -> str:
+    """The epoch to send: that of the account's prices if all quotes have these prices."""
+    for _, _, quote, _ in batch.items:
+        if quote.terms is not terms and quote.terms != terms:
+            return STALE
+    return terms.epoch
+
+
+def group_arguments(group: str, limits: GroupLimits, epoch: str) -> list[Argument]:
+    """The first arguments of rules.lua: the group, its limits, the lease in µs, and the epoch of the own prices."""
+    return [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE, epoch]
 
 
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
@@ -243,17 +281,20 @@ async def run_rules(
 
     StoreUnavailable when there is no such account, although the key is known.
     """
-    account, group = slot(key.account), DEFAULT_GROUP
+    account, group, epoch = slot(key.account), DEFAULT_GROUP, quote.terms.epoch
     for _ in range(MAX_TRIES):
-        args = group_arguments(group, groups.of(group))
+        args = group_arguments(group, groups.of(group), epoch)
         args += call_arguments(group, request_id, key, quote)
         reply = await links.link(account).eval(script, [account], args)
         if reply[0] == NOACCT:
             raise key_is_gone()
-        if reply[0] != REGROUP:
+        if reply[0] == REGROUP:
+            group = reply[1].decode()
+        elif reply[0] == REPRICE:  # nothing is held, so the price of the quote does not matter
+            epoch = reply[1].decode()
+        else:
             return group, reply
-        group = reply[1].decode()
-    raise group_keeps_changing()
+    raise terms_keep_changing()
 
 
 @lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.amounts import parse_factor
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
@@ -37,6 +38,7 @@ class CallMeta(Struct, frozen=True):
     clamped: bool = False
     endpoint: str = ""
     service_tier: str = ""
+    price_factor: str = "1"
 
 
 _decoder = msgspec.json.Decoder(CallMeta)
@@ -112,7 +114,9 @@ class LinePass:
     def _decode(self, id_: bytes, fields: list[bytes]) -> tuple[LedgerLine, CallMeta] | None:
         try:
             line = read_line(self._account, id_, fields)
-            return line, _decoder.decode(line.meta_text) if line.meta_text else CallMeta()
+            meta = _decoder.decode(line.meta_text) if line.meta_text else CallMeta()
+            parse_factor(meta.price_factor)
+            return line, meta
         except (ValueError, KeyError):
             return None
 
@@ -179,7 +183,10 @@ class LinePass:
             self._report.not_recomputed += 1
             return
         self._report.recomputed += 1
-        cost = 0 if meta.usage == Usage(requests=0) else price.cost(meta.usage, service_tier=meta.service_tier or None)
+        cost = 0
+        if meta.usage != Usage(requests=0):
+            price = price.times(parse_factor(meta.price_factor))
+            cost = price.cost(meta.usage, service_tier=meta.service_tier or None)
         if cost != owed:
             self._mismatch(f"cost {line.request_id}", cost, owed)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import structs
 
-from gateway.amounts import MAX_AMOUNT
+from gateway.amounts import MAX_AMOUNT, NANO
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage, tokens_of
@@ -58,11 +58,21 @@ def encode_stream(
         service_tier=service_tier or "",
         user=hold.key.user,
         tags=quote.tags,
+        price_factor=hold.price_factor,
     )
     price = quote.price.at(quote.prompt.tokens_in)
     price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams
+    if price.factor != NANO:
+        price = _without_factor(price, service_tier)
     charge = (hold.admitted_at, meta, quote.prompt, price, service_tier, factor)
     return _encoder.encode((hold.key.account, hold.request_id, hold.key.id, charge))
+
+
+def _without_factor(price: Price, service_tier: str | None) -> Price:
+    """The price with its factor in the multiplier of the tier, because the version before this one knows no factors."""
+    top, bottom = price.service_tier_multiplier.get(service_tier or "", (1, 1))
+    multiplier = {service_tier or "": (top * price.factor, bottom * NANO)}
+    return structs.replace(price, service_tier_multiplier=multiplier, factor=NANO)
 
 
 def read_checkpoint(body: bytes, units: int) -> tuple[str, str, Entry | None]:

@@ -18,4 +18,5 @@ class Hold(Struct):
     rates: RateState | None
     admitted_at: int  # µs, Redis time
     price_version: str = ""
+    price_factor: str = ""  # decimal text of the factor of the price; empty for 1
     used: int = 0  # cost so far; `Ledger.renew_leases` stores it, and a reclaimed hold is charged this amount

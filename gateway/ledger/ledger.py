@@ -87,8 +87,7 @@ class Ledger:
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
         on_lines: Callable[[str], object] = lambda account: None,
     ) -> None:
-        self._links = links
-        self._on_lines = on_lines
+        self._links, self._on_lines = links, on_lines
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
         self._scripts = Scripts.load()
         tick = Tick()
@@ -109,10 +108,11 @@ class Ledger:
         self._admission = Admission(
             links, self._scripts.admit, tick=tick, groups=GroupTable(groups), orphaned=void, checkpoint=self.checkpoint
         )
+        self.terms = self._admission.terms  # the group and the prices of accounts, at which quotes are made
 
     def use_groups(self, groups: Mapping[str, GroupLimits]) -> None:
         """Use these limits, by group, from the next admission on."""
-        self._admission.groups = GroupTable(groups)
+        self.terms.groups = GroupTable(groups)
 
     # A call ----------------------------------------------------------------------------------------------------------
 
@@ -126,11 +126,11 @@ class Ledger:
 
     async def explain(self, request_id: str, key: ApiKey, quote: Quote) -> DryRun:
         """What `admit` would decide at this moment, and every rule that refuses; writes nothing."""
-        return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self._admission.groups)
+        return await dry_run(self._links, self._scripts, request_id, key, quote, groups=self.terms.groups)
 
     async def count_replay(self, request_id: str, key: ApiKey, quote: Quote) -> RateState | None:
         """Count the replay of a stored answer as a request; nothing is held. A refusal raises 401, 403 or 429."""
-        return await count_replay(self._links, self._scripts, request_id, key, quote, groups=self._admission.groups)
+        return await count_replay(self._links, self._scripts, request_id, key, quote, groups=self.terms.groups)
 
     def book(self, hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
         """Charge the record's cost and release the rest of the hold. A `free` call costs nothing.

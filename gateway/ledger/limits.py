@@ -10,13 +10,19 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gateway.amounts import NANO
+
 
 class GroupLimits(Struct, frozen=True):
-    """Requests and tokens per minute, and concurrent calls, of each account of a group; None is no limit."""
+    """Requests and tokens per minute, and concurrent calls, of each account of a group; None is no limit.
+
+    `price_factor` multiplies the prices of the group, in 1e-9.
+    """
 
     rpm: int | None = None
     tpm: int | None = None
     concurrency: int | None = None
+    price_factor: int = NANO
 
 
 NO_LIMITS = GroupLimits()
@@ -26,8 +32,8 @@ DEFAULT_GROUP = "default"  # which exists without a table of its own
 class GroupTable:
     """The limits of each group by name. A group that is not among them has the lowest limit of all groups in each kind.
 
-    Where no group has a limit, an unknown group has one request a minute and one call at a time: its own limits may
-    have been the only ones, and they are gone.
+    Its prices are the list prices. Where no group has a limit, an unknown group has one request a minute and one call
+    at a time: its own limits may have been the only ones, and they are gone.
     """
 
     __slots__ = ("_limits", "_unknown")

@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.amounts import NANO, format_amount
 from gateway.billing.call_record import CallRecord
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
@@ -37,6 +38,8 @@ class LineMeta(Struct, omit_defaults=True):
     first_token_ms: int = 0
     user: str = ""  # the id of the user who has the key
     tags: Mapping[str, str] | None = None
+    price_factor: str = ""  # decimal text of the factor of the price; empty for 1
+    upstream_cost: int | None = None  # what the operator pays; None if the target has no cost price
 
 
 ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
@@ -56,26 +59,32 @@ _decoder = msgspec.json.Decoder(_Held)
 
 def reclaim_meta(key: ApiKey, quote: Quote) -> str:
     """Meta of the line that a reclaim of the quote's hold writes."""
-    hold, version = quote.hold, quote.price.version
+    hold, price = quote.hold, quote.price
     if not hold or quote.tags:
-        return _reclaim_meta(key.id, key.user, quote.model, version, hold, quote.tags)
-    before, after = _around_hold(key.id, key.user, quote.model, version)
+        return _reclaim_meta(key.id, key.user, quote.model, price.version, price.factor, hold, quote.tags)
+    before, after = _around_hold(key.id, key.user, quote.model, price.version, price.factor)
     return f"{before}{hold}{after}"
 
 
 def _reclaim_meta(
-    key_id: str, user: str, model: str, version: str, hold: int, tags: Mapping[str, str] | None = None
+    key_id: str,
+    user: str,
+    model: str,
+    version: str,
+    factor: int,
+    hold: int,
+    tags: Mapping[str, str] | None = None,
 ) -> str:
-    meta = LineMeta(
-        key_id, model, price=version, hold=hold, estimated=True, reclaimed=True, user=user, tags=tags
-    )
+    meta = LineMeta(key_id, model, price=version, hold=hold, estimated=True, reclaimed=True, user=user, tags=tags)
+    if factor != NANO:
+        meta.price_factor = format_amount(factor)
     return _encoder.encode(meta).decode()
 
 
 @lru_cache(maxsize=8192)
-def _around_hold(key_id: str, user: str, model: str, version: str) -> tuple[str, str]:
+def _around_hold(key_id: str, user: str, model: str, version: str, factor: int) -> tuple[str, str]:
     """The parts of a reclaim's meta before and after the amount of the hold, which alone differs between two calls."""
-    before, name, after = _reclaim_meta(key_id, user, model, version, 1).rpartition('"hold":1')
+    before, name, after = _reclaim_meta(key_id, user, model, version, factor, 1).rpartition('"hold":1')
     return before + name[:-1], after
 
 
@@ -89,6 +98,7 @@ def released_meta(hold: Hold) -> str:
     model = hold.model.encode(errors="replace").decode()  # it may be the reason why the admission was not sent
     key = hold.key
     meta = LineMeta(key.id, model, price=hold.price_version, hold=hold.amount, outcome=ABANDONED, user=key.user)
+    meta.price_factor = hold.price_factor
     return _encoder.encode(meta).decode()
 
 
@@ -132,5 +142,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         int(record.first_token * 1000) if record.first_token else 0,
         hold.key.user,
         record.tags,
+        hold.price_factor,
+        record.upstream_cost,
     )
     return _encoder.encode(meta).decode()

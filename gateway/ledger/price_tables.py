@@ -7,6 +7,7 @@ price's amounts, so a stored table is never changed. A free model has no version
 
     tables = PriceTables(store)
     await tables.publish(prices)      # before the first hold at one of them
+    await tables.ensure(price)        # before the first hold at the own price of an account
     tables.publish_again()            # after a reconnect: the new server may lack them
 """
 
@@ -25,6 +26,7 @@ from gateway.log import gateway_log
 
 PRICES = "prices"
 AT_ONCE = 500  # tables in one round trip: some 500 KB, and under a millisecond of Redis's time
+OWN = 20_000  # tables of own prices that a worker keeps to store them again
 RETRY = 0.5  # seconds between two attempts while the store is unreachable
 
 _encoder = msgspec.json.Encoder()
@@ -67,17 +69,32 @@ class PriceTables:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._prices: list[Price] = []
+        self._own: dict[str, Price] = {}  # of accounts, by version
+        self._stored: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def publish(self, prices: Iterable[Price]) -> None:
         """Store these tables. If the store is unreachable, they are stored when it answers again."""
         self._prices = list(prices)
+        self._stored.clear()
         if not await self._store():
             self.publish_again()
 
+    async def ensure(self, price: Price) -> None:
+        """Store the table of an account's own price if it is not stored; StoreUnavailable without a confirmation."""
+        version = price.version
+        if not version or version in self._stored:
+            return
+        if len(self._own) >= OWN:
+            self._stored.discard(version := next(iter(self._own)))
+            del self._own[version]
+        await store_prices(self._links, [price])
+        self._own[price.version] = price
+        self._stored.add(price.version)
+
     def publish_again(self) -> None:
         """Store the tables in the background, because a server may lack them."""
-        if self._prices and (self._task is None or self._task.done()):
+        if (self._prices or self._own) and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._store_until_done())
 
     async def close(self) -> None:
@@ -94,9 +111,11 @@ class PriceTables:
 
     async def _store(self) -> bool:
         try:
-            await store_prices(self._links, self._prices)
+            prices = [*self._prices, *self._own.values()]
+            await store_prices(self._links, prices)
         except GatewayError as error:
             # Calls are served without: only the audit then cannot compute their lines again.
             gateway_log.warning("price tables are not stored yet: %s", error)
             return False
+        self._stored.update(price.version for price in prices)
         return True

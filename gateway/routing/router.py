@@ -16,6 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway import errors
+from gateway.billing.price import Price
 from gateway.catalog import Catalog, Model, WeightedTarget
 from gateway.metrics import Metrics
 from gateway.plugins.provider import CAPABILITIES, Provider, Target, capability_name
@@ -38,6 +39,7 @@ class Candidate(Struct, frozen=True):
     circuit: Circuit
     reasoning: HiddenReasoning
     limits: AcceptedLimit
+    costs: tuple[Price, ...] = ()  # what the operator pays for its calls
 
 
 class TargetGroup:
@@ -180,6 +182,7 @@ class Router:
                 self.health.circuit(target.provider, number, target.model, capability_name(capability)),
                 self._reasoning.of(model, target),
                 limits,
+                item.costs,
             )
             for number, provider in self._providers.get(target.provider, {}).items()
             if isinstance(provider, capability)

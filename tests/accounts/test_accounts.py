@@ -31,6 +31,7 @@ async def test_opening_balance_is_the_first_ledger_line_of_an_account(world):
             "concurrency": None,
             "monthly": None,
             "month_spent": None,
+            "prices": {},
         }
         (line,) = [line async for line in w.ledger.lines("acme")]
         assert (line.n, line.kind, line.amount, line.balance) == (1, "open", 5 * UNIT // 2, 5 * UNIT // 2)

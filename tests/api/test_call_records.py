@@ -107,6 +107,7 @@ async def test_every_column_of_a_call_has_its_own_value(
         "served_model": "served",
         "upstream_model": "b",
         "service_tier": None,
+        "upstream_cost": None,
     }
     assert line.meta["endpoint"] == "chat"
     assert 0 <= line.meta["duration_ms"] <= record.duration * 1000 + 1

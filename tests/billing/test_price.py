@@ -15,9 +15,11 @@ from msgspec import structs
 
 from gateway.amounts import NANO
 from gateway.billing.price import Price, price_on
+from gateway.billing.price_terms import OwnPrice
 from gateway.billing.usage import ImageCount, Usage
 from gateway.config.loader import parse
 from gateway.config.settings import PriceSettings
+from gateway.ledger.account_terms import own_price_form, parse_own_price
 
 TOKENS = {  # bucket → the keys that may price it, the first that is said wins
     "in_text": ("input",),
@@ -324,3 +326,62 @@ def test_a_hold_covers_a_shorter_prompt_where_a_higher_tier_is_cheaper() -> None
     price = price_of(input=10, output=10, tiers=[{"above_input_tokens": 1000, "input": 1, "output": 1}])
     upper = Usage(in_text=1200, out_text=500)
     assert price.worst(upper) >= max(price.cost(Usage(in_text=tokens, out_text=500)) for tokens in (900, 1000, 1200))
+
+
+# Factors -------------------------------------------------------------------------------------------------------------
+
+AMOUNT = st.integers(0, 10**6).map(lambda number: Decimal(number).scaleb(-9))
+FACTORS = st.integers(0, 1000 * NANO) | st.sampled_from([0, 1, NANO // 2, NANO, 1_370_000_000, 1000 * NANO])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"input": AMOUNT, "output": AMOUNT, "per_request": AMOUNT, "minimum": AMOUNT.filter(bool)},
+        optional={
+            "tiers": st.just([{"above_input_tokens": 100, "input": 3, "output": 5, "minimum": 2}]),
+            "service_tier_multiplier": st.just({"flex": Decimal("0.5"), "priority": 2}),
+        },
+    ),
+    st.builds(Usage, in_text=st.integers(0, 500), out_text=st.integers(0, 10**9), requests=st.integers(0, 1)),
+    st.sampled_from([None, "flex", "priority"]),
+    FACTORS,
+)
+def test_factor_multiplies_the_exact_cost_before_it_is_rounded_up_once(
+    document: dict[str, Any], usage: Usage, tier: str | None, factor: int
+) -> None:
+    price = price_of(**document)
+    scaled = price.times(factor)
+    assert scaled.cost(usage, service_tier=tier) == math.ceil(exact(price, usage, tier) * Fraction(factor, NANO))
+    assert scaled.worst(usage, service_tier=tier) >= scaled.cost(usage, service_tier=tier)
+    assert scaled.version == price.version
+    assert price.times(NANO) is price
+
+
+def exact(price: Price, usage: Usage, tier: str | None) -> Fraction:
+    """The cost at the list price in nano units, not rounded."""
+    at = price.at(usage.tokens_in)
+    million = usage.in_text * at.input + usage.out_text * at.output + usage.requests * at.per_request * 1_000_000
+    top, bottom = price.service_tier_multiplier.get(tier or "", (1, 1))
+    return max(Fraction(million * top, bottom * 1_000_000), Fraction(at.minimum))
+
+
+def test_own_amounts_replace_those_of_the_list_price_in_all_tiers_and_its_defaults() -> None:
+    (listed,) = settings_of(
+        {"input": 1, "output": 4, "tiers": [{"above_input_tokens": 10, "input": 2, "output": 8}], "per_request": 3}
+    )
+    own = OwnPrice(amounts=(("input", NANO // 2), ("output", 2 * NANO)))
+    price = own.of(listed)
+    tier = price.at(11)
+    assert (price.input, price.cached_input, price.output, price.reasoning) == (
+        NANO // 2,
+        NANO // 2,
+        2 * NANO,
+        2 * NANO,
+    )
+    assert (tier.input, tier.output, tier.per_request) == (NANO // 2, 2 * NANO, 3 * NANO)
+    assert price.version not in ("", Price.of(listed).version)
+    assert OwnPrice(amounts=(("input", 7),)).of(None).input == 7  # of a free model
+    assert own_price_form(own) == {"input": "0.5", "output": "2"}
+    for one in (own, OwnPrice(), OwnPrice(0), OwnPrice(1_370_000_000)):
+        assert parse_own_price(own_price_form(one)) == one

@@ -24,6 +24,7 @@ def test_create_prints_the_account(terminal: Terminal) -> None:
         "concurrency": None,
         "monthly": None,
         "month_spent": None,
+        "prices": {},
     }
 
 
@@ -170,3 +171,42 @@ def test_limits_are_set_shown_and_cleared(terminal: Terminal) -> None:
     assert (account["floor"], account["rpm"], account["monthly"], account["month_spent"]) == ("-5", None, None, None)
     assert "name a limit" in terminal.refused("accounts", "limit", "acme", status=2)
     assert "is no limit of an account" in terminal.refused("accounts", "limit", "acme", "--clear", "balance")
+
+
+def test_own_price_is_set_shown_with_the_models_and_cleared(terminal: Terminal) -> None:
+    terminal.ok("accounts", "create", "acme")
+    account = terminal.json("accounts", "price", "acme", "short", "--set", "input=0.2, output=1.000000001")
+    assert account["prices"] == {"fake-chat": {"input": "0.2", "output": "1.000000001"}}
+    assert terminal.json("accounts", "show", "acme") == account
+    chat, other = terminal.json("models", "--account", "acme")
+    assert (chat["price"], chat["price_factor"]) == ({"input": "0.2", "output": "1.000000001"}, "1")
+    assert (other["price"], other["price_version"]) == ({}, "")
+    terminal.ok("accounts", "price", "acme", "fake-chat", "--factor", "1.000000001")
+    chat, _ = terminal.json("models", "--account", "acme")
+    assert chat["price"] == {"input": "0.5000000005", "output": "1.5000000015"}
+    assert (chat["price_factor"], chat["price_version"]) == ("1.000000001", terminal.json("models")[0]["price_version"])
+    assert terminal.json("accounts", "price", "acme", "fake-chat", "--clear")["prices"] == {}
+    assert terminal.json("models", "--account", "acme")[0]["price"] == terminal.json("models")[0]["price"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["acme", "fake-chat"], 2, "name one of --set, --factor and --clear"),
+        (["acme", "fake-chat", "--factor", "1", "--clear"], 2, "name one of"),
+        (["acme", "fake-chat", "--factor", "-1"], 2, "from 0 to 1000"),
+        (["acme", "fake-chat", "--set", "input"], 2, "expected NAME=AMOUNT"),
+        (["acme", "fake-chat", "--set", "input=1,input=2"], 2, "each name once"),
+        (["acme", "fake-chat", "--set", "input=1e3"], 2, "not a decimal amount"),
+        (["acme", "fake-chat", "--set", "inptu=1"], 1, 'nearest: "input"'),
+        (["acme", "fake-chat", "--set", "input=-1"], 1, "zero or more"),
+        (["acme", "fake-chatt", "--factor", "2"], 1, 'nearest: "fake-chat"'),
+        (["nobody", "fake-chat", "--factor", "2"], 1, "no account 'nobody'"),
+    ],
+)
+def test_impossible_own_price_is_refused_and_changes_nothing(
+    terminal: Terminal, words: list[str], status: int, text: str
+) -> None:
+    terminal.ok("accounts", "create", "acme")
+    assert text in terminal.refused("accounts", "price", *words, status=status)
+    assert terminal.json("accounts", "show", "acme")["prices"] == {}

@@ -76,6 +76,16 @@ def test_explanation_of_an_admitted_call_names_every_rule_in_order(acme: Termina
     assert told["hold"] == "0.0001375"  # 125 x 0.5 and 50 x 1.5 per million
 
 
+def test_explanation_holds_at_the_price_of_the_account(acme: Terminal) -> None:
+    words = ("explain", make_key(acme), "fake-chat", "--tokens", "100", "--max-tokens", "50")
+    acme.ok("accounts", "price", "acme", "fake-chat", "--factor", "0.1")
+    assert acme.json(*words)["hold"] == "0.00001375"
+    acme.ok("accounts", "price", "acme", "fake-chat", "--set", "output=9")
+    assert acme.json(*words)["hold"] == "0.0005125"
+    acme.ok("accounts", "price", "acme", "fake-chat", "--clear")
+    assert acme.json(*words)["hold"] == "0.0001375"
+
+
 def test_table_has_a_line_per_rule_and_the_verdict_on_stderr(acme: Terminal) -> None:
     result = acme.run("explain", make_key(acme), "fake-chat")
     assert result.exit_code == 0

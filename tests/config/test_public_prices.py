@@ -111,7 +111,7 @@ def test_table_names_its_source_licence_and_date() -> None:
 def test_configurations_on_the_page_are_valid() -> None:
     page = (FOLDER.parents[2] / "docs" / "prices.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         parse(tomllib.loads('[providers.openai]\nplugin = "openai"\n' + block, parse_float=Decimal))
 

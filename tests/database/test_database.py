@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from gateway.config.loader import parse
 from gateway.database.address import DatabaseAddress, address_of, postgres_address
-from gateway.database.engine import Database
-from gateway.database.tables import meta, metadata
+from gateway.database.engine import Database, _engine
+from gateway.database.tables import ADDED, meta, metadata, usage_hourly
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
 from tests.databases import database, database_address, postgres
 
@@ -25,6 +26,29 @@ __all__ = ["database", "database_address", "postgres"]
 def test_migrations_make_the_tables_of_the_code(database: Database) -> None:
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
+    database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade = command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0002"))
+        with pytest.raises(DatabaseRefused, match="older than this program"):
+            Database.open(database_address)
+    old = _engine(database_address)
+    with old.begin() as connection:
+        columns = [column for column in usage_hourly.columns if column.name not in ADDED]
+        values = {column.name: 7 if isinstance(column.type, sa.Integer) else "x" for column in columns}
+        names = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        connection.execute(sa.text(f"INSERT INTO usage_hourly ({names}) VALUES ({places})"), values)
+    old.dispose()
+    new = Database.open(database_address)
+    with new.reading() as connection:
+        row = connection.execute(sa.select(usage_hourly)).one()
+        assert (row.cost, row.upstream_cost, row.upstream_cost_known) == (7, 0, 0)
+    new.close()
 
 
 def test_database_keeps_its_id(database: Database) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs
 
+from gateway.amounts import format_amount
 from gateway.config import renamed
 from gateway.config import settings as tree
 from gateway.config.loader import parse
 from gateway.config.toml_reader import SettingsError
+from gateway.config.values import Factor
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -53,6 +55,8 @@ def documented_default(field: structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value: Any = field.default
+    if field.type == Factor:
+        return f"`{format_amount(value)}`"
     if value is None or not isinstance(value, (str, int, float, bool, tuple)):
         return "–"
     return f"`{json.dumps(value)}`"

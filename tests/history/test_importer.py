@@ -11,7 +11,7 @@ from msgspec import structs
 from gateway.billing.usage import ImageCount, Usage
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
-from gateway.database.tables import ledger_lines, usage_daily, usage_site_daily
+from gateway.database.tables import ledger_lines, usage_daily, usage_hourly, usage_site_daily
 from gateway.errors import DatabaseUnavailable
 from gateway.history import importer
 from gateway.history.appending import append
@@ -141,6 +141,27 @@ async def test_calls_are_summed_by_hour_day_and_site(world, importing) -> None:
         assert one.sums(usage_daily) == [{"day": day, **expected}]
         site = {name: value for name, value in expected.items() if name not in ("account", "key_id")}
         assert one.sums(usage_site_daily) == [{"day": day, **site}]
+
+
+async def test_upstream_cost_is_summed_for_the_calls_where_it_is_known(world, importing) -> None:
+    async with world() as w:
+        key = await w.caller()
+        for upstream_cost in (70, None, 0):
+            record = structs.replace(record_of(100), upstream_cost=upstream_cost)
+            hold = await w.admit(key)
+            w.ledger.book(hold, record)
+        await w.ledger.drain()
+        await w.ledger.refund("acme", hold.request_id, 40)
+        one = importing(w)
+        await one.all("acme")
+        with one.database.reading() as connection:
+            found = list(connection.scalars(sa.select(ledger_lines.c.upstream_cost).order_by(ledger_lines.c.seq)))
+        assert found[1:4] == [70, None, 0]
+        for table in (usage_hourly, usage_daily, usage_site_daily):
+            (row,) = [row for row in one.sums(table) if row.get("calls")]
+            assert (row["calls"], row["upstream_cost"], row["upstream_cost_known"]) == (3, 70, 2)
+            assert sum(row.get("upstream_cost_known", 0) for row in one.sums(table)) == 2
+        await one.same()
 
 
 async def test_reclaimed_call_that_is_amended_later_counts_once(world, importing) -> None:

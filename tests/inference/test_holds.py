@@ -745,7 +745,7 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     tokens = chat_prompt(decode_chat_request(sent.encode())).tokens
     quote = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
     told = await explain(
-        gateway.store, gateway.ledger, key_id=key.id, quote=quote, lowerable=chat.lowerable, clamp=chat.clamp
+        gateway.store, gateway.ledger, key_id=key.id, quote=lambda _: quote, lowerable=chat.lowerable, clamp=chat.clamp
     )
     monkeypatch.setattr(Ledger, "admit", noted)
     if stream:

@@ -202,7 +202,7 @@ async def test_admission_that_gives_up_on_a_changing_group_voids_nothing(world):
         before = await w.dump()
         with pytest.raises(errors.StoreUnavailable) as caught:
             await ledger.admit(*w.ask(key))
-        assert caught.value.log_text() == "refused: the account's group keeps changing"
+        assert caught.value.log_text() == "refused: the account's group or prices keep changing"
         await ledger.drain()
         await w.store.ping()  # whatever the give-up has sent is in the store before this answers
         assert moving.sent == [Scripts.load().admit.sha1] * MAX_TRIES

@@ -155,7 +155,7 @@ async def test_explain_script_runs_in_read_only_mode(world):
         hold = await w.admit(key, 900)
         await w.expire(hold)
         source = w.ledger._scripts.explain.source
-        args = [*group_arguments("default", GroupLimits()), *call_arguments("default", *w.ask(key, 950))]
+        args = [*group_arguments("default", GroupLimits(), ""), *call_arguments("default", *w.ask(key, 950))]
         _, refusals, _ = await w.store.client.execute_command("EVAL_RO", source, 1, "{a:acme}", *args)
         assert refusals == []  # the expired hold would be charged nothing and give its money back
 

@@ -69,6 +69,18 @@ def test_meta_of_a_reclaim_is_stored_in_its_layout():
     assert reclaim_meta(KEY, quote_of(0)) == '{"key":"key_x","model":"m","estimated":true,"reclaimed":true}'
 
 
+def test_meta_has_the_factor_of_the_price_and_the_upstream_cost_at_its_end():
+    hold = structs.replace(hold_of(), price_factor="1.37")
+    record = structs.replace(record_of(0, attempts=0, served_model="m"), upstream_cost=0)
+    assert settled_meta(hold, record, clamped=False) == (
+        '{"key":"key_x","model":"m","usage":{},"price_factor":"1.37","upstream_cost":0}'
+    )
+    quote = quote_of(version="v7")
+    assert reclaim_meta(KEY, structs.replace(quote, price=quote.price.times(500_000_000))) == (
+        b'{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":1000,"reclaimed":true,"price_factor":"0.5"}'
+    )
+
+
 def test_meta_of_a_refund_is_stored_in_its_layout():
     assert superseded_meta(KEY, "m") == b'{"key":"key_x","model":"m","outcome":"superseded"}'
 
@@ -95,6 +107,18 @@ def test_checkpoint_of_a_call_is_one_array_with_a_nested_one():
         '"outcome":"worker_died"}'
     )
     assert read_checkpoint(DELIVERS, 40) == ("acme", "r1", Entry(*NAMES, "use", -221, 25, 1, meta))
+
+
+@pytest.mark.parametrize("tier", [None, "fast", "other"])
+def test_checkpoint_of_a_price_with_a_factor_is_charged_alike_by_the_version_before(tier: str | None):
+    price = structs.replace(PRICE, minimum=3).times(1_370_000_000)
+    hold = structs.replace(Hold("r1", KEY, "m", 0, None, 1), price_factor="1.37")
+    body = stream_of(hold, price, PROMPT, service_tier=tier, factor=1.5)
+    assert "factor" not in msgspec.msgpack.decode(body)[3][3]  # the version before knows no other field
+    entry = read_checkpoint(body, 40)[2]
+    usage = structs.replace(PROMPT, out_text=15)
+    assert -entry.amount == price.cost(usage, service_tier=tier) > PRICE.cost(usage, service_tier=tier)
+    assert msgspec.json.decode(entry.meta)["price_factor"] == "1.37"
 
 
 FULL_PROMPT = Usage(

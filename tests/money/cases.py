@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
@@ -51,6 +52,8 @@ BALANCES = tuple(NANO * thousandth // 1000 for thousandth in (10_000, 10_000, 80
 FLOORS = (0, 0, 0, -NANO // 100, NANO // 200)
 CAPS = (None, None, None, NANO, NANO // 20, NANO // 200)  # of the month
 BUDGET = {"none": None, "ample": 100 * NANO, "tight": NANO // 40, "small": NANO // 400}
+#: What the account pays: the list price, that of its group, or prices of its own for every model.
+PRICINGS = ("list", "list", "list", "group 0.5", "group 1.37", "factor 0.83", "amounts")
 LIMITS = (None, None, 8, 30, 64, 300, 1500)
 
 
@@ -106,6 +109,7 @@ class Round(Struct, frozen=True):
     floor: int
     cap: int | None
     cases: list[Case]
+    pricing: str = "list"
 
     @classmethod
     def of(cls, seed: int, number: int, cells: list[Cell]) -> Round:
@@ -114,7 +118,19 @@ class Round(Struct, frozen=True):
         floor = dice.choice(FLOORS)
         cases = [_case(cell, f"case-{number}-{at}-", dice) for at, cell in enumerate(cells)]
         cap = random.Random(f"{seed}:{number} cap").choice(CAPS)
-        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cap, cases)
+        pricing = random.Random(f"{seed}:{number} pricing").choice(PRICINGS)
+        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cap, cases, pricing)
+
+    @property
+    def group(self) -> str:
+        """The group of the account."""
+        kind, _, factor = self.pricing.partition(" ")
+        return f"times-{factor}" if kind == "group" else "default"
+
+    @property
+    def factor(self) -> Fraction:
+        """The factor of the account's prices."""
+        return Fraction(self.pricing.partition(" ")[2] or "1")
 
 
 def plan(cases: int, seed: int) -> Iterator[Round]:

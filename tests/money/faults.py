@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.amounts import NANO
 from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.endpoints.chat_usage import ChatCounting
+from gateway.billing.price import Price
+from gateway.billing.usage import Usage
 from gateway.billing.usage_bounds import Counted
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.inference.call import Call
@@ -108,6 +111,29 @@ def forgets_early_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 #: By name: the fault, and the promises of which one must be reported as broken.
+def charges_without_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is charged at the list price."""
+    cost = Call.cost
+
+    def listed(self: Call, usage: Usage) -> int:
+        if self.settled:
+            return structs.replace(self.quote.price, factor=NANO).cost(usage, service_tier=self.service_tier)
+        return cost(self, usage)
+
+    monkeypatch.setattr(Call, "cost", listed)
+
+
+def holds_without_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hold is that of the list price."""
+    worst = Price.worst
+
+    def listed(self: Price, usage: Usage, *, service_tier: str | None = None) -> int:
+        price = structs.replace(self, held=structs.replace(self.held or self, factor=NANO))
+        return worst(price, usage, service_tier=service_tier)
+
+    monkeypatch.setattr(Price, "worst", listed)
+
+
 FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "charges above hold and room": (
         lua("settle", "return math.max(0, left)", "return 1e15"),
@@ -117,6 +143,12 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         lua("settle", "local left = tonumber(bal) - lowest - held\n", "local left = tonumber(bal) - lowest\n"),
         {promises.SOLVENT, promises.WITHIN, promises.CAPS},
     ),
+    "admits at the list price of an account with own prices": (
+        lua("admit", "(account[7] or '') ~= ARGV[6]", "false"),
+        {promises.RECOMPUTED},
+    ),
+    "charges without the factor": (charges_without_factor, {promises.RECOMPUTED, promises.AUDIT}),
+    "holds without the factor": (holds_without_factor, {promises.HELD, promises.WITHIN}),
     "ignores the budget of a key": (
         lua("settle", "if key[1] then", "if false then"),
         {promises.BUDGETS, promises.WITHIN},

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import NamedTuple
 
 from gateway.amounts import NANO
 from gateway.billing.usage_bounds import TOKENS_ABOVE_REQUEST
-from tests.money.cases import HIDDEN, VARIANTS
+from tests.money.cases import HIDDEN, VARIANTS, Round
 from tests.money.observed import Outcome, Seen
 from tests.money.upstreams import HONEST, quarter_tokens
 
 #: Currency units per million tokens; the reasoning price is the highest, so it is what is held.
 PRICE = {"input": 10, "cached_input": 1, "output": 50, "reasoning": 60}
+OWN = {"input": 7, "cached_input": 3, "output": 33, "reasoning": 41}  # of an account with own amounts
 PRICED = {"in_text": "input", "in_cached": "cached_input", "out_text": "output", "out_reasoning": "reasoning"}
 MAX_OUTPUT = 6000  # of every model, in tokens
 NOT_TOKENS = {"requests", "estimated"}
@@ -156,7 +158,7 @@ def _charge(call: Seen, outcome: Outcome) -> Iterator[Broken]:
     (line,), hold = call.lines, call.hold
     assert hold is not None
     charge, cost = -line.amount, -line.amount + line.uncollected
-    price = _price(line.meta.get("usage", {}))
+    price = _price(line.meta.get("usage", {}), outcome.round)
     if cost != price:
         yield Broken(RECOMPUTED, f"{_of(call)}: charge {charge}, uncollected {line.uncollected}, price {price}")
     if charge < min(cost, hold.amount):
@@ -180,7 +182,7 @@ def _charge(call: Seen, outcome: Outcome) -> Iterator[Broken]:
     limit, asked = call.truth.limit, call.case.limit
     if _is_bounded(call) and (limit is None or limit > (asked or limit)):
         yield Broken(HELD, f"{_of(call)}: asked for {asked} tokens, the upstream for {limit}")
-    elif _is_bounded(call) and call.granted < (limit or 0) * PRICE["reasoning"] * NANO // 1_000_000:
+    elif _is_bounded(call) and call.granted < (limit or 0) * _reasoning(outcome.round) * NANO // 1_000_000:
         yield Broken(HELD, f"{_of(call)}: granted {call.granted}, the upstream was asked for {limit} tokens")
 
 
@@ -229,12 +231,21 @@ def _limit(call: Seen) -> int | None:
     return call.truth.limit
 
 
-def _price(usage: dict[str, float]) -> int:
+def _price(usage: dict[str, float], one: Round) -> int:
     """Nano-units, rounded up once."""
     unknown = {name for name, count in usage.items() if count} - set(PRICED) - NOT_TOKENS
     assert not unknown, unknown
-    millionths = sum(int(usage.get(name, 0)) * PRICE[kind] * NANO for name, kind in PRICED.items())
-    return -(-millionths // 1_000_000)
+    millionths = sum(int(usage.get(name, 0)) * _table(one)[kind] * NANO for name, kind in PRICED.items())
+    return math.ceil(millionths * one.factor / 1_000_000)
+
+
+def _table(one: Round) -> dict[str, int]:
+    return OWN if one.pricing == "amounts" else PRICE
+
+
+def _reasoning(one: Round) -> Fraction:
+    """The highest price of a token of output."""
+    return _table(one)["reasoning"] * one.factor
 
 
 def _of(call: Seen) -> str:

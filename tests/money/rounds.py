@@ -17,6 +17,11 @@ from msgspec import Struct, structs
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.admin.account_limits import AccountLimits
+from gateway.admin.account_prices import AccountPrices
+from gateway.admin.actor import command_line
+from gateway.admin.outbox import AuditOutbox
+from gateway.amounts import NANO
+from gateway.billing.price_terms import OwnPrice
 from gateway.billing.quote import Quote
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
@@ -26,12 +31,13 @@ from gateway.runtime.gateway import Gateway
 from tests.conftest import PEPPER
 from tests.money.cases import BUDGET, BUDGETS, CELLS, Case, Cell, Round, plan
 from tests.money.observed import Balance, KeyState, Outcome, Seen
-from tests.money.promises import Broken, broken
+from tests.money.promises import OWN, Broken, broken
 from tests.money.upstreams import Truth, Upstreams
 
 SEED = int(os.environ.get("MONEY_SEED", "1"))
 ONLY = os.environ.get("MONEY_ROUND", "")  # the number of the only round to run
 AT_ONCE = 8  # rounds
+OPERATOR = command_line("operator")
 
 
 class Driver(Protocol):
@@ -51,7 +57,7 @@ class Failure(Struct, frozen=True):
         """The report."""
         lines = [f"MONEY_SEED={seed} MONEY_ROUND={self.round.number} repeats it; balance {self.round.balance}"]
         lines += [
-            f"floor {self.round.floor}, cap {self.round.cap}",
+            f"floor {self.round.floor}, cap {self.round.cap}, pricing {self.round.pricing}",
             *(f"  {case.document()} {case.cell}" for case in self.round.cases),
         ]
         return "\n".join([*lines, *(f"BROKEN {promise}: {figures}" for promise, figures in self.broken[:12])])
@@ -137,8 +143,12 @@ class Runner:
         self._tries += 1
         account = f"round-{self._tries}"
         gateway, link = self._gateway, self._gateway.store.link(slot(account))
-        await gateway.ledger.open(account, "default", balance=one.balance)
+        await gateway.ledger.open(account, one.group, balance=one.balance)
         accounts = Accounts(gateway.store, gateway.ledger)
+        if (own := _own_price(one)) is not None:
+            prices = AccountPrices(gateway.store, accounts, AuditOutbox(gateway.store))
+            for model in {case.model for case in one.cases}:
+                await prices.set(OPERATOR, account, model, own)
         await AccountLimits(gateway.store, accounts).change(account, floor=min(one.floor, one.balance), monthly=one.cap)
         await link.call("HSET", slot(account), "floor", str(one.floor))  # also one above the balance
         budgets = [name for name in BUDGETS if any(case.cell.budget == name for case in one.cases)]
@@ -192,6 +202,13 @@ class Runner:
             audit.append(f"not recomputed {report.not_recomputed}, moving {report.moving}")
         holds, end = await link.call("HLEN", f"{name}:rv"), await self._balance(account)
         return Outcome(one, seen, samples, end, lines, states, holds, markers, audit)
+
+
+def _own_price(one: Round) -> OwnPrice | None:
+    """The account's own price of every model, if it has one."""
+    if one.pricing == "amounts":
+        return OwnPrice(amounts=tuple(sorted((name, amount * NANO) for name, amount in OWN.items())))
+    return OwnPrice(int(one.factor * NANO)) if one.pricing.startswith("factor") else None
 
 
 def _add(report: Report, outcome: Outcome) -> None:

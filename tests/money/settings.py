@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ def money_settings(folder: Path, *, url: str, away: str) -> Settings:
             "store": {"data_dir": str(folder)},
             "providers": providers,
             "models": models,
-            "groups": {"default": {}},
+            "groups": {
+                "default": {},
+                "times-0.5": {"price_factor": Decimal("0.5")},
+                "times-1.37": {"price_factor": Decimal("1.37")},
+            },
             "log": {"access": False},
         },
         demo=True,
@@ -44,6 +49,7 @@ def _model(dialect: str, variant: str) -> dict[str, Any]:
         **({"targets": [target, {**target, "model": f"{MODELS[dialect]}-b"}]} if variant == TWO else target),
         "strategy": "in_order",
         "price": PRICE,
+        "groups": ["default", "times-0.5", "times-1.37"],
         "max_output_tokens": MAX_OUTPUT,
         "default_reserve_output": 64,
         "retries": 1 if variant == TWO else 0,

@@ -79,6 +79,7 @@ def _receipt(
         "currency": currency,
         "hold": format_amount(meta.get("hold", 0)),
         "price": meta.get("price", ""),
+        "price_factor": meta.get("price_factor", "1"),
         # `provider_cost` is what the operator pays; the caller does not see it.
         "usage": {name: count for name, count in meta.get("usage", {}).items() if name != "provider_cost"},
         "estimated": meta.get("estimated", False),

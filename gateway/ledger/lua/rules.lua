@@ -2,21 +2,22 @@
 -- `explain` returns the refusals.
 -- `own` in a hash says that an account has limits of its own or a cap, or that a key has a user, scopes, a period or a
 -- most per call. Others cost nothing more.
--- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none), then per call
+-- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none) epoch (of the account's own prices), then per call
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model, else 0, then the key's scopes that the caller has checked
 --       least, share: a hold that does not fit is lowered to 1/share of the free money, if that is at least `least`;
 --       share 0: it is never lowered
--- Returns REGROUP group if the account is in another group than ARGV says, or NOACCT. The detail of KEY is GONE if the
+-- Returns REGROUP group if the account is in another group than ARGV says, REPRICE epoch if its own prices have another
+-- epoch, or NOACCT. The detail of KEY is GONE if the
 -- store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 -- The cap of the month; the most of one call; see `unchecked`; the budget of the key's user.
 local SPENT, COSTLY, SCOPED, MEMBER = 12, 13, 14, 15
-local NOACCT, REGROUP = 20, 21
+local NOACCT, REGROUP, REPRICE = 20, 21, 22
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local GONE = 1
-local HEAD, WIDTH = 5, 9
+local HEAD, WIDTH = 6, 9
 local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
 local A, count = KEYS[1], (#ARGV - HEAD) / WIDTH
@@ -24,7 +25,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local stamp = string.format('%.0f', now)
 
-local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor', 'own' }, {}, {}
+local fields, rids, names = { 'state', 'group', 'bal', 'held', 'floor', 'own', 'pe' }, {}, {}
 local rules = {}  -- the account's own rule for each model: + or -, false for none
 for i = 1, count do
   local at = HEAD + (i - 1) * WIDTH
@@ -38,6 +39,7 @@ end
 local account = redis.call('HMGET', A, unpack(fields))
 if not account[1] then return { NOACCT } end
 if account[2] ~= ARGV[1] then return { REGROUP, account[2] } end
+if (account[7] or '') ~= ARGV[6] then return { REPRICE, account[7] or '' } end
 for model, at in pairs(rules) do rules[model] = account[at] end
 local bal, held, floor = tonumber(account[3]), tonumber(account[4]), tonumber(account[5] or '0')
 local lowest = account[6] and lowest_balance(A, bal, floor, clock[1]) or floor

@@ -70,6 +70,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "currency": None,
         "hold": format_amount(line.meta["hold"]),
         "price": line.meta["price"],
+        "price_factor": "1",
         "usage": {"in_text": usage["prompt_tokens"], "out_text": usage["completion_tokens"]},
         "estimated": False,
         "attempts": 1,

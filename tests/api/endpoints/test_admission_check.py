@@ -23,7 +23,7 @@ from tests.api.conftest import Client
 
 async def explained(gateway: Gateway, quote: Quote, key: ApiKey) -> Explanation:
     ledger = Ledger(gateway.store, gateway.catalog.groups)
-    return await explain(gateway.store, ledger, key_id=key.id, quote=quote)
+    return await explain(gateway.store, ledger, key_id=key.id, quote=lambda _: quote)
 
 
 @pytest.mark.parametrize("model", ["m1", "capped"])

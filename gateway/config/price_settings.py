@@ -1,0 +1,71 @@
+"""Prices in a configuration: a model's `price`, and the `cost` of a target, which has the same keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.config.public_prices import public_price
+from gateway.config.toml_reader import FromTables, Key, TomlReader
+from gateway.config.values import Amount, Count, IsoDate, Multiplier, QualityPrices
+
+
+class AmountSettings(Struct, frozen=True, kw_only=True):
+    """The amounts that a tier can override; None where nothing is said."""
+
+    input: Amount | None = None
+    cached_input: Amount | None = None
+    cache_write: Amount | None = None
+    cache_write_long: Amount | None = None
+    output: Amount | None = None
+    reasoning: Amount | None = None
+    audio_input: Amount | None = None
+    cached_audio_input: Amount | None = None
+    audio_output: Amount | None = None
+    image_input: Amount | None = None
+    image_output: Amount | None = None
+    per_character: Amount | None = None
+    per_second_in: Amount | None = None
+    per_second_out: Amount | None = None
+    per_request: Amount | None = None
+    per_search_unit: Amount | None = None
+    per_web_search: Amount | None = None
+    minimum: Amount | None = None
+
+    def amounts(self) -> dict[str, int]:
+        """Every amount that is said."""
+        pairs = ((name, getattr(self, name)) for name in AmountSettings.__struct_fields__)
+        return {name: amount for name, amount in pairs if amount is not None}
+
+
+class TierSettings(AmountSettings, frozen=True, kw_only=True):
+    """One entry of `tiers`: amounts for the whole request once its prompt is longer."""
+
+    above_input_tokens: Count
+
+
+class PriceSettings(AmountSettings, frozen=True, kw_only=True):
+    """A model's `price` (docs/configuration.md, "price")."""
+
+    per_image: dict[str, QualityPrices] = {}
+    tiers: tuple[TierSettings, ...] = ()
+    service_tier_multiplier: dict[str, Multiplier] = {}
+    currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$")] = ""
+    effective_from: IsoDate | None = None
+
+
+def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
+    """One price, several by date, or the name of a public one."""
+    tables: list[tuple[object, Key]]
+    if isinstance(value, str):
+        tables = [(table, key) for table in public_price(value)]
+    elif isinstance(value, list):
+        tables = [(table, (*key, index)) for index, table in enumerate(value)]
+    else:
+        tables = [(value, key)]
+    prices = [reader.struct(PriceSettings, table, place) for table, place in tables]
+    return tuple(price for price in prices if price is not None) if all(prices) else None
+
+
+Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
