@@ -30,7 +30,8 @@ from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store.command import text_fields
 
 SECRET_BYTES = 32  # 256 bits
-AT_ONCE = 500  # reads in flight
+AT_ONCE = 500  # reads in flight, of the keys of one account
+OWNERS_AT_ONCE = 50  # accounts whose keys are read at the same time
 OWN = frozenset({"max", "every", "base", "scopes", "user"})  # fields that admissions read only if `own` is set
 
 
@@ -153,7 +154,11 @@ class Keys:
             if not await self._links.link(slot(account)).call("EXISTS", slot(account)):
                 raise Refused(f"no account {account!r}")
             accounts = [account]
-        return [record for owner in accounts for record in await self._of(owner)]
+        found: list[KeyRecord] = []
+        for start in range(0, len(accounts), OWNERS_AT_ONCE):
+            for records in await asyncio.gather(*map(self._of, accounts[start : start + OWNERS_AT_ONCE])):
+                found += records
+        return found
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
         return await self._read_all(account, f"{slot(account)}:ks")

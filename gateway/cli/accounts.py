@@ -1,4 +1,7 @@
-"""`gateway accounts`: create · list · show · credit · refund · limit · price · move · allow · deny and others."""
+"""`gateway accounts`: create · list · show · credit · refund · limit · price · move · allow · deny and others.
+
+`statement` is in a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
+from gateway.cli.statement import command as statement
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import suggestion
@@ -31,6 +35,9 @@ COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "cr
 @click.group()
 def command() -> None:
     """Accounts: who pays, in which group, and which models they may use."""
+
+
+command.add_command(statement)
 
 
 @command.command()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,8 @@ import click
 import msgspec
 
 from gateway.cli.configuration import configured
-from gateway.cli.history_database import history_database
+from gateway.cli.history_database import existing_database
 from gateway.cli.output import note, print_json, print_rows
-from gateway.cli.root import Failure
 from gateway.cli.session import Session, change
 from gateway.cli.values import PAST
 from gateway.config.secret import Secret
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.history.copying import Copied
 
 REFUSALS = ("account", "key", "model", "code", "requests")
-NO_DATABASE = "there is no database yet: `gateway serve` makes it"
 
 
 @click.group()
@@ -43,7 +40,7 @@ def attach(settings: Settings, as_json: bool) -> None:
         from gateway.history import binding
         from gateway.history.sql_thread import SqlThread
 
-        with _database(settings) as database, closing(SqlThread()) as sql:
+        with existing_database(settings) as database, closing(SqlThread()) as sql:
             before = await binding.attach(session.store, database, sql)
             return {"database": database.id, "before": before}
 
@@ -62,7 +59,7 @@ def import_archive(settings: Settings, files: tuple[Path, ...], as_json: bool) -
     """Add the lines of each archive FILE that `gateway compact` wrote, the oldest first."""
     from gateway.history.archive_import import import_archives
 
-    with _database(settings) as database:
+    with existing_database(settings) as database:
         done = import_archives(database, files)
     if as_json:
         print_json(done)
@@ -75,7 +72,7 @@ def rebuild(settings: Settings, as_json: bool) -> None:
     """Compute the sums of usage again from the lines in the database."""
     from gateway.history.rebuild import rebuild_rollups
 
-    with _database(settings) as database:
+    with existing_database(settings) as database:
         lines = rebuild_rollups(database)
     if as_json:
         print_json({"lines": lines})
@@ -94,7 +91,7 @@ def copy(settings: Settings, target: str, as_json: bool) -> None:
         from gateway.history.exclusive import importers_waiting
         from gateway.history.sql_thread import SqlThread
 
-        with _database(settings) as old, closing(_open(settings, target)) as new, closing(SqlThread()) as sql:
+        with existing_database(settings) as old, closing(_open(settings, target)) as new, closing(SqlThread()) as sql:
             binding.check(await binding.remembered(session.store), old)
             with importers_waiting(old):
                 done = await asyncio.to_thread(copy_history, old, new)
@@ -116,7 +113,7 @@ def refusals(settings: Settings, account: str, key_id: str, since: datetime, as_
     """How many requests were refused, by key, model and error code, most first; of ACCOUNT or of all."""
     from gateway.history.refusals import read_refusals
 
-    with _database(settings) as database:
+    with existing_database(settings) as database:
         found = read_refusals(database, account=account, key_id=key_id, since=since)
     print_rows(REFUSALS, [msgspec.to_builtins(one) for one in found], as_json=as_json)
 
@@ -127,11 +124,3 @@ def _open(settings: Settings, target: str) -> Database:
 
     url = Secret.parse(target, literals=True, folder=settings.folder).reveal()
     return Database.open(postgres_address(url))
-
-
-@contextmanager
-def _database(settings: Settings) -> Iterator[Database]:
-    with history_database(settings) as database:
-        if database is None:
-            raise Failure(NO_DATABASE)
-        yield database

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gateway.cli.root import Failure
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
 
 if TYPE_CHECKING:
     from gateway.database.engine import Database
+
+NO_DATABASE = "there is no database yet: `gateway serve` makes it"
 
 
 @contextmanager
@@ -33,3 +36,12 @@ def history_database(settings: Settings) -> Iterator[Database | None]:
         yield database
     finally:
         database.close()
+
+
+@contextmanager
+def existing_database(settings: Settings) -> Iterator[Database]:
+    """`history_database`; Failure if there is none."""
+    with history_database(settings) as database:
+        if database is None:
+            raise Failure(NO_DATABASE)
+        yield database

@@ -53,6 +53,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> No
         click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows of the named columns as a CSV file."""
+    from gateway.admin.csv_file import csv_text
+
+    click.echo(csv_text(columns, rows), nl=False)
+
+
 def cell(value: Any) -> str:
     """A value as people read it; `-` where there is none."""
     if value is None or value == "" or value == [] or value == {}:

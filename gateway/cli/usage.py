@@ -1,16 +1,19 @@
-"""`gateway usage`: an account's ledger lines with tokens and cost."""
+"""`gateway usage`: list · show. `gateway usage ACCOUNT` is `gateway usage list ACCOUNT`."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.admin.directory import StoreDirectory
+from gateway.admin.line_pages import MOST, LinePage, LinePages
 from gateway.cli.configuration import archive_option, configured
 from gateway.cli.history_database import history_database
-from gateway.cli.output import note, print_rows
+from gateway.cli.output import note, print_json, print_record, print_rows, print_table
 from gateway.cli.root import explained
 from gateway.cli.session import Session, run
 from gateway.cli.values import PAST
@@ -18,6 +21,9 @@ from gateway.config.settings import Settings
 from gateway.errors import DatabaseUnavailable
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import CARRY, ArchiveCheckpoint
+
+if TYPE_CHECKING:
+    from gateway.admin.call_details import CallDetails
 
 COLUMNS = (
     "at",
@@ -36,15 +42,47 @@ COLUMNS = (
 )
 
 
-@click.command()
+ITEMS = ("bucket", "count", "price", "per", "amount")
+
+
+class Usage(click.Group):
+    """A group whose command is `list` where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `list` before an account."""
+        named = not args or args[0] in self.commands or args[0] == "--help"
+        return super().parse_args(ctx, args if named else ["list", *args])
+
+
+@click.group(cls=Usage)
+def command() -> None:
+    """Ledger lines with tokens and cost. `gateway usage ACCOUNT` lists those of an account."""
+
+
+@command.command("list")
 @click.argument("account")
 @click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
+@click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="Only the newest N lines, the newest first.")
+@click.option("--before", metavar="CURSOR", help="With --limit: the lines after a page, which ends with the cursor.")
 @archive_option
 @configured
-def command(
-    settings: Settings, account: str, since: datetime | None, archives: tuple[Path, ...], as_json: bool
+def list_(
+    settings: Settings,
+    account: str,
+    since: datetime | None,
+    limit: int | None,
+    before: str | None,
+    archives: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """The ledger lines of ACCOUNT, oldest first; a charge is negative. Old lines come from the database."""
+    if limit is not None:
+        if since is not None or archives:
+            raise click.UsageError("--limit goes with neither --since nor --archive")
+        _print_page(run(settings, lambda session: _page(session, account, limit, before)), as_json=as_json)
+        return
+    if before is not None:
+        raise click.UsageError("--before goes with --limit")
 
     async def work(session: Session) -> list[dict[str, Any]]:
         await session.accounts.show(account)
@@ -52,6 +90,65 @@ def command(
         return [form async for line in lines for form in _shown(settings, line, since)]
 
     print_rows(COLUMNS, run(settings, work), as_json=as_json)
+
+
+@command.command()
+@click.argument("request_id")
+@click.option("--account", metavar="A", help="Look into the store, too: a call of the last second is only there.")
+@configured
+def show(settings: Settings, request_id: str, account: str | None, as_json: bool) -> None:
+    """One call: what it was charged and why, what answered, and how long it took."""
+    form = run(settings, lambda session: _details(session, request_id, account)).json_form()
+    if as_json:
+        print_json(form)
+        return
+    cost = form.pop("cost")
+    del form["lines"]
+    print_record(form, as_json=False)
+    if cost is not None:
+        click.echo()
+        total = {"bucket": "total", "amount": cost["total"]}
+        factors = [{"bucket": name, "amount": f"× {cost[name]}"} for name in ("tier_factor", "price_factor")]
+        shown = [factor for factor in factors if factor["amount"] != "× 1"]
+        print_table(ITEMS, [*cost["items"], *shown, total])
+
+
+async def _page(session: Session, account: str, limit: int, before: str | None) -> LinePage:
+    async def older(account: str, until: int, most: int) -> list[LedgerLine]:
+        try:
+            with history_database(session.settings) as database:
+                if database is None:
+                    return []
+                from gateway.history.reader import read_newest_lines
+
+                with database.reading() as connection:
+                    return read_newest_lines(connection, account, until=until, most=most)
+        except DatabaseUnavailable as error:
+            note(f"older lines are in the database: {explained(error)}")
+            return []
+
+    pages = LinePages(session.store, StoreDirectory(session.store), older)
+    return await pages.page(session.actor, account, limit=limit, before=before)
+
+
+def _print_page(page: LinePage, *, as_json: bool) -> None:
+    form = page.json_form()
+    if as_json:
+        print_json(form)
+        return
+    print_table(COLUMNS, form["data"])
+    if page.next_cursor is not None:
+        note(f"older lines: --before {page.next_cursor}")
+
+
+async def _details(session: Session, request_id: str, account: str | None) -> CallDetails:
+    from gateway.admin.call_details import CallReader
+    from gateway.admin.transactions import Transactions
+    from gateway.history.sql_thread import SqlThread
+
+    with history_database(session.settings) as database, closing(SqlThread()) as sql:
+        transactions = None if database is None else Transactions(database, sql)
+        return await CallReader(transactions, session.store).show(session.actor, request_id, account)
 
 
 def _shown(settings: Settings, line: LedgerLine, since: datetime | None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The tables of the database, as SQLAlchemy Core has them; the migrations make them.
 
-Amounts are BIGINT in units of 1e-9. Times (`at`, `hour`, `day`) are BIGINT: microseconds since 1970 in UTC. A hash is
-the 32 bytes of the hash chain over an account's lines up to this one (`LedgerLine.chained`).
+Amounts are BIGINT in units of 1e-9. Times (`at`, `hour`, `day`, `month`) are BIGINT: microseconds since 1970 in UTC. A
+hash is the 32 bytes of the hash chain over an account's lines up to this one (`LedgerLine.chained`).
 """
 
 from __future__ import annotations
@@ -161,14 +161,33 @@ USER = "user_id"  # of the key; empty for a service key
 TAG_LABELS = ("account", "tag", "value", "key_id", "model")
 usage_hourly = _rollup("usage_hourly", "hour", *LABELS, user=_added(USER))
 usage_daily = _rollup("usage_daily", "day", *LABELS, user=_added(USER))
+usage_monthly = _rollup("usage_monthly", "month", *LABELS, user=_text(USER))
 #: A call counts once for each of its tags.
 usage_daily_tags = _rollup("usage_daily_tags", "day", *TAG_LABELS, user=_text(USER))
 #: The sums over all accounts: its size depends on the models and days only.
 usage_site_daily = _rollup("usage_site_daily", "day", *SITE_LABELS)
 sa.Index("usage_hourly_account", usage_hourly.c.account, usage_hourly.c.hour)
 sa.Index("usage_daily_account", usage_daily.c.account, usage_daily.c.day)
+sa.Index("usage_monthly_account", usage_monthly.c.account, usage_monthly.c.month)
 sa.Index("usage_daily_tags_account", usage_daily_tags.c.account, usage_daily_tags.c.day)
-ROLLUPS = (usage_hourly, usage_daily, usage_site_daily, usage_daily_tags)
+ROLLUPS = (usage_hourly, usage_daily, usage_monthly, usage_site_daily, usage_daily_tags)
+
+#: Statements that are final. A row is added once and never changed: `hash` is the SHA-256 of `document`, a JSON text.
+#: `last_seq` and `last_hash` are of the last ledger line up to the end of the month; `month` is its first moment.
+statements = sa.Table(
+    "statements",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    _text("account"),
+    sa.Column("month", Time, nullable=False),
+    sa.Column("closing_balance", Nano, nullable=False),
+    _big("last_seq"),
+    sa.Column("last_hash", Hash, nullable=False),
+    _text("document"),
+    sa.Column("hash", Hash, nullable=False),
+    sa.Column("fixed_at", Time, nullable=False),
+    sa.UniqueConstraint("account", "month", name="statements_account_month"),
+)
 
 REFUSAL_LABELS = ("account", "key_id", "model", "code")
 #: Requests that were refused before their admission; account and key are empty for an unknown key.

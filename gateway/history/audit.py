@@ -4,7 +4,7 @@ Rules, each with the name `history …`:
 
 - `history sequence`, `history running N`, `history hash N`: the lines in the database follow each other.
 - `history sums`: their sum and the opening sum are the balance in the import state.
-- `history usage_hourly`, `history usage_daily`: the sums of usage have the cost of the lines.
+- `history usage_hourly`, `history usage_daily`, `history usage_monthly`: the sums of usage have the cost of the lines.
 - `history opening`: at the last line that left the store, the database has the store's opening sum and hash chain.
 - `history lines`: the lines that both have are the same.
 - `history missing`: lines that left the store are in the database.
@@ -14,14 +14,16 @@ It may run while the importer works: an account that changes meanwhile is read a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
-from gateway.database.tables import import_state, ledger_lines, usage_daily, usage_hourly
+from gateway.database.tables import import_state, ledger_lines, usage_daily, usage_hourly, usage_monthly
 from gateway.errors import DatabaseRefused, StoreUnavailable
 from gateway.history import binding
 from gateway.history.import_state import ImportState, chain, read_states
@@ -33,8 +35,12 @@ from gateway.ledger.audit_report import AuditReport, Mismatch
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.scripts import Links
 
+T = TypeVar("T")
+
 TRIES = 3  # an import, a trim or a fork may come between the reads
 PAGE = 2000  # lines per query
+AT_ONCE = 50  # accounts whose store and database are read at the same time
+SUMMED = (usage_hourly, usage_daily, usage_monthly)
 FAULTS = 3  # faults of an account that are named; a broken chain would name every line
 
 _COLUMNS = [ledger_lines.c[name] for name in LINE_COLUMNS]
@@ -44,6 +50,7 @@ class _Proof(Struct):
     """What the database has of an account."""
 
     state: ImportState
+    has_state: bool
     faults: list[tuple[str, object, object]] = []
     lines: int = 0
     at: dict[int, tuple[int, str]] = {}  # balance and hash at the numbers that were asked for
@@ -61,13 +68,12 @@ async def audit_history(links: Links, database: Database, sql: SqlThread, accoun
         raise DatabaseRefused("The database has the history of a store, but the store does not know it")
     binding.check(known, database)
     report = AuditReport()
-    for name in [account] if account is not None else await sql.run(_accounts, database):
-        try:
-            proof = await _audit(links, database, sql, name)
-        except StoreUnavailable:
-            report.unreachable.append(name)
-            continue
-        if proof is not None:
+    names = [account] if account is not None else await sql.run(_accounts, database)
+    for start in range(0, len(names), AT_ONCE):
+        page = names[start : start + AT_ONCE]
+        proofs = await _audit(links, database, sql, page)
+        report.unreachable += [name for name in page if name not in proofs]
+        for name, proof in proofs.items():
             report.history_lines += proof.lines
             report.mismatches += [
                 Mismatch(name, f"history {rule}", str(expected), str(found))
@@ -76,17 +82,39 @@ async def audit_history(links: Links, database: Database, sql: SqlThread, accoun
     return report
 
 
-async def _audit(links: Links, database: Database, sql: SqlThread, account: str) -> _Proof | None:
+async def _audit(links: Links, database: Database, sql: SqlThread, accounts: Sequence[str]) -> dict[str, _Proof]:
+    """The proofs by account, in the given order; without the accounts whose server is away."""
+    proofs: dict[str, _Proof] = {}
+    waiting = list(accounts)
     for _ in range(TRIES):
-        checkpoint = await read_archive_checkpoint(links, account)
-        proof = await sql.run(_prove, database, account, {checkpoint.n})
-        if proof is None:
-            faults = [("missing", f"line {checkpoint.n}", "none")] if checkpoint.n else []
-            return _Proof(ImportState(account), list(faults)) if faults else None
+        read = await asyncio.gather(*(_reached(read_archive_checkpoint(links, account)) for account in waiting))
+        checkpoints = {account: one for account, one in zip(waiting, read, strict=True) if one is not None}
+        found = await sql.run(_prove, database, {account: one.n for account, one in checkpoints.items()})
+        compared = await asyncio.gather(
+            *(_reached(_compare(links, found[account], one)) for account, one in checkpoints.items())
+        )
+        proofs |= {proof.state.account: proof for proof in compared if proof is not None}
+        waiting = [account for account, proof in proofs.items() if account in waiting and proof.faults]
+        if not waiting:
+            break
+    return {account: proofs[account] for account in accounts if account in proofs}
+
+
+async def _reached(answer: Awaitable[T]) -> T | None:
+    """The answer; None if the server is away."""
+    try:
+        return await answer
+    except StoreUnavailable:
+        return None
+
+
+async def _compare(links: Links, proof: _Proof, checkpoint: ArchiveCheckpoint) -> _Proof:
+    """Compare with the store what the database has by itself."""
+    if proof.has_state:
         _compare_opening(proof, checkpoint)
         await _compare_lines(links, proof, checkpoint)
-        if not proof.faults:
-            break
+    elif checkpoint.n:
+        proof.faults.append(("missing", f"line {checkpoint.n}", "none"))
     return proof
 
 
@@ -95,34 +123,54 @@ def _accounts(database: Database) -> list[str]:
         return list(connection.scalars(sa.select(import_state.c.account).order_by(import_state.c.account)))
 
 
-def _prove(database: Database, account: str, numbers: Collection[int]) -> _Proof | None:
-    """Read all lines of the account in one transaction, and check them by themselves."""
+def _prove(database: Database, wanted: Mapping[str, int]) -> dict[str, _Proof]:
+    """Read all lines of the accounts in one transaction, and check them by themselves.
+
+    `wanted` has by account the number of the line at which the balance and the hash are asked for.
+    """
     with database.reading() as connection:
-        state = read_states(connection, [account]).get(account)
-        if state is None:
-            return None
-        proof = _Proof(state)
-        n, balance, hash_ = state.opening_seq, state.opening_balance, state.opening_hash
-        proof.at = {n: (balance, hash_.hex())} if n in numbers else {}
-        cost = total = 0
-        while rows := _page(connection, account, n):
-            for row in rows:
-                line = line_of(row)
-                hash_ = _check(proof, line, n, balance, hash_)
-                n, balance, total = line.n, line.balance, total + line.amount
-                cost -= line.amount if costs_usage(line, facts_of(line.meta_text)) else 0
-                if n in numbers:
-                    proof.at[n] = (balance, line.hash)
-            proof.lines += len(rows)
-        found = (n, balance, total, hash_.hex())
-        expected = (state.last_seq, state.balance, state.total, state.last_hash.hex())
-        if expected != found:
-            proof.faults.append(("sums", expected, found))
-        for table in (usage_hourly, usage_daily):
-            summed = int(connection.scalar(sa.select(sa.func.sum(table.c.cost)).where(table.c.account == account)) or 0)
-            if summed != cost:
-                proof.faults.append((table.name, cost, summed))
-    return proof
+        states = read_states(connection, wanted)
+        costs = [(table.name, _costs(connection, table, wanted)) for table in SUMMED]
+        proofs = {}
+        for account, number in wanted.items():
+            state = states.get(account)
+            proofs[account] = _Proof(state or ImportState(account), has_state=state is not None)
+            if state is not None:
+                _prove_account(
+                    connection, proofs[account], number, {name: cost.get(account, 0) for name, cost in costs}
+                )
+    return proofs
+
+
+def _costs(connection: Connection, table: sa.Table, accounts: Collection[str]) -> dict[str, int]:
+    """The cost in a rollup, by account."""
+    columns = table.c
+    query = sa.select(columns.account, sa.func.sum(columns.cost)).where(columns.account.in_(list(accounts)))
+    return {account: int(cost) for account, cost in connection.execute(query.group_by(columns.account))}
+
+
+def _prove_account(connection: Connection, proof: _Proof, number: int, costs: Mapping[str, int]) -> None:
+    state = proof.state
+    n, balance, hash_ = state.opening_seq, state.opening_balance, state.opening_hash
+    proof.at = {n: (balance, hash_.hex())} if n == number else {}
+    cost = total = 0
+    more = True
+    while more:
+        rows = _page(connection, state.account, n)
+        for row in rows:
+            line = line_of(row)
+            hash_ = _check(proof, line, n, balance, hash_)
+            n, balance, total = line.n, line.balance, total + line.amount
+            cost -= line.amount if costs_usage(line, facts_of(line.meta_text)) else 0
+            if n == number:
+                proof.at[n] = (balance, line.hash)
+        proof.lines += len(rows)
+        more = len(rows) == PAGE
+    found = (n, balance, total, hash_.hex())
+    expected = (state.last_seq, state.balance, state.total, state.last_hash.hex())
+    if expected != found:
+        proof.faults.append(("sums", expected, found))
+    proof.faults += [(name, cost, summed) for name, summed in costs.items() if summed != cost]
 
 
 def _page(connection: Connection, account: str, after: int) -> list[sa.Row[tuple[object, ...]]]:

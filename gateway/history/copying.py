@@ -17,12 +17,22 @@ from gateway.database.tables import (
     ledger_lines,
     refusal_batches,
     refusals_hourly,
+    statements,
     superseded_lines,
 )
 from gateway.errors import DatabaseRefused
 
 PAGE = 2000  # rows per query
-TABLES = (import_state, ledger_lines, superseded_lines, *ROLLUPS, refusals_hourly, refusal_batches, *PEOPLE)
+TABLES = (
+    import_state,
+    ledger_lines,
+    superseded_lines,
+    *ROLLUPS,
+    refusals_hourly,
+    refusal_batches,
+    statements,
+    *PEOPLE,
+)
 
 
 class Copied(Struct):

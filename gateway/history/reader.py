@@ -1,10 +1,11 @@
-"""Reads an account's ledger lines from the database, page by page."""
+"""Reads ledger lines from the database: of an account page by page, or of a request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
 from gateway.database.tables import ledger_lines
@@ -31,3 +32,17 @@ def read_history(database: Database, account: str, *, since: int = 0, until: int
         if len(rows) < PAGE:
             return
         after = rows[-1].seq
+
+
+def read_newest_lines(connection: Connection, account: str, *, until: int, most: int) -> list[LedgerLine]:
+    """At most `most` lines up to number `until`, the newest first."""
+    columns = ledger_lines.c
+    query = sa.select(*_COLUMNS).where(columns.account == account, columns.seq <= until)
+    return [line_of(row) for row in connection.execute(query.order_by(columns.seq.desc()).limit(most))]
+
+
+def read_request(connection: Connection, request_id: str) -> list[LedgerLine]:
+    """The lines with this request id, oldest first; at most a hundred."""
+    columns = ledger_lines.c
+    query = sa.select(*_COLUMNS).where(columns.request_id == request_id)
+    return [line_of(row) for row in connection.execute(query.order_by(columns.account, columns.seq).limit(100))]

@@ -11,12 +11,24 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 from msgspec import structs
+from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
-from gateway.database.tables import ROLLUPS, ledger_lines, refusal_batches, refusals_hourly, superseded_lines
+from gateway.database.tables import (
+    LABELS,
+    MEASURES,
+    ROLLUPS,
+    USER,
+    ledger_lines,
+    refusal_batches,
+    refusals_hourly,
+    superseded_lines,
+    usage_daily,
+    usage_monthly,
+)
+from gateway.history.calendar import DAY, month_of, next_month
 from gateway.history.import_state import read_states, write_states
 from gateway.history.refusals import REMEMBERED
-from gateway.history.rollups import DAY
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.scripts import Links
@@ -82,8 +94,23 @@ def _remove(database: Database, account: str, seq: int) -> int:
 
 def _remove_sums(database: Database, until: int) -> None:
     with database.writing() as connection:
+        has_old_days = connection.scalar(sa.select(sa.func.min(usage_daily.c.day) < until))
         for table in (*ROLLUPS, refusals_hourly):
-            period = next(iter(table.primary_key.columns))
-            connection.execute(table.delete().where(period < until))
+            if table is not usage_monthly:
+                period = next(iter(table.primary_key.columns))
+                connection.execute(table.delete().where(period < until))
+        if has_old_days:
+            _remove_months(connection, until)
         connection.execute(superseded_lines.delete().where(superseded_lines.c.superseded_at < until))
         connection.execute(refusal_batches.delete().where(refusal_batches.c.at < first_kept(REMEMBERED)))
+
+
+def _remove_months(connection: Connection, until: int) -> None:
+    """Remove older months; the one in which `until` is gets the sums of the days that are left of it."""
+    months, days, month = usage_monthly.c, usage_daily.c, month_of(until)
+    connection.execute(usage_monthly.delete().where(months.month <= month))
+    labels = [days[label] for label in LABELS]
+    sums = [sa.func.max(days[USER]), *(sa.func.sum(days[name]) for name in MEASURES)]
+    kept = sa.select(sa.literal(month, sa.BigInteger), *labels, *sums)
+    kept = kept.where(days.day >= until, days.day < next_month(month)).group_by(*labels)
+    connection.execute(usage_monthly.insert().from_select(["month", *LABELS, USER, *MEASURES], kept))

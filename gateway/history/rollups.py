@@ -1,4 +1,4 @@
-"""Sums of usage by hour and by day, kept in the same transaction as the lines they sum.
+"""Sums of usage by hour, day and month, kept in the same transaction as the lines they sum.
 
 A line of a call counts once: `use` and `reclaim` lines are calls; an `adj` line of a key amends a reclaimed call, and a
 `refund` line of a key gives a call's money back, so both change sums but not `calls`. Other lines are not usage. Lines
@@ -30,13 +30,13 @@ from gateway.database.tables import (
     usage_daily,
     usage_daily_tags,
     usage_hourly,
+    usage_monthly,
     usage_site_daily,
 )
+from gateway.history.calendar import DAY, HOUR, month_of_day
 from gateway.history.line_row import LineFacts
 from gateway.ledger.line import LedgerLine
 
-HOUR = 3_600_000_000  # µs
-DAY = 24 * HOUR
 CALLS = frozenset({"use", "reclaim"})
 AMENDMENTS = frozenset({"adj", "refund"})
 RECLAIMED = "reclaimed"  # the outcome of a call that was charged at its last checkpoint
@@ -74,18 +74,21 @@ class Rollup:
             _count(self._tags, (hour // DAY * DAY, labels), line, facts, sign)
 
     def write(self, connection: Connection, database: Database) -> None:
-        """Add the sums to the tables, in the connection's transaction."""
+        """Add the sums to the rollups, in the connection's transaction."""
         if not self._hours:
             return
         days: Sums = {}
+        months: Sums = {}
         site: Sums = {}
         for (hour, labels), cells in self._hours.items():
             day = hour // DAY * DAY
             _merge(days, (day, labels), cells)
+            _merge(months, (month_of_day(day), labels), cells)
             _merge(site, (day, labels[_SITE]), cells)
         for table, labels_of, sums in (
             (usage_hourly, (*LABELS, USER), self._hours),
             (usage_daily, (*LABELS, USER), days),
+            (usage_monthly, (*LABELS, USER), months),
             (usage_daily_tags, (*TAG_LABELS, USER), self._tags),
             (usage_site_daily, SITE_LABELS, site),
         ):

@@ -15,8 +15,8 @@ from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Ledger
-from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.ledger.price_tables import PriceTables
+from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.log import AccessLog
 from gateway.metrics import Metrics
 from gateway.routing.dispatcher import Dispatcher

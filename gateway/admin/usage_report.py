@@ -1,0 +1,105 @@
+"""A usage report and its forms: a JSON document, and flat records for tables and CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct, structs
+
+from gateway.admin.times import from_micros, time_text
+from gateway.amounts import format_amount
+from gateway.database.tables import MEASURES, USAGE
+from gateway.history.histogram import Times, durations, first_tokens
+from gateway.history.usage_sums import Period, Sums, UsageRow
+
+_PERIOD_FORMATS = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
+_TIMES = Times.__struct_fields__
+_TOKENS_IN = [name for name in USAGE if name.startswith("in_")]
+_TOKENS_OUT = [name for name in USAGE if name.startswith("out_")]
+
+
+class Report(Struct, frozen=True, kw_only=True, dict=True):
+    """The sums by group, from `since` to before `until`; amounts are nano-units."""
+
+    since: datetime
+    until: datetime
+    dimensions: tuple[str, ...]
+    period: Period | None
+    rows: list[UsageRow]
+    emails: Mapping[str, str]  # by user id
+    margin: bool
+
+    @cached_property
+    def total(self) -> Sums:
+        """The sums over all rows."""
+        return {name: sum(row.sums[name] for row in self.rows) for name in MEASURES}
+
+    @property
+    def group_by(self) -> list[str]:
+        """The period first, if there is one."""
+        return [*([self.period] if self.period else []), *self.dimensions]
+
+    def json_form(self) -> dict[str, Any]:
+        """The JSON document of `gateway report`."""
+        return {
+            "from": time_text(self.since),
+            "to": time_text(self.until),
+            "group_by": self.group_by,
+            "rows": [self._labels(row) | self._form(row.sums) for row in self.rows],
+            "total": self._form(self.total),
+        }
+
+    def columns(self) -> list[str]:
+        """The columns of `records`; a bucket of usage that no row has is left out."""
+        buckets = [name for name in USAGE if self.total[name]]
+        emails = ["email"] if "user" in self.dimensions else []
+        times = [f"{kind}_{name}_ms" for kind in ("duration", "first_token") for name in _TIMES]
+        margin = ["upstream_cost", "margin", "upstream_cost_known"] if self.margin else []
+        sums = ["calls", "estimated", "tokens_in", "tokens_out", *buckets, "amount", "uncollected"]
+        return [*self.group_by, *emails, *sums, *margin, *times]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows with the names of `columns`, without nested values."""
+        return [self._labels(row) | self.flat(row.sums) for row in self.rows]
+
+    def flat(self, sums: Sums) -> dict[str, Any]:
+        """Sums without nested values."""
+        form = self._form(sums)
+        record = {**form, **{name: sums[name] for name in USAGE}}
+        for kind in ("duration", "first_token"):
+            times = record.pop(f"{kind}_ms") or dict.fromkeys(_TIMES)
+            record |= {f"{kind}_{name}_ms": value for name, value in times.items()}
+        return record
+
+    def _labels(self, row: UsageRow) -> dict[str, Any]:
+        labels: dict[str, Any] = dict(zip(self.dimensions, row.labels, strict=True))
+        if self.period is not None:
+            labels = {self.period: from_micros(row.period).strftime(_PERIOD_FORMATS[self.period]), **labels}
+        if "user" in labels:
+            labels["email"] = self.emails.get(labels["user"])
+        return labels
+
+    def _form(self, sums: Sums) -> dict[str, Any]:
+        form = {
+            "calls": sums["calls"],
+            "estimated": sums["estimated"],
+            "tokens_in": sum([sums[name] for name in _TOKENS_IN]),
+            "tokens_out": sum([sums[name] for name in _TOKENS_OUT]),
+            "usage": {name: sums[name] for name in USAGE if sums[name]},
+            "amount": format_amount(sums["cost"]),
+            "uncollected": format_amount(sums["uncollected"]),
+            "duration_ms": _times(durations(sums)),
+            "first_token_ms": _times(first_tokens(sums)),
+        }
+        if self.margin:
+            form["upstream_cost"] = format_amount(sums["upstream_cost"])
+            form["margin"] = format_amount(sums["cost"] - sums["upstream_cost"])
+            form["upstream_cost_known"] = sums["upstream_cost_known"]
+        return form
+
+
+def _times(times: Times | None) -> dict[str, int] | None:
+    return None if times is None else structs.asdict(times)

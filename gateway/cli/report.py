@@ -1,0 +1,77 @@
+"""`gateway report`: sums of usage for any range, in groups."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import click
+
+from gateway.cli.configuration import configured
+from gateway.cli.history_session import HistorySession, run_history
+from gateway.cli.output import note, print_csv, print_json, print_table
+from gateway.cli.values import NAMES, PAST
+from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.usage_report import Report
+
+
+class Filters(TypedDict, total=False):
+    """The permitted values by dimension."""
+
+    account: list[str] | None
+    user: list[str] | None
+    key: list[str] | None
+    model: list[str] | None
+    provider: list[str] | None
+    endpoint: list[str] | None
+    outcome: list[str] | None
+    tag: list[str] | None
+
+
+def _filters(function: Any) -> Any:
+    for name in reversed(Filters.__annotations__):
+        help_ = f"Only usage of these, by {name}."
+        function = click.option(f"--{name}", name, type=NAMES, metavar="A,…", help=help_)(function)
+    return function
+
+
+@click.command()
+@click.option("--from", "since", type=PAST, default="30d", show_default=True, metavar="WHEN", help="The first hour.")
+@click.option("--to", "until", type=PAST, default="0s", metavar="WHEN", help="The end, not included; default now.")
+@click.option("--group-by", type=NAMES, metavar="G,…", help="Dimensions, and hour, day or month.")
+@_filters
+@click.option("--margin", is_flag=True, help="Also what the calls cost you, where targets have a cost price.")
+@click.option("--format", "form", type=click.Choice(("table", "csv", "json")), default="table", help="The output.")
+@configured
+def command(
+    settings: Settings,
+    since: datetime,
+    until: datetime,
+    group_by: list[str] | None,
+    margin: bool,
+    form: str,
+    as_json: bool,
+    **filters: Unpack[Filters],
+) -> None:
+    """Calls, tokens, money and times in a range, in groups; in UTC and whole hours."""
+
+    async def work(session: HistorySession) -> Report:
+        from gateway.admin.reports import ReportQuery, Reports
+
+        given = {name: values for name, values in filters.items() if isinstance(values, list)}
+        query = ReportQuery(since=since, until=until, group_by=group_by or (), filters=given, margin=margin)
+        return await Reports(session.transactions).report(session.actor, query)
+
+    report = run_history(settings, work)
+    if as_json or form == "json":
+        print_json(report.json_form())
+        return
+    if form == "csv":
+        print_csv(report.columns(), report.records())
+        return
+    total = dict.fromkeys(report.group_by[:1], "total") | report.flat(report.total)
+    print_table(report.columns(), [*report.records(), total] if report.group_by else [total])
+    document = report.json_form()
+    note(f"from {document['from']} to {document['to']}")

@@ -1,0 +1,222 @@
+"""Reads sums of usage for any range of whole hours, from the rollup that has the fewest rows for it.
+
+A range is cut into segments: whole months, whole days, and the hours at both ends. A segment without accounts, users or
+keys is read from the sums over all accounts. Amounts are nano-units, times microseconds since 1970 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from msgspec import Struct
+from sqlalchemy.engine import Connection
+
+from gateway.database.tables import (
+    MEASURES,
+    SITE_LABELS,
+    usage_daily,
+    usage_daily_tags,
+    usage_hourly,
+    usage_monthly,
+    usage_site_daily,
+)
+from gateway.errors import InvalidValue
+from gateway.history.calendar import DAY, HOUR, month_of, next_month
+
+Period = Literal["hour", "day", "month"]
+PERIODS: tuple[Period, ...] = ("hour", "day", "month")
+#: What sums are grouped and filtered by, and its column in the rollups. A tag has two: `NAME=VALUE`.
+DIMENSIONS = {
+    "account": "account",
+    "user": "user_id",
+    "key": "key_id",
+    "model": "model",
+    "provider": "provider",
+    "endpoint": "endpoint",
+    "outcome": "outcome",
+    "tag": "tag",
+}
+TAGGED = frozenset({"account", "user", "key", "model", "tag"})  # what sums by tag have
+MOST_ROWS = 100_000  # in one answer: some 100 MB
+
+Sums = dict[str, int]
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True):
+    """Whole hours from `since` to before `until`; `filters` are permitted values by dimension.
+
+    With `tag` the range is one of whole days and the dimensions are of `TAGGED`; a call counts once for each tag. A
+    value of the filter `tag` is `NAME` or `NAME=VALUE`.
+    """
+
+    since: int
+    until: int
+    dimensions: tuple[str, ...] = ()
+    period: Period | None = None
+    filters: Mapping[str, Sequence[str]] = {}
+
+    @property
+    def columns(self) -> set[str]:
+        """The labels that are read."""
+        return {DIMENSIONS[name] for name in (*self.dimensions, *self.filters)}
+
+    @property
+    def by_tag(self) -> bool:
+        """Whether tags are read."""
+        return "tag" in self.columns
+
+
+class UsageRow(Struct, frozen=True):
+    """The sums of one group: the values of the dimensions, the first moment of the period, and each measure.
+
+    `period` is 0 without a period.
+    """
+
+    labels: tuple[str, ...]
+    period: int
+    sums: Sums
+
+
+class _Segment(Struct, frozen=True):
+    """A part of the range, and its period if that is the same in all of it."""
+
+    table: sa.Table
+    since: int
+    until: int
+    period: int | None = None
+
+    @property
+    def start(self) -> sa.Column[int]:
+        """The column of the row's time."""
+        return self.table.primary_key.columns[0]
+
+
+def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
+    """The sums by group, ordered by period and labels; InvalidValue for more than `MOST_ROWS` groups."""
+    measures = _used_measures(connection, query)
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for segment in _segments(query):
+        for key, sums in _read(connection, query, segment, measures):
+            known = found.get(key)
+            found[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
+        if len(found) > MOST_ROWS:
+            raise InvalidValue(f"The report has more than {MOST_ROWS:,} rows; choose a shorter range or fewer groups")
+    zero = dict.fromkeys(MEASURES, 0)
+    return [UsageRow(key[1:], key[0], zero | dict(zip(measures, found[key], strict=True))) for key in sorted(found)]
+
+
+def _used_measures(connection: Connection, query: UsageQuery) -> tuple[str, ...]:
+    """The measures that any call of these days has. Most are never used, and each costs as much as the rows it sums."""
+    table = usage_site_daily.c
+    query_ = sa.select(*(sa.func.max(table[name]) for name in MEASURES), *(sa.func.min(table[n]) for n in MEASURES))
+    extremes = connection.execute(query_.where(table.day >= query.since // DAY * DAY, table.day < query.until)).one()
+    count = len(MEASURES)
+    used = [name for at, name in enumerate(MEASURES) if extremes[at] or extremes[at + count]]
+    return tuple(used) or ("calls",)
+
+
+def _read(
+    connection: Connection, query: UsageQuery, segment: _Segment, measures: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
+    columns = segment.table.c
+    dimensions = [_label(segment.table, name) for name in query.dimensions]
+    grouped: list[sa.ColumnElement[Any]] = list(dimensions)
+    if query.period is not None and segment.period is None:
+        grouped.insert(0, segment.start)
+    select = sa.select(*grouped, *(sa.func.sum(columns[name]) for name in measures))
+    select = select.where(segment.start >= segment.since, segment.start < segment.until)
+    for name, values in query.filters.items():
+        select = select.where(_tag_filter(values) if name == "tag" else _label(segment.table, name).in_(values))
+    select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
+    width = len(grouped)
+    for row in connection.execute(select.limit(MOST_ROWS + 1)):
+        labels = tuple(row[:width])
+        if width == len(dimensions):
+            labels = (segment.period or 0, *labels)
+        yield labels, [int(value) for value in row[width:]]
+
+
+def _label(table: sa.Table, dimension: str) -> sa.ColumnElement[str]:
+    return sa.literal_column("tag || '=' || value") if dimension == "tag" else table.c[DIMENSIONS[dimension]]
+
+
+def _tag_filter(values: Sequence[str]) -> sa.ColumnElement[bool]:
+    columns, conditions = usage_daily_tags.c, []
+    for text in values:
+        name, equals, value = text.partition("=")
+        conditions.append(sa.and_(columns.tag == name, columns.value == value) if equals else columns.tag == name)
+    return sa.or_(*conditions)
+
+
+def _segments(query: UsageQuery) -> Iterator[_Segment]:
+    since, until = query.since, query.until
+    first, last = -(-since // DAY) * DAY, until // DAY * DAY
+    if query.period == "hour":
+        yield _Segment(usage_hourly, since, until)
+        return
+    if first > last:  # within one day
+        yield from _hours(query, since, until)
+        return
+    yield from _hours(query, since, first)
+    yield from _days(query, first, last)
+    yield from _hours(query, last, until)
+
+
+def _hours(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
+    """Hours of one day."""
+    if since < until:
+        yield _Segment(usage_hourly, since, until, _period(query, since))
+
+
+def _days(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
+    """Whole days."""
+    if since >= until:
+        return
+    table = _by_day(query)
+    if query.period == "day":
+        yield _Segment(table, since, until)
+        return
+    first = since if month_of(since) == since else next_month(month_of(since))
+    last = month_of(until)
+    if first > last:  # within one month
+        yield _Segment(table, since, until, _period(query, since))
+        return
+    if since < first:
+        yield _Segment(table, since, first, _period(query, since))
+    if first < last:
+        yield from _months(query, table, first, last)
+    if last < until:
+        yield _Segment(table, last, until, _period(query, last))
+
+
+def _by_day(query: UsageQuery) -> sa.Table:
+    if query.by_tag:
+        return usage_daily_tags
+    return usage_site_daily if query.columns <= set(SITE_LABELS) else usage_daily
+
+
+def _months(query: UsageQuery, table: sa.Table, since: int, until: int) -> Iterator[_Segment]:
+    """Whole months."""
+    if table is usage_daily:
+        yield _Segment(usage_monthly, since, until)
+        return
+    if query.period is None:
+        yield _Segment(table, since, until, 0)
+        return
+    while since < until:  # these have no sums by month
+        yield _Segment(table, since, next_month(since), _period(query, since))
+        since = next_month(since)
+
+
+def _period(query: UsageQuery, moment: int) -> int:
+    """The first moment of the period in which a moment is; 0 without a period."""
+    match query.period:
+        case "hour":
+            return moment // HOUR * HOUR
+        case "day":
+            return moment // DAY * DAY
+        case "month":
+            return month_of(moment)
+    return 0
