@@ -59,6 +59,9 @@ workers = {workers}
 [metrics]
 port = {metrics_port}
 
+[console]
+enabled = false
+
 [store]
 url = "unix://{socket}"
 data_dir = "data"

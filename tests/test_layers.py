@@ -24,6 +24,7 @@ RANKS = [
     {"__main__"},
     {"cli"},
     {"runtime", "testing", "plugin_template"},
+    {"admin_api"},
     {"api"},
     {"admin"},
     {"inference"},

@@ -35,6 +35,7 @@ workers = {workers}
 [metrics]
 port = {metrics_port}
 
+{further}
 [store]
 url = "unix://{socket}"
 data_dir = "data"
@@ -49,6 +50,8 @@ rpm = 1_000_000_000
 tpm = 1_000_000_000_000
 concurrency = 1_000_000
 """
+
+NO_CONSOLE = "[console]\nenabled = false\n"
 
 MODEL = """
 [models."{name}"]
@@ -78,6 +81,10 @@ class Gateway(Contender):
         """The command that serves, and its environment."""
         return (*self.command(), "serve"), dict(env)
 
+    def further_settings(self) -> str:
+        """Further tables of the configuration."""
+        return NO_CONSOLE
+
     def server_settings(self) -> str:
         """Further lines of the configuration's [server] table."""
         return ""
@@ -94,7 +101,13 @@ class Gateway(Contender):
             store.start_blocking()
         try:
             port = free_port()
-            config = write_config(place, port=port, socket=store.socket, server=self.server_settings())
+            config = write_config(
+                place,
+                port=port,
+                socket=store.socket,
+                server=self.server_settings(),
+                further=self.further_settings(),
+            )
             env = self.environment(place)
             program = self.command()
             load_pepper(config.parent / "data")  # as the first `serve` does: no command creates one
@@ -135,6 +148,11 @@ class GatewayAt(Gateway):
         assert self._checkout is not None
         return (self._checkout.python, "-m", "gateway")
 
+    def further_settings(self) -> str:
+        assert self._checkout is not None
+        has_console = (self._checkout.root / "gateway" / "runtime" / "console.py").exists()
+        return NO_CONSOLE if has_console else ""
+
     def environment(self, place: Place) -> dict[str, str]:
         assert self._checkout is not None
         return super().environment(place) | {
@@ -143,8 +161,11 @@ class GatewayAt(Gateway):
         }
 
 
-def write_config(place: Place, *, port: int, socket: Path, server: str = "") -> Path:
-    """The configuration file, with every model of the scenario; `server` is further lines of its [server] table."""
+def write_config(place: Place, *, port: int, socket: Path, server: str = "", further: str = "") -> Path:
+    """The configuration file, with every model of the scenario.
+
+    `server` is further lines of its [server] table, `further` further tables.
+    """
     head = CONFIG.format(
         port=port,
         workers=place.workers,
@@ -152,6 +173,7 @@ def write_config(place: Place, *, port: int, socket: Path, server: str = "") -> 
         socket=socket,
         upstream=place.upstream_url,
         server=server,
+        further=further,
     )
     config = place.folder / "gateway.toml"
     config.write_text(head + "".join(MODEL.format(name=name) for name in place.models), encoding="utf-8")

@@ -29,6 +29,7 @@ FIELDS = (
     "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent", "pe",
 )  # fmt: skip
 AT_ONCE = 500  # reads in flight
+MAX_NOTE = 500  # characters
 _SET_STATE = load_script("set_state")
 CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
 
@@ -96,6 +97,17 @@ class Accounts:
             raise Refused(f"no account {name!r}")
         return account
 
+    async def page(self, *, after: str = "", limit: int) -> list[Account]:
+        """At most `limit` accounts by name, those behind the name `after`."""
+        names = [name for name in await self._ledger.accounts() if name > after]
+        found: list[Account] = []
+        while names and len(found) < limit:
+            count = min(limit - len(found), AT_ONCE)
+            read = await asyncio.gather(*(self._read(name) for name in names[:count]))
+            found += [account for account in read if account is not None]
+            del names[:count]
+        return found
+
     async def list(self) -> list[Account]:
         """All accounts by name."""
         names, found = await self._ledger.accounts(), []
@@ -134,10 +146,11 @@ class Accounts:
         amount: int,
         *,
         operation: str | None = None,
+        note: str = "",
         allow_negative: bool = False,
         force: bool = False,
     ) -> Credited:
-        """Add `amount` nano units to the balance; a repeated operation id changes nothing.
+        """Add `amount` nano units to the balance; a repeated operation id changes nothing. `note`: in the ledger line.
 
         A debit takes only free money; `force` also takes what running calls hold, and what is below the floor.
         """
@@ -147,9 +160,10 @@ class Accounts:
             raise Refused(f"{format_amount(amount)} would take money away; say --allow-negative if that is meant")
         if operation is not None and not OPERATION.fullmatch(operation):
             raise Refused("an operation id is 1 to 128 printable ASCII characters without spaces")
+        check_note(note)
         check_name(name, "account")
         kind: Literal["topup", "adj"] = "topup" if amount > 0 else "adj"
-        credited = await self._ledger.credit(name, amount, kind=kind, operation=operation, force=force)
+        credited = await self._ledger.credit(name, amount, kind=kind, operation=operation, note=note, force=force)
         match credited.status:
             case "unknown":
                 raise Refused(f"no account {name!r}")
@@ -220,6 +234,12 @@ def check_name(name: str, what: str) -> None:
         raise Refused(
             f"{name!r} is no {what} name: lower-case letters, digits and . _ - up to 63, letter or digit first"
         )
+
+
+def check_note(note: str) -> None:
+    """Refuse a note that cannot be shown."""
+    if len(note) > MAX_NOTE or not note.isprintable():
+        raise Refused(f"a note is at most {MAX_NOTE} printable characters")
 
 
 def check_model(model: str) -> None:

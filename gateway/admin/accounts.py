@@ -42,6 +42,7 @@ class AccountAdmin:
         amount: int,
         *,
         operation: str | None = None,
+        note: str = "",
         allow_negative: bool = False,
         force: bool = False,
     ) -> Credited:
@@ -50,12 +51,14 @@ class AccountAdmin:
         await existing_account(self._accounts, name)
         with refusals_translated():
             credited = await self._accounts.credit(
-                name, amount, operation=operation, allow_negative=allow_negative, force=force
+                name, amount, operation=operation, note=note, allow_negative=allow_negative, force=force
             )
         if credited.status != "repeated":
             after: dict[str, Any] = {"amount": format_amount(amount)}
             if operation is not None:
                 after["operation"] = operation
+            if note:
+                after["note"] = note
             await self._record(actor, "credit", name, {}, after)
         return credited
 

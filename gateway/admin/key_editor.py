@@ -107,12 +107,16 @@ class KeyEditor:
 
         The last use is noted once an hour. A key that was not used since an older version counts from its creation.
         """
-        try:
-            keys = await self._keys.list(account)
-        except Refused as error:
-            raise NotFound(str(error)) from None
+        keys = await self.list(account)
         moment = since.astimezone(UTC)
         return [key for key in keys if key.state == "active" and (key.last_used or key.created) < moment]
+
+    async def list(self, account: str | None) -> list[KeyRecord]:
+        """The keys of one account, or of all, oldest first; NotFound for an unknown account."""
+        try:
+            return await self._keys.list(account)
+        except Refused as error:
+            raise NotFound(str(error)) from None
 
 
 def _changes(

@@ -26,12 +26,12 @@ class Memberships:
         self._directory = directory
         self._keys = keys
 
-    async def list(self, actor: Actor, account: str) -> list[User]:
-        """The members of an account, by e-mail."""
+    async def list(self, actor: Actor, account: str, *, after: str = "", limit: int = MOST) -> list[User]:
+        """The members of an account by e-mail, those behind the e-mail `after`; at most 1,000."""
         if not actor.may_read("users", account) and not actor.owns(account):
             raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
-        query = sa.select(users).join(memberships).where(memberships.c.account == account)
-        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(MOST))
+        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
+        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, MOST)))
 
     async def set(self, actor: Actor, user_id: str, account: str, role: AccountRole) -> User:
         """Give a user a role in an account. An owner changes members of theirs, and adds others by invitation."""

@@ -47,6 +47,10 @@ class Messages:
         text = INVITATION.format(place=place, url=new.url, expires=time_text(invitation.expires))
         return await self._mail.send(invitation.email, f"Invitation to {place}", text)
 
+    async def invite_by_mail(self, new: NewInvitation, *, wanted: bool) -> Delivery | None:
+        """`invite`, if it is wanted and there is a mail server; None if not."""
+        return await self.invite(new) if wanted and self._mail.is_set_up else None
+
     async def request_reset(self, email: str, *, address: str = "") -> None:
         """Send a link for a new password, if there is such a user.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.accounts.accounts import NAME, OPERATION
+from gateway.accounts.accounts import MAX_NOTE, NAME, OPERATION
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.errors import Conflict, InvalidValue, NotFound
 from gateway.ledger import Ledger
 from gateway.ledger.refund import Refunded
-
-MAX_NOTE = 500  # characters
 
 
 class Refunds:

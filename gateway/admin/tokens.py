@@ -98,10 +98,14 @@ class Tokens:
         row = values | {"account": account or "", "expires_at": end, "token_hash": self._hash(text), "last4": text[-4:]}
         return NewToken(text, await self._transactions.write(_insert, actor, row))
 
-    async def list(self, actor: Actor) -> list[TokenRecord]:
-        """All tokens, newest first."""
+    async def list(self, actor: Actor, *, before: str = "", limit: int = MOST) -> list[TokenRecord]:
+        """Tokens, newest first, those behind the one with the id `before`; at most 1,000."""
         actor.require_read("config")
-        query = sa.select(admin_tokens).order_by(admin_tokens.c.created_at.desc()).limit(MOST)
+        table = admin_tokens.c
+        query = sa.select(admin_tokens).order_by(table.created_at.desc(), table.id.desc()).limit(min(limit, MOST))
+        if before:
+            last = sa.select(table.created_at).where(table.id == before).scalar_subquery()
+            query = query.where(sa.or_(table.created_at < last, sa.and_(table.created_at == last, table.id < before)))
         return await self._transactions.read(_tokens, query)
 
     async def revoke(self, actor: Actor, token_id: str) -> TokenRecord:

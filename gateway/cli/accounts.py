@@ -14,18 +14,16 @@ import click
 
 from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
+from gateway.admin.model_names import known_group, known_models
 from gateway.admin.money import MoneyAdmin
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import OwnPrice
 from gateway.cli.configuration import configured
-from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_record, print_rows
-from gateway.cli.root import Failure
 from gateway.cli.session import Session, change, run
 from gateway.cli.statement import command as statement
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
 from gateway.config.settings import Settings
-from gateway.config.toml_reader import suggestion
 from gateway.ledger import Credited
 from gateway.ledger.refund import Refunded
 
@@ -47,7 +45,7 @@ command.add_command(statement)
 @configured
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
-    _check_group(settings, group)
+    known_group(settings, group)
 
     async def work(session: Session) -> Account:
         created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
@@ -79,6 +77,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("amount", type=AMOUNT)
 @click.option("--id", "operation", metavar="OPERATION", help="A name for this credit: repeating it changes nothing.")
+@click.option("--note", "text", default="", metavar="TEXT", help="Why; it is stored in the ledger line.")
 @click.option("--allow-negative", is_flag=True, help="Let AMOUNT take money away.")
 @click.option("--force", is_flag=True, help="Also take money that running calls hold, or that the account lacks.")
 @configured
@@ -87,6 +86,7 @@ def credit(
     name: str,
     amount: int,
     operation: str | None,
+    text: str,
     allow_negative: bool,
     force: bool,
     as_json: bool,
@@ -95,7 +95,13 @@ def credit(
 
     async def work(session: Session) -> tuple[Credited, Account]:
         credited = await session.account_admin.credit(
-            session.actor, name, amount, operation=operation, allow_negative=allow_negative, force=force
+            session.actor,
+            name,
+            amount,
+            operation=operation,
+            note=text,
+            allow_negative=allow_negative,
+            force=force,
         )
         return credited, await session.accounts.show(name)
 
@@ -207,7 +213,7 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 @configured
 def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
     """Put the account into GROUP of the configuration; the next request is judged by it."""
-    _check_group(settings, group)
+    known_group(settings, group)
     _show(change(settings, lambda session: session.account_admin.move(session.actor, name, group)), as_json=as_json)
 
 
@@ -239,11 +245,6 @@ def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) 
         lambda session, names: session.account_admin.deny(session.actor, name, names),
         as_json=as_json,
     )
-
-
-def _check_group(settings: Settings, group: str) -> None:
-    if group not in settings.groups:
-        raise Failure(f"no group {group!r} in the configuration{suggestion(group, settings.groups)}")
 
 
 def _rule(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.admin.ledger_audit import audit_ledger
 from gateway.cli.configuration import archive_option, configured
 from gateway.cli.history_database import history_database
 from gateway.cli.output import note, print_json, print_table
@@ -71,7 +72,7 @@ def command(
 async def _audit_both(
     session: Session, account: str | None, expect_accounts: int | None, archives: Sequence[Path]
 ) -> AuditReport:
-    report = await _audit(session, account, expect_accounts, archives)
+    report = await audit_ledger(session, account, expect_accounts=expect_accounts, archives=archives, warn=note)
     try:
         with history_database(session.settings) as database:
             if database is not None:
@@ -88,26 +89,6 @@ async def _audit_history(session: Session, database: Database, account: str | No
 
     with closing(SqlThread()) as sql:
         return await audit_history(session.store, database, sql, account)
-
-
-async def _audit(
-    session: Session, account: str | None, expect_accounts: int | None, archives: Sequence[Path]
-) -> AuditReport:
-    if account is not None:
-        if not await session.ledger.has_traces(account):
-            await session.accounts.show(account)
-        return await session.ledger.audit(account, archives=archives)
-    known = session.known_accounts
-    expected = known.read() if expect_accounts is None else expect_accounts
-    report = await session.ledger.audit(archives=archives, expected=expected)
-    try:
-        if expect_accounts is None:
-            known.raise_to(report.accounts)
-        elif report.accounts >= expected and not report.unreachable:
-            known.write(report.accounts)
-    except OSError as error:
-        note(f"the number of accounts cannot be remembered: {error}")
-    return report
 
 
 def _print_tables(form: dict[str, Any]) -> None:

@@ -36,22 +36,10 @@ def command(
 
     async def work(session: PeopleSession) -> list[AuditEvent]:
         from gateway.admin.audit_trail import AuditFilter
+        from gateway.admin.newest_events import newest_events
 
-        trail = session.people.audit_trail
-        wanted = await trail.resolved(AuditFilter(since=since, actor=actor, object=object_, account=account))
-        waiting = await _waiting(session)
-        found = {event.id: event for event in waiting if wanted.matches(event)}
-        found |= {event.id: event for event in await trail.list(session.actor, wanted, limit=limit)}
-        return sorted(found.values(), key=lambda event: (event.at, event.id), reverse=True)[:limit]
+        wanted = AuditFilter(since=since, actor=actor, object=object_, account=account)
+        trail, outbox = session.people.audit_trail, session.store.outbox
+        return await newest_events(session.actor, trail, outbox, wanted, limit=limit)
 
     print_rows(COLUMNS, [event.json_form() for event in run_people(settings, work)], as_json=as_json)
-
-
-async def _waiting(session: PeopleSession) -> list[AuditEvent]:
-    """The events of changes in the store that the importer has not moved yet; read before those of the database."""
-    found: list[AuditEvent] = []
-    after = ""
-    while page := await session.store.outbox.read(after):
-        found += [event for _, event in page if event is not None]
-        after = page[-1][0]
-    return found

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from gateway.accounts.admission_check import Explanation, explain
+from gateway.admin.model_names import known_models
 from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.cli.configuration import configured
-from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.session import Session, run
 from gateway.cli.values import COUNT

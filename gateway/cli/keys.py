@@ -11,8 +11,8 @@ import click
 from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord, NewKey
 from gateway.admin.key_changes import KeyChanges
+from gateway.admin.model_names import known_models
 from gateway.cli.configuration import configured
-from gateway.cli.model_names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.people_session import PeopleSession, run_people
 from gateway.cli.session import Session, change, run
@@ -114,7 +114,7 @@ def create(
         limits["models"] = known_models(settings, models)
     options = {"name": name or "", "show_cost": show_cost or bool(response_headers), **limits}
     if email is None:
-        key = change(settings, lambda session: session.create_key(account, **options))
+        key = change(settings, lambda session: session.create_key(session.actor, account, **options))
     else:
         key = run_people(settings, lambda session: session.create_key(email, account, **options))
     _print_new(key, key.json_form(), as_json=as_json)
@@ -184,7 +184,7 @@ def edit(
 @configured
 def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -> None:
     """Make a new key with the settings of KEY_ID, which expires after the overlap; print the new one, alone, once."""
-    rotated = change(settings, lambda session: session.rotate_key(key_id, overlap=overlap))
+    rotated = change(settings, lambda session: session.rotate_key(session.actor, key_id, overlap=overlap))
     expires = rotated.old.json_form()["expires"]
     note(f"{key_id} expires at {expires}")
     replaced = {"replaces": key_id, "old_expires": expires}

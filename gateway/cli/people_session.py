@@ -49,18 +49,14 @@ def run_people(settings: Settings, work: Callable[[PeopleSession], Awaitable[T]]
     DatabaseRefused if the store's history is in another database: people belong into that one.
     """
     from gateway.admin.people import People
-    from gateway.database.address import address_of
-    from gateway.database.engine import Database
-    from gateway.history import binding
+    from gateway.admin.people_database import open_people_database
     from gateway.history.sql_thread import SqlThread
 
     async def with_database(session: Session) -> T:
         sql = SqlThread()
         try:
-            database = await sql.run(Database.open, address_of(settings))
+            database = await open_people_database(settings, session.store, sql)
             try:
-                if known := await binding.remembered(session.store):
-                    binding.check(known, database)
                 people = People(settings, database, sql, session.store)
                 try:
                     return await work(PeopleSession(session, people))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import click
-import msgspec
 
+from gateway.admin.plugin_reports import plugin_forms
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
 from gateway.cli.output import print_rows
 from gateway.cli.session import run
-from gateway.config.secret_references import secret_texts
 from gateway.config.settings import PluginSettings, Settings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
-from gateway.plugins.loader import PluginReport, load_plugins
-from gateway.redaction import hide
+from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import StoreSetupError
 
@@ -38,24 +35,7 @@ def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) 
 def show(settings: Settings, as_json: bool) -> None:
     """Print the reports."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
-    reports = load_plugins(settings.plugins).reports
-    quarantine(reports, settings, _events(settings), time.time())
-    hidden = secret_texts(settings)
-    forms = [msgspec.to_builtins(report) | {"reason": hide(report.reason, hidden)} for report in reports]
-    print_rows(COLUMNS, forms, as_json=as_json)
-
-
-def quarantine(reports: list[PluginReport], settings: Settings, events: list[CircuitEvent], now: float) -> None:
-    """Mark the plugins whose code the running gateway leaves alone."""
-    by_name = {report.name: report for report in reports}
-    for item in events:
-        provider = settings.providers.get(item.provider)
-        report = by_name.get(provider.plugin) if provider is not None else None
-        if report is not None and item.cause == "plugin":
-            left = max(0.0, item.left(now))
-            report.state = "quarantined"
-            served = f" for {item.model} ({item.capability})" if item.model else ""
-            report.reason = f"the code behind provider {item.provider} keeps failing{served}; probed in {left:.0f} s"
+    print_rows(COLUMNS, plugin_forms(settings, _events(settings)), as_json=as_json)
 
 
 def _events(settings: Settings) -> list[CircuitEvent]:

@@ -266,8 +266,7 @@ def invite(
             new = await invitations.to_site(session.actor, email, site_role or "none")
         else:
             new = await invitations.to_account(session.actor, email, account, role or "member")
-        by_mail = session.people.mail.is_set_up and not no_mail
-        return new, await messages.invite(new) if by_mail else None
+        return new, await messages.invite_by_mail(new, wanted=not no_mail)
 
     new, delivery = run_people(settings, work)
     is_sent = delivery is not None and delivery.is_sent

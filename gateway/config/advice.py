@@ -34,6 +34,7 @@ def advise(settings: Settings) -> tuple[str, ...]:
     """One text per setting, each with its key."""
     return (
         *_side_port(settings),
+        *_console(settings),
         *_plain_upstreams(settings),
         *_fallback_cycles(settings.models),
         *_factors(settings),
@@ -56,6 +57,12 @@ def _side_port(settings: Settings) -> Iterator[str]:
     host = settings.metrics.host
     if not is_loopback(host):
         yield f"metrics.host: the side port has no authentication, and {host} lets other machines read it"
+
+
+def _console(settings: Settings) -> Iterator[str]:
+    host = settings.console.host
+    if settings.console.enabled and not is_loopback(host):
+        yield f"console.host: the console has no TLS of its own, and {host} lets other machines send tokens to it"
 
 
 def _plain_upstreams(settings: Settings) -> Iterator[str]:

@@ -1,23 +1,31 @@
-"""[console] and [mail]: where people find the console, and how they get e-mail."""
+"""[console] and [mail]: the console's own port with the admin API, and how people get e-mail."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-LOCAL_CONSOLE = "http://127.0.0.1:8081"  # of links, if `public_url` is empty
+from gateway.config.values import Port
 
 
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
-    """[console]: the address of the console in links."""
+    """[console]: the port of the console and of the admin API, and their address in links."""
 
+    enabled: bool = True
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 8081
+    pages: bool = True
     public_url: str = ""
+    root_path: str = ""
+    public_prices: bool = False
+    signup: Literal["closed", "open"] = "closed"
 
     @property
     def base_url(self) -> str:
         """The address before the paths of links, without a slash at its end."""
-        return self.public_url.rstrip("/") or LOCAL_CONSOLE
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url.rstrip("/") or f"http://{host}:{self.port}{self.root_path}"
 
 
 class MailSettings(Struct, frozen=True, kw_only=True):

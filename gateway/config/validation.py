@@ -26,6 +26,7 @@ MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 _PUBLIC_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?", re.ASCII)
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 _SENDER = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+", re.ASCII)
 
 #: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
@@ -145,6 +146,12 @@ def _check_console(settings: Settings, reader: TomlReader) -> None:
     url = settings.console.public_url
     if url and not _PUBLIC_URL.fullmatch(url):
         reader.problem(("console", "public_url"), "expected https://HOST, with a path if a proxy adds one")
+    if settings.console.root_path and not _ROOT_PATH.fullmatch(settings.console.root_path):
+        reader.problem(("console", "root_path"), "expected a path such as /gateway, without a slash at its end")
+    if settings.console.enabled and settings.console.port:
+        for section, other in (("server", settings.server), ("metrics", settings.metrics)):
+            if (settings.console.host, settings.console.port) == (other.host, other.port):
+                reader.problem(("console", "port"), f"port {other.port} is [{section}]'s already")
 
 
 def _check_mail(settings: Settings, reader: TomlReader) -> None:

@@ -117,6 +117,7 @@ METRICS = (
     ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
+    MetricSpec("gateway_console_restarts", "counter", "Console processes that ended and were started again"),
     MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
     MetricSpec("gateway_importer_lines", "counter", "Ledger lines copied into the database"),
     MetricSpec("gateway_importer_lag_seconds", "gauge", "Time since the database last had all lines known to be new"),

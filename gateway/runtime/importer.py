@@ -27,7 +27,7 @@ from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
 from gateway.log import gateway_log
 from gateway.metrics import Metrics, encode_delta
-from gateway.runtime.importer_process import ImporterBriefing
+from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
 from gateway.store.configured import configured_address
@@ -44,7 +44,7 @@ class ImporterRunner:
     def __init__(self, channel: socket.socket) -> None:
         self._socket = channel
         self._stop = asyncio.Event()
-        self._briefing: asyncio.Future[ImporterBriefing] = asyncio.get_running_loop().create_future()
+        self._briefing: asyncio.Future[HelperBriefing] = asyncio.get_running_loop().create_future()
         self._metrics = Metrics()
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class ImporterRunner:
         stopping.cancel()
         channel.close()
 
-    async def _import(self, briefing: ImporterBriefing, channel: Channel) -> None:
+    async def _import(self, briefing: HelperBriefing, channel: Channel) -> None:
         settings = briefing.configuration.settings()
         log.configure(settings.log.level, form=settings.log.form, access=settings.log.access)
         store = await Store.open(
@@ -100,7 +100,7 @@ class ImporterRunner:
 
     def _receive(self, message: Message) -> None:
         if message.name == "briefing" and not self._briefing.done():
-            self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=ImporterBriefing))
+            self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=HelperBriefing))
 
     async def _report_forever(self, service: HistoryService, channel: Channel) -> None:
         while True:

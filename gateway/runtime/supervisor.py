@@ -32,7 +32,7 @@ from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
-from gateway.runtime.importer_process import ImporterBriefing, ImporterProcess
+from gateway.runtime.helper_process import HelperBriefing, HelperProcess
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
@@ -49,6 +49,7 @@ from gateway.store.identity import StoreGuard
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
+CONSOLE_BACKLOG = 128  # connections that wait while the console process starts
 BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
@@ -73,7 +74,8 @@ class Supervisor:
         self._accept_empty_store = accept_empty_store
         self.side: SidePort | None = None
         self.recovery: WorkerRecovery | None = None
-        self.importer: ImporterProcess | None = None
+        self.importer: HelperProcess | None = None
+        self.console: HelperProcess | None = None  # None without [console] enabled
         self.failure: BaseException | None = None
         self._machine = secrets.token_hex(8)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,6 +132,7 @@ class Supervisor:
         sockets = await _bind(server.host, server.port, server.workers)
         self.side = SidePort(self)
         await self.side.start((await _bind(metrics.host, metrics.port, 1))[0])
+        console = await self._bind_console()
         self.watch = StoreWatch(
             self.settings,
             accept_empty=self._accept_empty_store,
@@ -145,11 +148,16 @@ class Supervisor:
         for worker in self.workers:
             self._keep(worker.keep_alive())
         self._keep(self._watch_workers())
-        self.importer = self._importer()
+        self.importer = self._helper("importer")
         self._keep(self.importer.keep_alive())
+        if console is not None:
+            self.console = self._helper("console", console)
+            self._keep(self.console.keep_alive())
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
+        if console is not None:
+            gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
         if self.settings.demo:
             await announce(self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 
@@ -202,16 +210,26 @@ class Supervisor:
         """The socket of the embedded store; empty if the store is another one."""
         return str(self.embedded.socket) if self.embedded is not None else ""
 
-    def _importer(self) -> ImporterProcess:
-        return ImporterProcess(
-            self._importer_briefing,
+    async def _bind_console(self) -> socket.socket | None:
+        console = self.settings.console
+        if not console.enabled:
+            return None
+        [listener] = await _bind(console.host, console.port, 1)
+        listener.listen(CONSOLE_BACKLOG)  # connections wait while the process starts
+        return listener
+
+    def _helper(self, name: str, listener: socket.socket | None = None) -> HelperProcess:
+        return HelperProcess(
+            name,
+            self._helper_briefing,
             on_counts=lambda source, payload: self.totals.merge(decode_delta(payload), source=source),
-            on_end=self._importer_ended,
+            on_end=lambda source: self._helper_ended(name, source),
+            listener=listener,
         )
 
-    def _importer_briefing(self) -> ImporterBriefing:
+    def _helper_briefing(self) -> HelperBriefing:
         assert self.watch is not None
-        return ImporterBriefing(self.configuration, self.watch.guard.deployment, self._socket())
+        return HelperBriefing(self.configuration, self.watch.guard.deployment, self._socket())
 
     async def _await_ready(self) -> None:
         try:
@@ -246,6 +264,8 @@ class Supervisor:
     def _send_configuration(self, payload: bytes) -> None:
         for worker in self.workers:
             worker.send("reload", payload)
+        if self.console is not None:
+            self.console.send("reload", payload)
 
     def _worker_ended(self, life: Life) -> None:
         self.totals.forget(life.source)
@@ -254,10 +274,10 @@ class Supervisor:
         if not self.draining.is_set():
             self.metrics.inc("gateway_worker_restarts")
 
-    def _importer_ended(self, source: str) -> None:
+    def _helper_ended(self, name: str, source: str) -> None:
         self.totals.forget(source)
         if not self.draining.is_set():
-            self.metrics.inc("gateway_importer_restarts")
+            self.metrics.inc(f"gateway_{name}_restarts")
 
     async def _watch_workers(self) -> None:
         """Find workers that do not report. A pause of this process is not counted as theirs."""
@@ -313,8 +333,9 @@ class Supervisor:
     async def _release(self) -> None:
         for worker in self.workers:
             await worker.stop(0.0)
-        if self.importer is not None:
-            await self.importer.stop()
+        for helper in (self.console, self.importer):
+            if helper is not None:
+                await helper.stop()
         if self.side is not None:
             await self.side.close()
         if self.recovery is not None:

@@ -38,6 +38,8 @@ def invalid(param: str, cause: str) -> InvalidValue:
 
 def first_error(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:
     """The first error in `value`, in the document's own order; None when it fits `kind`."""
+    if isinstance(kind, inspect.Metadata):  # a description or an example around the type
+        return first_error(value, kind.type, path)
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     fitting = [member for member in members if _fits(value, member)]
     if not fitting:

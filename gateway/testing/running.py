@@ -47,6 +47,9 @@ drain_timeout = 5.0
 [metrics]
 port = {side_port}
 
+[console]
+enabled = false
+
 [store]
 data_dir = "{data_dir}"
 
@@ -120,7 +123,7 @@ class RunningGateway:
 
 @contextmanager
 def running_gateway(config: str, *, workers: int = 1) -> Iterator[RunningGateway]:
-    """Serve `config`, a TOML text without [server], [metrics] and [store]; data and logs go with the context."""
+    """Serve `config`, TOML without [server], [metrics], [console] and [store]; data and logs go with the context."""
     with tempfile.TemporaryDirectory(prefix="gateway-") as name:
         folder = Path(name)
         port, side_port = free_ports(2)

@@ -29,6 +29,12 @@ def test_side_port_that_others_reach_is_named(host: str) -> None:
     assert warning.startswith("metrics.host: the side port has no authentication")
 
 
+def test_console_that_others_reach_is_named_unless_it_is_off() -> None:
+    (warning,) = warnings_of('[console]\nhost = "0.0.0.0"\n')
+    assert warning.startswith("console.host: the console has no TLS of its own")
+    assert warnings_of('[console]\nhost = "0.0.0.0"\nenabled = false\n') == ()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_side_port_on_loopback_is_not_named(host: str) -> None:
     assert warnings_of(f'[metrics]\nhost = "{host}"\n') == ()

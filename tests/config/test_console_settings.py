@@ -16,6 +16,10 @@ from gateway.config.toml_reader import SettingsError
         ({"console": {"public_url": "gateway.example.com"}}, "console.public_url"),
         ({"console": {"public_url": "https://me:secret@gateway.example.com"}}, "console.public_url"),
         ({"console": {"public_url": "https://gateway.example.com/?a=b"}}, "console.public_url"),
+        ({"console": {"root_path": "gateway"}}, "console.root_path"),
+        ({"console": {"root_path": "/gateway/"}}, "console.root_path"),
+        ({"console": {"root_path": "/.*"}}, "console.root_path"),
+        ({"console": {"signup": "maybe"}}, "console.signup"),
         ({"mail": {"host": "smtp.example.com"}}, "mail.from"),
         ({"mail": {"host": "smtp.example.com", "from": "Gateway <gw@example.com>"}}, "mail.from"),
         ({"mail": {"host": "smtp.example.com", "from": "gw@example.com", "user": "me"}}, "mail.password"),
@@ -33,6 +37,8 @@ def test_impossible_setting_is_named(table: dict[str, Any], key: str) -> None:
 
 def test_links_begin_with_the_public_address() -> None:
     assert parse({}).console.base_url == "http://127.0.0.1:8081"
+    own = parse({"console": {"host": "::1", "port": 8443, "root_path": "/gw"}})
+    assert own.console.base_url == "http://[::1]:8443/gw"
     assert (
         parse({"console": {"public_url": "https://gw.example.com/ai/"}}).console.base_url == "https://gw.example.com/ai"
     )

@@ -81,6 +81,10 @@ drain_timeout = {drain_timeout}
 [metrics]
 port = {side_port}
 
+[console]
+enabled = {console}
+port = {console_port}
+
 [store]
 url = "{store}"
 data_dir = "{data_dir}"
@@ -99,6 +103,7 @@ class Served(RunningGateway):
         workers: int = 1,
         drain_timeout: float = 5.0,
         store: str = "",
+        console_port: int = 0,  # of the console and the admin API; 0: none
     ) -> None:
         super().__init__(folder, *ports)
         self.port, self.side_port = ports
@@ -110,6 +115,8 @@ class Served(RunningGateway):
             workers=workers,
             drain_timeout=drain_timeout,
             store=store,
+            console=str(bool(console_port)).lower(),
+            console_port=console_port,
             data_dir=self.data_dir,
         )
         self.configure(models)

@@ -156,7 +156,7 @@ async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> 
         started = time.monotonic()
         async with gateway.session() as session:
             await session.accounts.create("test", balance=10 * NANO)
-            gateway.api_key = (await session.create_key("test")).text
+            gateway.api_key = (await session.create_key(session.actor, "test")).text
         await until(lambda: _served(gateway), within=5.0)
         print(f"store appeared: served {time.monotonic() - started:.2f} s later")
         assert time.monotonic() - started < 2.0

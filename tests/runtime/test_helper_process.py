@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 
 from gateway.config.configuration import Configuration
-from gateway.runtime import importer_process
-from gateway.runtime.importer_process import ImporterBriefing, ImporterProcess
+from gateway.runtime import helper_process
+from gateway.runtime.helper_process import HelperBriefing, HelperProcess
 from tests.polling import until
 
 
 @pytest.mark.slow
 async def test_importer_that_hangs_is_replaced(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(importer_process, "SILENT_FOR", 3.0)
+    monkeypatch.setattr(helper_process, "SILENT_FOR", 3.0)
     reported, ended = list[str](), list[str]()
-    process = ImporterProcess(
-        lambda: ImporterBriefing(Configuration.of_demo(tmp_path / "data"), socket=str(tmp_path / "nowhere")),
+    process = HelperProcess(
+        "importer",
+        lambda: HelperBriefing(Configuration.of_demo(tmp_path / "data"), socket=str(tmp_path / "nowhere")),
         on_counts=lambda name, payload: reported.append(name),
         on_end=ended.append,
     )

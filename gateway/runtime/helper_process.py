@@ -1,6 +1,6 @@
-"""The supervisor's side of the importer: one process after the other, each with a channel for its metrics.
+"""The supervisor's side of a helper, the importer or the console: one process after the other, each with a channel.
 
-Calls do not depend on it: a gateway whose importer cannot start serves, and its store keeps the lines.
+Calls do not depend on helpers: a gateway serves while one of them cannot start.
 """
 
 from __future__ import annotations
@@ -25,28 +25,35 @@ END_WITHIN = 10.0  # seconds for its last transaction
 SILENT_FOR = 60.0  # seconds without its report, due every second, after which it counts as hung
 
 
-class ImporterBriefing(msgspec.Struct, array_like=True):
-    """The first message over the importer's channel."""
+class HelperBriefing(msgspec.Struct, array_like=True):
+    """The first message over a helper's channel."""
 
     configuration: Configuration
     deployment: str = ""  # of the store; empty before the store was reached for the first time
     socket: str = ""  # of the embedded store
 
 
-class ImporterProcess:
-    """Keeps one importer running."""
+class HelperProcess:
+    """Keeps one process of a helper running: `python -m gateway.runtime.NAME CHANNEL [LISTENER]`."""
 
     def __init__(
         self,
-        brief: Callable[[], ImporterBriefing],
+        name: str,
+        brief: Callable[[], HelperBriefing],
         *,
         on_counts: Callable[[str, bytes], None],
         on_end: Callable[[str], None],
+        on_message: Callable[[Message], None] = lambda message: None,
+        listener: socket.socket | None = None,
     ) -> None:
+        self._name = name
         self._brief = brief
         self._on_counts = on_counts  # gets the name of the process and its metrics
         self._on_end = on_end
+        self._on_message = on_message  # gets every other message
+        self._listener = listener  # a bound socket that each process inherits; connections wait in it meanwhile
         self._process: asyncio.subprocess.Process | None = None
+        self._channel: Channel | None = None
         self._reported = asyncio.Event()
         self._stopping = False
 
@@ -59,6 +66,11 @@ class ImporterProcess:
         """Whether it is to stop."""
         return self._stopping
 
+    def send(self, name: str, payload: bytes = b"") -> None:
+        """Send a message to the running process; without one it is dropped."""
+        if self._channel is not None:
+            self._channel.send(name, payload)
+
     async def keep_alive(self) -> None:
         """Keep a process running until `stop`."""
         pause = MIN_PAUSE
@@ -68,12 +80,14 @@ class ImporterProcess:
             if self.stopping():
                 return
             pause = MIN_PAUSE if time.monotonic() - started > STAYED_UP else min(pause * 2, MAX_PAUSE)
-            gateway_log.error("the importer %s; another starts in %.1f s", ending, pause)
+            gateway_log.error("the %s %s; another starts in %.1f s", self._name, ending, pause)
             await asyncio.sleep(pause)
 
     async def stop(self, within: float = END_WITHIN) -> None:
         """End the process: with SIGTERM, and after `within` seconds with SIGKILL."""
         self._stopping = True
+        if self._listener is not None:
+            self._listener.close()
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -82,7 +96,7 @@ class ImporterProcess:
             async with asyncio.timeout(within):
                 await process.wait()
         except TimeoutError:
-            gateway_log.error("the importer does not end; killing it")
+            gateway_log.error("the %s does not end; killing it", self._name)
             _signal(process, signal.SIGKILL)
             await process.wait()
 
@@ -90,22 +104,23 @@ class ImporterProcess:
         """Run one process to its end, and say how that was."""
         name = ""
         ours, theirs = socket.socketpair()
+        inherited = [theirs.fileno(), *([self._listener.fileno()] if self._listener is not None else [])]
         with theirs:
             channel = await Channel.open(ours, lambda message: self._receive(name, message), lambda: None)
             try:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-m",
-                    "gateway.runtime.importer",
-                    str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
+                    f"gateway.runtime.{self._name}",
+                    *map(str, inherited),
+                    pass_fds=inherited,
                     start_new_session=True,  # Ctrl-C reaches only the supervisor
                 )
             except OSError as error:
                 channel.close()
                 return f"could not be started: {error}"
-        self._process = process
-        name = f"importer-{process.pid}"
+        self._process, self._channel = process, channel
+        name = f"{self._name}-{process.pid}"
         channel.send("briefing", msgspec.msgpack.encode(self._brief()))
         if self.stopping():  # a stop during the start of the process
             _signal(process, signal.SIGTERM)
@@ -115,6 +130,7 @@ class ImporterProcess:
             code = await process.wait()
         finally:
             watching.cancel()
+            self._channel = None
             channel.close()
         self._on_end(name)
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -125,13 +141,15 @@ class ImporterProcess:
         while self._reported.is_set():
             self._reported.clear()
             await asyncio.sleep(SILENT_FOR)
-        gateway_log.error("the importer has not reported for %.0f s; killing it", SILENT_FOR)
+        gateway_log.error("the %s has not reported for %.0f s; killing it", self._name, SILENT_FOR)
         _signal(process, signal.SIGKILL)
 
     def _receive(self, name: str, message: Message) -> None:
+        self._reported.set()
         if message.name == "counts":
-            self._reported.set()
             self._on_counts(name, message.payload)
+        else:
+            self._on_message(message)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -1,0 +1,32 @@
+"""Names of models and groups as operators type them, checked against the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import suggestion
+from gateway.errors import InvalidValue
+
+
+def known_models(settings: Settings, names: Iterable[str], *, also: Collection[str] = ()) -> list[str]:
+    """The names with aliases resolved; InvalidValue for one that neither the configuration nor `also` knows.
+
+    A misspelt name in `deny` would otherwise deny nothing without an error.
+    """
+    models = {name: name for name in (*also, *settings.models)}
+    models |= {alias: name for name, model in settings.models.items() for alias in model.aliases}
+    found = []
+    for name in names:
+        if name not in models:
+            raise InvalidValue(f"no model {name!r} in the configuration{suggestion(name, models)}", param="models")
+        found.append(models[name])
+    return found
+
+
+def known_group(settings: Settings, group: str) -> None:
+    """InvalidValue for a group that the configuration lacks."""
+    if group not in settings.groups:
+        raise InvalidValue(
+            f"no group {group!r} in the configuration{suggestion(group, settings.groups)}", param="group"
+        )

@@ -1,0 +1,109 @@
+"""The models of the configuration as documents: targets, groups, prices and health."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import structs
+
+from gateway.accounts.accounts import time_text
+from gateway.amounts import NANO, format_amount, format_product
+from gateway.billing.price import Price, price_on
+from gateway.billing.price_terms import OwnPrice
+from gateway.config.settings import ModelSettings, PriceSettings, Settings, TargetSettings
+from gateway.routing.circuit_breaker import CircuitKey
+from gateway.routing.circuit_sync import CircuitEvent
+
+
+def model_form(name: str, model: ModelSettings, own: OwnPrice | None = None) -> dict[str, Any]:
+    """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today.
+
+    With `own` the prices are those of an account, and `price_factor` is the factor that they contain.
+    """
+    targets = [_target_form(name, target) for target in model.all_targets]
+    listed = [own.replaced(price) for price in model.price or (None,)] if own is not None else model.price or ()
+    factor = own.factor if own is not None else NANO
+    prices = tuple((Price.of(price), price) for price in listed if price is not None)
+    holds = price_on(tuple(price for price, _ in prices), time.time()) if prices else None
+    return {
+        "id": name,
+        "provider": targets[0]["provider"],
+        "model": targets[0]["model"],
+        "groups": list(model.groups),
+        "price": next((price_form(settings, factor) for price, settings in prices if price is holds), {}),
+        "price_version": holds.version if holds else "",
+        **({"price_factor": format_amount(factor)} if own is not None else {}),
+        "later_prices": [
+            {**price_form(settings, factor), "version": price.version}
+            for price, settings in prices
+            if holds and price.effective_from > holds.effective_from
+        ],
+        "targets": targets,
+        "fallbacks": list(model.fallbacks),
+        "aliases": list(model.aliases),
+        "endpoints": list(model.endpoints),
+    }
+
+
+def _target_form(name: str, target: TargetSettings) -> dict[str, Any]:
+    form = {**structs.asdict(target), "model": target.model or name}
+    costs = form.pop("cost") or ()
+    if costs:
+        prices = tuple(map(Price.of, costs))
+        form["cost"] = price_form(costs[prices.index(price_on(prices, time.time()))])
+    return form
+
+
+def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
+    """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
+    rows = []
+    for name, model in sorted(settings.models.items()):
+        for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
+            for credential in range(settings.providers[provider].instances):
+                keys = {
+                    CircuitKey(provider),
+                    CircuitKey(provider, credential),
+                    CircuitKey(provider, credential, upstream),
+                }
+                # Of every capability and every machine.
+                open_ones = [item for item in events if structs.replace(item.key, capability="") in keys]
+                found = max(open_ones, key=lambda item: item.left(now), default=None)
+                rows.append(
+                    {
+                        "model": name,
+                        "provider": provider,
+                        "credential": credential,
+                        "upstream_model": upstream,
+                        "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
+                        "cause": found.cause if found else "",
+                        "until": time_text(datetime.fromtimestamp(found.at + found.seconds, UTC)) if found else "",
+                    }
+                )
+    return rows
+
+
+def price_form(price: PriceSettings, factor: int = NANO) -> dict[str, Any]:
+    """A price as decimal texts, times a factor in 1e-9."""
+    form: dict[str, Any] = {name: format_product(amount, factor) for name, amount in price.amounts().items()}
+    if price.per_image:
+        form["per_image"] = {
+            size: {quality: format_product(amount, factor) for quality, amount in amounts.items()}
+            for size, amounts in price.per_image.items()
+        }
+    if price.tiers:
+        form["tiers"] = [
+            {
+                "above_input_tokens": tier.above_input_tokens,
+                **{name: format_product(amount, factor) for name, amount in tier.amounts().items()},
+            }
+            for tier in price.tiers
+        ]
+    if price.service_tier_multiplier:
+        form["service_tier_multiplier"] = {name: str(value) for name, value in price.service_tier_multiplier.items()}
+    if price.currency:
+        form["currency"] = price.currency
+    if price.effective_from:
+        form["effective_from"] = price.effective_from
+    return form

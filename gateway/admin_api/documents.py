@@ -1,0 +1,332 @@
+"""Schemas of the answers: the documents that the services' `json_form` methods make. Amounts are decimal text.
+
+An answer is not converted to its schema, because it was made by the gateway itself; a test holds the answers of all
+routes to the schemas.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Amount = Annotated[str, Meta(pattern=r"^-?[0-9]+(\.[0-9]{1,9})?$", examples=["12.5"])]
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2026-11-23T12:00:00Z"])]
+
+
+class Account(Struct):
+    """An account: who pays."""
+
+    name: str
+    group: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled"]})]
+    balance: Amount
+    held: Annotated[Amount, Meta(description="What running calls hold of the balance.")]
+    allowed: list[str]
+    denied: list[str]
+    created: Time
+    floor: Annotated[Amount, Meta(description="The lowest balance that calls may leave; negative: a credit line.")]
+    rpm: int | None
+    tpm: int | None
+    concurrency: int | None
+    monthly: Amount | None
+    month_spent: Amount | None
+
+
+class Credit(Struct):
+    """A credit. The answer to a repeat is the same."""
+
+    account: str
+    operation: Annotated[str, Meta(description="The Idempotency-Key.")]
+    amount: Amount
+
+
+class Refund(Struct):
+    """A refund. The answer to a repeat is the same."""
+
+    account: str
+    operation: Annotated[str, Meta(description="The Idempotency-Key.")]
+    request_id: str
+    amount: Amount
+
+
+class Key(Struct):
+    """An API key without its text."""
+
+    id: str
+    account: str
+    name: str
+    last4: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "revoked", "expired"]})]
+    created: Time
+    expires: Time | None
+    rpm: int | None
+    tpm: int | None
+    concurrency: int | None
+    models: list[str] | None
+    budget: Amount | None
+    spent: Amount
+    every: str | None
+    period_spent: Amount | None
+    max_cost: Amount | None
+    endpoints: list[str] | None
+    addresses: list[str] | None
+    last_used: Time | None
+    response_headers: list[str]
+    show_cost: bool
+
+
+class NewKey(Struct):
+    """A new API key; `key`, its text, is shown only here."""
+
+    key: str
+    id: str
+    account: str
+    name: str
+
+
+class RotatedKey(Struct):
+    """A new API key in place of an old one, which expires."""
+
+    key: str
+    id: str
+    account: str
+    name: str
+    replaces: str
+    old_expires: Time | None
+
+
+class User(Struct):
+    """A person."""
+
+    id: str
+    email: str
+    name: str
+    role: Annotated[str, Meta(description="On the site.", extra_json_schema={"enum": ["operator", "viewer", "none"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled"]})]
+    has_password: bool
+    has_second_factor: bool
+    accounts: Annotated[dict[str, str], Meta(description="Roles by account.")]
+    created: Time
+    disabled: Time | None
+
+
+class UserWithLink(User):
+    """A user with a new link, with which they sign in once; it is shown only here."""
+
+    link: str
+
+
+class Erased(Struct):
+    """A user who was erased."""
+
+    id: str
+    state: str
+
+
+class Member(Struct):
+    """A user as a member of one account."""
+
+    id: str
+    email: str
+    name: str
+    role: Annotated[str, Meta(extra_json_schema={"enum": ["owner", "member", "none"]})]
+    state: str
+
+
+class Session(Struct):
+    """Where a user is signed in."""
+
+    id: str
+    user_id: str
+    created: Time
+    last_seen: Time
+    expires: Time
+    address: str
+    user_agent: str
+
+
+class EndedSessions(Struct):
+    """How many sessions were ended."""
+
+    ended: int
+
+
+class Invitation(Struct):
+    """An invitation without its link. `account` is "" for one to the site."""
+
+    id: str
+    email: str
+    account: str
+    role: str
+    site_role: str
+    created_by: str
+    created: Time
+    expires: Time
+    used: Time | None
+
+
+class NewInvitation(Invitation):
+    """A new invitation. `link` is null if it was sent by e-mail; otherwise it is shown only here."""
+
+    sent: bool
+    link: str | None
+
+
+class Withdrawn(Struct):
+    """An invitation that was withdrawn."""
+
+    id: str
+    state: str
+
+
+class Token(Struct):
+    """An admin token without its text."""
+
+    id: str
+    name: str
+    last4: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "expired", "revoked"]})]
+    scopes: list[str]
+    account: str | None
+    created_by: str
+    created: Time
+    expires: Time | None
+    last_used: Time | None
+
+
+class NewToken(Struct):
+    """A new admin token; `token`, its text, is shown only here."""
+
+    token: str
+    id: str
+    name: str
+    scopes: list[str]
+    account: str | None
+    expires: Time | None
+
+
+class AuditEvent(Struct):
+    """Who did what to which object."""
+
+    id: str
+    at: Time
+    actor: str
+    action: str
+    object: str
+    account: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    address: str
+
+
+class Line(Struct):
+    """A line of an account's ledger; `kind` is `carry` for the sum of lines that are not stored any more."""
+
+    request_id: str
+    kind: str
+    at: Time
+    model: str | None
+    served_model: str | None
+    provider: str | None
+    key: str | None
+    amount: Annotated[Amount, Meta(description="Negative for a charge.")]
+    balance: Annotated[Amount, Meta(description="After the line.")]
+    usage: dict[str, Any]
+    estimated: bool
+    attempts: int
+    hold: Amount | UnsetType = UNSET
+    uncollected: Amount | UnsetType = UNSET
+    late: bool | UnsetType = UNSET
+    endpoint: str | UnsetType = UNSET
+    upstream: str | UnsetType = UNSET
+    outcome: str | UnsetType = UNSET
+    price: Any = UNSET
+    service_tier: str | UnsetType = UNSET
+    duration_ms: int | UnsetType = UNSET
+    first_token_ms: int | UnsetType = UNSET
+    clamped: Any = UNSET
+    reclaimed: Any = UNSET
+    refunds: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class AuditReport(Struct):
+    """What an audit of the ledger found. Only mismatches and what is unreachable are faults."""
+
+    accounts: int
+    lines: int
+    history_lines: int
+    recomputed: int
+    not_recomputed: int
+    mismatches: list[dict[str, Any]]
+    unreachable: list[str]
+    moving: list[str]
+    late: list[dict[str, Any]]
+    uncollected: list[dict[str, Any]]
+    overdrawn: list[dict[str, Any]]
+    clean: bool
+
+
+class Model(Struct):
+    """A model of the configuration; `price` is the one that holds today."""
+
+    id: str
+    provider: str
+    model: str
+    groups: list[str]
+    price: dict[str, Any]
+    price_version: str
+    later_prices: list[dict[str, Any]]
+    targets: list[dict[str, Any]]
+    fallbacks: list[str]
+    aliases: list[str]
+    endpoints: list[str]
+
+
+class TargetHealth(Struct):
+    """How a target of a model fares with one of its credentials."""
+
+    model: str
+    provider: str
+    credential: int
+    upstream_model: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "open", "due"]})]
+    cause: str
+    until: str
+
+
+class Plugin(Struct):
+    """A plugin: what it can do, and why it is not in use."""
+
+    name: str
+    version: str
+    source: str
+    providers: list[str]
+    capabilities: list[str]
+    state: str
+    reason: str
+
+
+class TokenInfo(Struct):
+    """The token of this request, and the server's version."""
+
+    id: str
+    scopes: list[str]
+    account: str | None
+    version: str
+
+
+class ErrorBody(Struct):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(Struct):
+    """The body of every error."""
+
+    error: ErrorBody

@@ -1,0 +1,89 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the schemas of their queries, bodies and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from gateway.admin_api import documents
+from gateway.admin_api.route import PREFIX, Route
+from gateway.version import __version__
+
+REF = "#/components/schemas/{name}"
+DESCRIPTION = "Accounts, keys, money, people and history of a model gateway. Amounts are decimal text, never numbers."
+
+
+def openapi_document(routes: Iterable[Route]) -> bytes:
+    """The document as JSON."""
+    routes = list(routes)
+    kinds = [kind for route in routes for kind in (route.body, route.query, route.answer) if kind is not None]
+    schemas, components = msgspec.json.schema_components([documents.Error, *kinds], ref_template=REF)
+    named = dict(zip(map(_key, [documents.Error, *kinds]), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, named, components)
+    for kind in {route.query for route in routes if route.query is not None}:
+        components.pop(kind.__name__, None)  # its fields are parameters
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "Model gateway admin API", "version": __version__, "description": DESCRIPTION},
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "An admin token."}},
+            },
+            "security": [{"token": []}],
+        }
+    )
+
+
+def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.operation_id,
+        "summary": route.summary,
+        "tags": [route.operation_id.partition("_")[0]],
+        "parameters": [*_parameters(route), *(_query(route, components) if route.query else [])],
+        "responses": {
+            str(route.status): {"description": "Done", "content": _json(schemas[_key(route.answer)])},
+            "default": {"description": "An error", "content": _json(schemas[_key(documents.Error)])},
+        },
+    }
+    if route.access.public:
+        operation["security"] = []
+    if route.access.scope is not None:
+        operation["description"] = route.access.description()
+    if route.body is not None:
+        required = any(field.required for field in structs.fields(route.body))
+        operation["requestBody"] = {"required": required, "content": _json(schemas[_key(route.body)])}
+    return operation
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    text = {"type": "string"}
+    found = [{"name": name, "in": "path", "required": True, "schema": text} for name in route.parameters]
+    if route.moves_money:
+        schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
+        found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
+    return found
+
+
+def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
+    assert route.query is not None
+    schema = components[route.query.__name__]
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": kind}
+        for name, kind in schema["properties"].items()
+    ]
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _key(kind: Any) -> str:
+    return repr(kind)

@@ -1,0 +1,117 @@
+"""`/audit-trail`: who did what. `/audits`: the ledger held against the balances. Lines of an account's ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gateway.admin.account_lines import AccountLines, LinePosition
+from gateway.admin.audit_trail import AuditFilter
+from gateway.admin.newest_events import newest_events
+from gateway.admin.refusals import existing_account
+from gateway.admin_api import documents
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.pagination import Cursor, Limit, Page, page, read_cursor
+from gateway.admin_api.resources.keys import Moment
+from gateway.admin_api.route import Route
+from gateway.errors import NotFound
+from gateway.ledger.archive_checkpoint import CARRY
+
+
+class LinesQuery(Struct, frozen=True, kw_only=True):
+    """The query of an account's ledger lines."""
+
+    since: Moment | None = None
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class EventsQuery(Struct, frozen=True, kw_only=True):
+    """The query of the audit trail."""
+
+    since: Moment | None = None
+    actor: Annotated[str, Meta(description="`KIND:ID`, a kind (cli, user, token), an id, or an e-mail.")] = ""
+    object: Annotated[str, Meta(description="`KIND:ID` such as `account:acme`, or a kind.")] = ""
+    account: str = ""
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class NewAudit(Struct, frozen=True, kw_only=True):
+    """What to audit: one account, or all."""
+
+    account: str | None = None
+
+
+async def lines(call: Call, account: str, query: LinesQuery) -> dict[str, Any]:
+    await existing_account(call.store.accounts, account)
+    position = read_cursor("lines", query.cursor, tuple[int, str, int])
+    reader = AccountLines(call.store.store, await call.services.database(), call.services.sql)
+    before = LinePosition(*position) if position else None
+    found = await reader.newest(account, before=before, since=query.since, limit=query.limit)
+    is_last = len(found) < query.limit or found[-1].n == 1 or found[-1].kind == CARRY
+    last = LinePosition.of(found[-1]) if not is_last else None
+    return page("lines", [line.json_form() for line in found], [last.n, last.id, last.opening] if last else None)
+
+
+async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
+    account = _account(call, query.account)
+    before = read_cursor("events", query.cursor, tuple[str])
+    wanted = AuditFilter(
+        since=query.since,
+        actor=query.actor,
+        object=query.object,
+        account=account,
+        before=before[0] if before else "",
+    )
+    people = await call.people()
+    found = await newest_events(call.actor, people.audit_trail, call.store.outbox, wanted, limit=query.limit)
+    last = [found[-1].id] if len(found) == query.limit else None
+    return page("events", [event.json_form() for event in found], last)
+
+
+async def run(call: Call, body: NewAudit) -> dict[str, Any]:
+    account = _account(call, body.account or "")
+    report = await call.services.audits.run(call.store, await call.services.database(), account or None)
+    return report.json_form() | {"clean": report.clean}
+
+
+def _account(call: Call, wanted: str) -> str:
+    """The account that is asked for, or the only one that the token may see; NotFound for another one."""
+    own = call.actor.account
+    if own and wanted not in ("", own):
+        raise NotFound(f"no account {wanted!r}")
+    return wanted or own
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/accounts/{account}/lines",
+        access=Access(scope="read", target="account", owners=True),
+        summary="List the ledger lines of an account, newest first",
+        function=lines,
+        query=LinesQuery,
+        answer=Page[documents.Line],
+    ),
+    Route(
+        method="GET",
+        path="/audit-trail",
+        access=Access(scope="read", target="visible"),
+        summary="List who changed what, newest first",
+        function=trail,
+        query=EventsQuery,
+        answer=Page[documents.AuditEvent],
+    ),
+    Route(
+        method="POST",
+        path="/audits",
+        access=Access(scope="read", target="visible"),
+        summary="Hold the ledger of an account, or of all, against the balances; one audit runs at a time",
+        function=run,
+        body=NewAudit,
+        answer=documents.AuditReport,
+    ),
+)

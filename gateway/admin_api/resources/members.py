@@ -1,0 +1,177 @@
+"""Members of accounts, and invitations to accounts and to the site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.admin.actor import AccountRole, SiteRole
+from gateway.admin.invitations import NewInvitation
+from gateway.admin.user_rows import User
+from gateway.admin_api import documents
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
+from gateway.admin_api.resources.users import Email, user_id
+from gateway.admin_api.route import Route
+
+READ = Access(scope="users", target="account", reads=True, owners=True)
+CHANGE = Access(scope="users", target="account", owners=True)
+
+
+class Role(Struct, frozen=True):
+    """The role in the account."""
+
+    role: AccountRole
+
+
+class InvitationToAccount(Struct, frozen=True, kw_only=True):
+    """An invitation to an account. It is sent by e-mail, unless `mail` is false or there is no mail server."""
+
+    email: Email
+    role: AccountRole = "member"
+    mail: bool = True
+
+
+class InvitationToSite(Struct, frozen=True, kw_only=True):
+    """An invitation to the site. A role needs an operator."""
+
+    email: Email
+    role: SiteRole = "none"
+    mail: bool = True
+
+
+async def list_(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
+    people = await call.people()
+    await people.directory.require(account)
+    after = read_cursor("members", query.cursor, tuple[str])
+    found = await people.memberships.list(call.actor, account, after=after[0] if after else "", limit=query.limit)
+    last = [found[-1].email] if len(found) == query.limit else None
+    return page("members", [_member(user, account) for user in found], last)
+
+
+async def set_(call: Call, account: str, user: str, body: Role) -> dict[str, Any]:
+    people = await call.people()
+    return _member(await people.memberships.set(call.actor, await user_id(call, user), account, body.role), account)
+
+
+async def remove(call: Call, account: str, user: str) -> dict[str, Any]:
+    people = await call.people()
+    return _member(await people.memberships.remove(call.actor, await user_id(call, user), account), account)
+
+
+async def invitations(call: Call, account: str) -> dict[str, Any]:
+    people = await call.people()
+    await people.directory.require(account)
+    found = await people.invitations.list(call.actor, account)
+    return page("invitations", [invitation.json_form() for invitation in found], None)
+
+
+async def invite(call: Call, account: str, body: InvitationToAccount) -> dict[str, Any]:
+    people = await call.people()
+    new = await people.invitations.to_account(call.actor, body.email, account, body.role)
+    return await _sent(call, new, wanted=body.mail)
+
+
+async def site_invitations(call: Call) -> dict[str, Any]:
+    people = await call.people()
+    return page("invitations", [found.json_form() for found in await people.invitations.list(call.actor)], None)
+
+
+async def invite_to_site(call: Call, body: InvitationToSite) -> dict[str, Any]:
+    people = await call.people()
+    return await _sent(call, await people.invitations.to_site(call.actor, body.email, body.role), wanted=body.mail)
+
+
+async def withdraw(call: Call, invitation: str) -> dict[str, Any]:
+    people = await call.people()
+    await people.invitations.withdraw(call.actor, invitation)
+    return {"id": invitation, "state": "withdrawn"}
+
+
+async def _sent(call: Call, new: NewInvitation, *, wanted: bool) -> dict[str, Any]:
+    people = await call.people()
+    delivery = await people.messages.invite_by_mail(new, wanted=wanted)
+    is_sent = delivery is not None and delivery.is_sent
+    return new.invitation.json_form() | {"sent": is_sent, "link": None if is_sent else new.url}
+
+
+def _member(user: User, account: str) -> dict[str, Any]:
+    """The user without their roles elsewhere, which are not the account's business."""
+    role = user.accounts.get(account, "none")
+    return {"id": user.id, "email": user.email, "name": user.name, "role": role, "state": user.state}
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/accounts/{account}/members",
+        access=READ,
+        summary="List the members of an account by e-mail",
+        function=list_,
+        query=PageQuery,
+        answer=Page[documents.Member],
+    ),
+    Route(
+        method="PUT",
+        path="/accounts/{account}/members/{user}",
+        access=CHANGE,
+        summary="Make a user an owner or a member of an account",
+        function=set_,
+        body=Role,
+        answer=documents.Member,
+    ),
+    Route(
+        method="DELETE",
+        path="/accounts/{account}/members/{user}",
+        access=CHANGE,
+        summary="Take a user out of an account",
+        function=remove,
+        answer=documents.Member,
+    ),
+    Route(
+        method="GET",
+        path="/accounts/{account}/invitations",
+        access=Access(scope="read", target="account", owners=True),
+        summary="List the open invitations to an account, newest first",
+        function=invitations,
+        answer=Page[documents.Invitation],
+    ),
+    Route(
+        method="POST",
+        path="/accounts/{account}/invitations",
+        access=CHANGE,
+        summary="Invite a person to an account by e-mail, or make a link to hand over",
+        function=invite,
+        body=InvitationToAccount,
+        answer=documents.NewInvitation,
+        status=201,
+    ),
+    Route(
+        method="GET",
+        path="/invitations",
+        access=Access(scope="read"),
+        summary="List the open invitations to the site, newest first",
+        function=site_invitations,
+        answer=Page[documents.Invitation],
+    ),
+    Route(
+        method="POST",
+        path="/invitations",
+        access=Access(scope="users"),
+        summary="Invite a person to the site by e-mail, or make a link to hand over",
+        function=invite_to_site,
+        body=InvitationToSite,
+        answer=documents.NewInvitation,
+        status=201,
+    ),
+    Route(
+        method="DELETE",
+        path="/invitations/{invitation}",
+        access=Access(scope="users", target="visible", owners=True),
+        summary="End an open invitation",
+        function=withdraw,
+        answer=documents.Withdrawn,
+    ),
+)

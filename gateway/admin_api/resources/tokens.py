@@ -1,0 +1,101 @@
+"""`/tokens`: create, list, revoke; `/token` is the token of the request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gateway.admin.actor import SCOPES, Scope
+from gateway.admin_api import documents
+from gateway.admin_api.access import ANY_TOKEN, Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
+from gateway.admin_api.resources.keys import Moment
+from gateway.admin_api.route import Route
+from gateway.version import __version__
+
+
+class NewToken(Struct, frozen=True, kw_only=True):
+    """A token to create, for one account or for the site."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
+    scopes: Annotated[list[Scope], Meta(min_length=1)]
+    account: str | None = None
+    expires: Moment | None = None
+
+
+async def own(call: Call) -> dict[str, Any]:
+    actor = call.actor
+    scopes = [scope for scope in SCOPES if scope in actor.scopes]
+    return {"id": actor.id, "scopes": scopes, "account": actor.account or None, "version": __version__}
+
+
+async def revoke_own(call: Call) -> dict[str, Any]:
+    return await revoke(call, call.actor.id)
+
+
+async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
+    before = read_cursor("tokens", query.cursor, tuple[str])
+    tokens = (await call.people()).tokens
+    found = await tokens.list(call.actor, before=before[0] if before else "", limit=query.limit)
+    last = [found[-1].id] if len(found) == query.limit else None
+    return page("tokens", [token.json_form() for token in found], last)
+
+
+async def create(call: Call, body: NewToken) -> dict[str, Any]:
+    tokens = (await call.people()).tokens
+    new = await tokens.create(call.actor, body.name, body.scopes, account=body.account, expires=body.expires)
+    return new.json_form()
+
+
+async def revoke(call: Call, token: str) -> dict[str, Any]:
+    tokens = (await call.people()).tokens
+    return (await tokens.revoke(call.actor, token)).json_form()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/token",
+        access=ANY_TOKEN,
+        summary="Show the token of this request",
+        function=own,
+        answer=documents.TokenInfo,
+    ),
+    Route(
+        method="DELETE",
+        path="/token",
+        access=ANY_TOKEN,
+        summary="End the token of this request permanently and at once",
+        function=revoke_own,
+        answer=documents.Token,
+    ),
+    Route(
+        method="GET",
+        path="/tokens",
+        access=Access(scope="config", reads=True),
+        summary="List admin tokens, newest first",
+        function=list_,
+        query=PageQuery,
+        answer=Page[documents.Token],
+    ),
+    Route(
+        method="POST",
+        path="/tokens",
+        access=Access(scope="config", operators_only=True),
+        summary="Create an admin token; its text is shown only in this answer",
+        function=create,
+        body=NewToken,
+        answer=documents.NewToken,
+        status=201,
+    ),
+    Route(
+        method="POST",
+        path="/tokens/{token}/revoke",
+        access=Access(scope="config", operators_only=True),
+        summary="End an admin token permanently and at once",
+        function=revoke,
+        answer=documents.Token,
+    ),
+)

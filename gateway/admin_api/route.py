@@ -1,0 +1,106 @@
+"""One route of the admin API, and the search for the route of a request."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from gateway.admin_api.access import Access
+from gateway.errors import MethodNotAllowed, UnknownURL
+
+PREFIX = "/admin/v1"
+Function = Callable[..., Awaitable[Any]]
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One entry of the table.
+
+    `function` is called with a `Call`, and by keyword with each parameter of the path, with `query` and with `body`, as
+    far as the route has them. It returns the answer's document. `answer` is its schema.
+    """
+
+    method: str
+    path: str  # behind PREFIX, with {name} for a parameter
+    access: Access
+    summary: str  # one line, for the OpenAPI document
+    function: Function
+    answer: Any
+    query: type[Struct] | None = None
+    body: type[Struct] | None = None
+    status: int = 200
+    moves_money: bool = False  # the header Idempotency-Key is required
+    writes_store: bool = False  # the answer waits until the store's disk has the change
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters of the path, in order."""
+        return _PARAMETER.findall(self.path)
+
+    @property
+    def operation_id(self) -> str:
+        """The name of the operation in the OpenAPI document: the module's resource and the function's name."""
+        return f"{self.function.__module__.rpartition('.')[2]}_{self.function.__name__.rstrip('_')}"
+
+    def problem(self) -> str:
+        """What is wrong with the entry; empty for a sound one."""
+        expected = [*self.parameters, *(["query"] if self.query else []), *(["body"] if self.body else [])]
+        taken = list(inspect.signature(self.function).parameters)[1:]
+        if sorted(expected) != sorted(taken):
+            return f"the function takes {taken}, the route has {expected}"
+        if self.access.target in ("account", "key") and self.access.target not in self.parameters:
+            return f"the access rule needs {{{self.access.target}}} in the path"
+        return ""
+
+
+class Found(Struct, frozen=True):
+    """The route of a request, and the parameters of its path, percent-decoded."""
+
+    route: Route
+    parameters: Mapping[str, str]
+
+
+class Router:
+    """Finds routes by method and path."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+        for route in routes:
+            if problem := route.problem():
+                raise ValueError(f"{route.method} {route.path}: {problem}")
+            methods = self._paths.setdefault(route.path, (_pattern(route.path), {}))[1]
+            if route.method in methods:
+                raise ValueError(f"{route.method} {route.path} is there twice")
+            methods[route.method] = route
+        self._ordered = sorted(self._paths.items(), key=lambda item: "{" in item[0])
+
+    @property
+    def routes(self) -> list[Route]:
+        """All routes, in the order of the table."""
+        return [route for _, methods in self._paths.values() for route in methods.values()]
+
+    def search(self, method: str, path: str) -> Found | MethodNotAllowed | UnknownURL:
+        """The route for a request, or the error. A path without parameters goes before one with them."""
+        allowed: set[str] = set()
+        for template, (pattern, methods) in self._ordered:
+            match = pattern.fullmatch(path)
+            if match is None:
+                continue
+            route = methods.get("GET" if method == "HEAD" else method)
+            if route is not None:
+                return Found(route, {name: unquote(match[name]) for name in _PARAMETER.findall(template)})
+            allowed |= methods.keys() | ({"HEAD"} if "GET" in methods else set())
+        return MethodNotAllowed(", ".join(sorted(allowed))) if allowed else UnknownURL()
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = _PARAMETER.split(PREFIX + path)  # text, name, text, name, …
+    return re.compile(
+        "".join(f"(?P<{part}>[^/]+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+    )

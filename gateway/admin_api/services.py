@@ -1,0 +1,64 @@
+"""What the routes work with: the services over the store, and those over people once the database is open."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.admin.password_hashes import PasswordHashes
+from gateway.admin.people import People
+from gateway.admin.people_database import open_people_database
+from gateway.admin.store_services import StoreServices
+from gateway.admin_api.audit_runs import AuditRuns
+from gateway.config.settings import Settings
+from gateway.database.engine import Database
+from gateway.history.sql_thread import SqlThread
+from gateway.store import Store
+
+
+class AdminServices:
+    """The services of one process. The database is opened at its first use; a failure is tried again at the next."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.store = StoreServices(settings, store)
+        self.sql = SqlThread()
+        self.audits = AuditRuns()
+        self._hashes = PasswordHashes()
+        self._database: Database | None = None
+        self._people: People | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in use."""
+        return self.store.settings
+
+    def use(self, settings: Settings) -> None:
+        """Take over reloaded settings."""
+        self.store = StoreServices(settings, self.store.store)
+        if self._database is not None:
+            self._renew_people(self._database)
+
+    async def people(self) -> People:
+        """The services over people; DatabaseUnavailable, DatabaseRefused."""
+        async with self._opening:
+            if self._people is None:
+                self._database = await open_people_database(self.settings, self.store.store, self.sql)
+                self._renew_people(self._database)
+        assert self._people is not None
+        return self._people
+
+    async def database(self) -> Database:
+        """The database; DatabaseUnavailable, DatabaseRefused."""
+        await self.people()
+        assert self._database is not None
+        return self._database
+
+    def _renew_people(self, database: Database) -> None:
+        self._people = People(self.settings, database, self.sql, self.store.store, hashes=self._hashes)
+
+    async def close(self) -> None:
+        """Close the database and its thread; the store is the caller's."""
+        self._hashes.close()
+        if self._database is not None:
+            await self.sql.run(self._database.close)
+        self.sql.close()

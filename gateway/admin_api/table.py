@@ -1,0 +1,17 @@
+"""The table of all routes."""
+
+from __future__ import annotations
+
+from gateway.admin_api.resources import accounts, audits, catalog, keys, members, server, tokens, users
+from gateway.admin_api.route import Route
+
+ROUTES: tuple[Route, ...] = (
+    *server.ROUTES,
+    *accounts.ROUTES,
+    *keys.ROUTES,
+    *members.ROUTES,
+    *users.ROUTES,
+    *tokens.ROUTES,
+    *audits.ROUTES,
+    *catalog.ROUTES,
+)

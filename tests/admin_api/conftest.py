@@ -1,0 +1,73 @@
+"""The admin API on a port of the loopback, over an empty store and an empty database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.accounts.pepper import load_pepper
+from gateway.admin_api.api import AdminApi
+from gateway.admin_api.authentication import Authentication
+from gateway.admin_api.server import AdminServer
+from gateway.admin_api.services import AdminServices
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.runtime.sockets import bind_all
+from gateway.store import Store
+from tests.admin_api.client import Api, NamedActors
+
+OpenApi = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def database_url() -> str:
+    """SQLite; a module whose tests need both kinds imports the fixture of `tests.admin_api.both_databases`."""
+    return ""
+
+
+@pytest.fixture
+def settings(valkey: Path, tmp_path: Path, database_url: str) -> Settings:
+    """Settings with a model and a group of its own."""
+    settings = parse(
+        {
+            "store": {"data_dir": str(tmp_path / "var"), "url": f"unix://{valkey}"},
+            "database": {"url": database_url},
+            "console": {"root_path": "/gw"},
+            "server": {"trusted_proxies": ["127.0.0.1"]},
+            "providers": {"fake": {"plugin": "fake"}},
+            "models": {"fake-chat": {"provider": "fake", "free": True, "aliases": ["short"]}},
+            "groups": {"vip": {"rpm": 5}},
+        }
+    )
+    load_pepper(settings.data_dir)  # as `gateway serve` did at its first start
+    return settings
+
+
+@pytest.fixture
+def api(valkey: Path, settings: Settings) -> OpenApi:
+    """Serves the admin API, with the accounts acme and other."""
+
+    @asynccontextmanager
+    async def opened(actors: NamedActors | None = None) -> AsyncIterator[Api]:
+        store = await Store.open(valkey, timeout=5.0)
+        await store.client.flushall()
+        services = AdminServices(settings, store)
+        admin = AdminApi(services, actors or Authentication(services))
+        server = AdminServer(admin)
+        [sock] = bind_all("127.0.0.1", 0, 1)
+        server.start(sock)
+        try:
+            for name in ("acme", "other"):
+                await services.store.accounts.create(name)
+            async with aiohttp.ClientSession() as session:
+                yield Api(services, session, f"http://127.0.0.1:{server.address[1]}")
+        finally:
+            await server.close()
+            await services.close()
+            await store.close()
+
+    return opened

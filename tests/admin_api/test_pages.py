@@ -1,0 +1,88 @@
+"""Lists come in pages; objects that are added meanwhile neither repeat nor hide others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from gateway.database.tables import ledger_lines
+from gateway.history.line_row import facts_of, row_of
+from gateway.ledger.line import read_lines
+from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.admin_api.client import ROOT, Api
+
+__all__ = ["database_address", "database_url", "postgres"]
+
+LISTS = {
+    "/accounts": "name",
+    "/keys": "id",
+    "/accounts/acme/keys": "id",
+    "/users": "id",
+    "/accounts/acme/members": "id",
+    "/tokens": "id",
+    "/audit-trail": "id",
+    "/accounts/acme/lines": "balance",
+}
+numbers = itertools.count(1)
+
+
+async def add_one_of_each(api: Api) -> None:
+    """Add an object to every list, before and behind others."""
+    n, store, people = next(numbers), api.services.store, await api.services.people()
+    for place in ("aaa", "zzz"):
+        await store.account_admin.create(ROOT, f"{place}-{n}")
+        await store.keys.create(f"{place}-{n}")
+        user = await people.users.create(ROOT, f"{place}{n}@example.com")
+        await people.memberships.set(ROOT, user.id, "acme", "member")
+    await store.keys.create("acme")
+    await people.tokens.create(ROOT, f"token {n}", ["read"])
+    await store.accounts.credit("acme", 1)
+
+
+@pytest.mark.slow
+async def test_pages_have_every_object_once_while_others_are_added(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        for _ in range(4):
+            await add_one_of_each(a)
+        for path, identity in LISTS.items():
+            known = {found[identity] for found in (await a.get(f"{path}?limit=1000"))["data"]}
+            assert len(known) >= 4, path
+            first = await a.get(f"{path}?limit=3")
+            await add_one_of_each(a)
+            rest = await a.pages(f"{path}?limit=3", cursor=first["next_cursor"])
+            found = Counter(item[identity] for item in (*first["data"], *rest))
+            assert known <= found.keys() and set(found.values()) == {1}, path
+
+
+async def test_cursor_of_another_list_is_refused(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        cursor = (await a.get("/accounts?limit=1"))["next_cursor"]
+        answer = await a.ask("GET", f"/users?cursor={cursor}")
+        assert (answer.status, answer.error["param"]) == (400, "cursor")
+
+
+async def test_lines_continue_in_the_database_and_end_with_the_sum_of_lost_ones(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        store = a.services.store
+        for _ in range(9):
+            await store.accounts.credit("acme", 1)
+        expected = (await a.get("/accounts/acme/lines"))["data"]
+        lines = [line async for line in read_lines(store.store, "acme")]
+        database = await a.services.database()
+        with database.writing() as connection:
+            rows = [row_of(line, b"", facts_of(line.meta_text)) for line in lines[:7]]
+            connection.execute(ledger_lines.insert().values(rows))
+        await store.store.client.xtrim("{a:acme}:lg", maxlen=5, approximate=False)
+        assert await a.pages("/accounts/acme/lines?limit=2") == expected
+        assert (await a.get("/accounts/acme/lines?limit=7"))["data"] == expected[:7]
+
+        with database.writing() as connection:
+            connection.execute(ledger_lines.delete().where(ledger_lines.c.seq <= 3))
+        found = await a.pages("/accounts/acme/lines?limit=2")
+        assert found[:-1] == expected[:7]
+        assert (found[-1]["kind"], found[-1]["balance"]) == ("carry", expected[7]["balance"])

@@ -1,0 +1,65 @@
+"""The console process of `gateway serve`: its port, its restart, its reload."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.testing.running import free_ports
+from tests.polling import until
+from tests.processes.conftest import Yard
+from tests.processes.served import MODELS, Served, children, command_of, is_alive
+
+pytestmark = pytest.mark.slow
+
+
+def console(gateway: Served) -> int:
+    """The console process; 0 while there is none."""
+    found = [pid for pid in children(gateway.pid) if "gateway.runtime.console" in command_of(pid)]
+    return found[0] if found else 0
+
+
+async def ask(port: int, path: str, token: str = "", **body: Any) -> tuple[int, Any]:
+    """Status and document of a request to the admin API."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    method = "POST" if body else "GET"
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20.0)) as session,
+        session.request(method, f"http://127.0.0.1:{port}{path}", headers=headers, json=body or None) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def test_killed_console_is_started_again_on_the_same_port(yard: Yard) -> None:
+    [port] = free_ports(1)
+    gateway = yard.make(console_port=port)
+    await gateway.started()
+    created = await gateway.command("tokens", "create", "ci", "--scopes", "read,accounts")
+    assert (await ask(port, "/admin/v1/accounts"))[0] == 401
+    assert (await ask(port, "/admin/v1/accounts", created["token"]))[0] == 200
+    killed = console(gateway)
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: not is_alive(killed))
+    assert (await ask(port, "/admin/v1/accounts", created["token"]))[0] == 200  # the connection waited
+    assert console(gateway) not in (0, killed)
+    assert (await gateway.metrics())["gateway_console_restarts_total"] == 1
+
+    gateway.configure(MODELS + "\n[groups.vip]\nrpm = 5\n")
+    gateway.process.send_signal(signal.SIGHUP)
+
+    async def opened() -> bool:
+        status, _ = await ask(port, "/admin/v1/accounts", created["token"], name="acme", group="vip")
+        return status == 201
+
+    await until(opened)
+
+
+async def test_disabled_console_has_no_process(yard: Yard) -> None:
+    gateway = yard.make()
+    await gateway.started()
+    await until(lambda: gateway.importer)
+    assert console(gateway) == 0
