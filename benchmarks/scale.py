@@ -117,7 +117,6 @@ def _disk(site: Site, costs: Costs) -> Iterator[Need]:
         "… at rest", size(calls * site.days * costs.line_on_disk), f"ledger lines of {site.days} days, once rewritten"
     )
     yield Need("journals", size(site.requests * JOURNAL_SECONDS * costs.journal_per_request), "the last two minutes")
-    yield Need("archive", f"{size(calls * costs.archive_per_line)}/day", "by `gateway compact`, for ever")
     yield Need("access log", f"{size(calls * costs.log_per_request)}/day", "until you rotate it")
 
 

@@ -26,6 +26,7 @@ RANKS = [
     {"runtime", "testing", "plugin_template"},
     {"admin_api"},
     {"api"},
+    {"backup"},
     {"admin"},
     {"inference"},
     {"encoders", "routing"},

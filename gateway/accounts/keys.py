@@ -102,11 +102,19 @@ class Keys:
         self._pepper = pepper
 
     async def create(
-        self, account: str, *, name: str = "", show_cost: bool = False, user: str = "", **limits: Unpack[KeyLimits]
+        self,
+        account: str,
+        *,
+        name: str = "",
+        show_cost: bool = False,
+        user: str = "",
+        text: str = "",
+        **limits: Unpack[KeyLimits],
     ) -> NewKey:
         """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`.
 
-        `user`: the id of the user who has the key for good; empty for a service key.
+        `user`: the id of the user who has the key for good; empty for a service key. `text`: that of a key which exists
+        elsewhere already, so that its owner keeps it.
         """
         check_name(account, "account")
         call = self._links.link(slot(account)).call
@@ -123,13 +131,18 @@ class Keys:
             values["user"] = user
         if values.keys() & OWN:
             values["own"] = 1
-        return await self.store(account, values, show_cost=show_cost)
+        return await self.store(account, values, show_cost=show_cost, text=text)
 
-    async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool) -> NewKey:
-        """Store a new key with these fields of its hash."""
+    async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool, text: str = "") -> NewKey:
+        """Store a new key with these fields of its hash; without a text it gets a random one.
+
+        Refused if a key has this text already.
+        """
+        if text and await self.owner_of(text) is not None:
+            raise Refused("there is a key with this text already")
         fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
-        text = "sk-" + secrets.token_urlsafe(SECRET_BYTES)
+        text = text or "sk-" + secrets.token_urlsafe(SECRET_BYTES)
         key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
         if show_cost:
             values = {**values, "cost": 1}
@@ -144,6 +157,16 @@ class Keys:
         fingerprint = f"kh:{fingerprint_of(text)}"
         await self._links.link(fingerprint).call("SET", fingerprint, ":".join((account, key_id, *marks)))
         return NewKey(text, key_id, account, str(values["name"]))
+
+    async def owner_of(self, text: str) -> tuple[str, str] | None:
+        """Account and id of the key with this text, whatever its state; None if there is none."""
+        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
+        name = f"kh:{fingerprint_of(text)}"
+        found = await self._links.link(name).call("GET", name)
+        if found is None:
+            return None
+        account, key_id, *_ = found.decode().split(":")
+        return account, key_id
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first."""

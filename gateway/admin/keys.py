@@ -31,13 +31,17 @@ class KeyAdmin:
         name: str = "",
         show_cost: bool = False,
         user: str = "",
+        text: str = "",
         **limits: Unpack[KeyLimits],
     ) -> NewKey:
-        """Create a key; its text is only in the result. `user`: the id of a member, which the caller has checked."""
+        """Create a key; its text is only in the result. `text`: see `Keys.create`.
+
+        `user`: the id of a member, which the caller has checked.
+        """
         require_key_rights(actor, account, user)
         await existing_account(self._accounts, account)
         with refusals_translated():
-            key = await self._keys.create(account, name=name, show_cost=show_cost, user=user, **limits)
+            key = await self._keys.create(account, name=name, show_cost=show_cost, user=user, text=text, **limits)
         after = {"name": name, **({"user": user} if user else {}), **_shown(limits)}
         await self._outbox.add(new_event(actor, "keys.create", f"key:{key.id}", account=account, after=after))
         return key

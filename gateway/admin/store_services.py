@@ -20,7 +20,7 @@ from gateway.admin.key_editor import KeyEditor, Rotated
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.money import MoneyAdmin
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refunds import Refunds
+from gateway.admin.refunds import FindArchived, Refunds
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.ledger.known_accounts import KnownAccounts
@@ -31,9 +31,10 @@ from gateway.store.identity import StoreGuard
 class StoreServices:
     """The services of one open store; none of them loads SQLAlchemy."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, *, find_archived: FindArchived | None = None) -> None:
         self.settings = settings
         self.store = store
+        self._find_archived = find_archived  # the lines of a call that are in the database alone
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -88,7 +89,7 @@ class StoreServices:
     def money(self) -> MoneyAdmin:
         """Refunds and limits of accounts."""
         limits = AccountLimits(self.store, self.accounts)
-        return MoneyAdmin(self.accounts, Refunds(self.ledger), limits, self.outbox)
+        return MoneyAdmin(self.accounts, Refunds(self.ledger, self._find_archived), limits, self.outbox)
 
     @cached_property
     def account_prices(self) -> AccountPrices:

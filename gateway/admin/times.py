@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
+
+
+def moment(text: str) -> datetime:
+    """RFC 3339 text, or a date, as a time in UTC; ValueError for anything else."""
+    if not _MOMENT.fullmatch(text):
+        raise ValueError("not RFC 3339")
+    parsed = datetime.fromisoformat(text.upper())
+    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def to_micros(moment: datetime) -> int:

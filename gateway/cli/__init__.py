@@ -25,7 +25,9 @@ COMMANDS = {
     "report": "Calls, tokens, money and times in any range, in groups.",
     "refused": "List and book settlements that the store refused.",
     "history": "Attach, copy and rebuild the history in the database, and import archives.",
-    "compact": "Move old ledger lines into an archive file.",
+    "import": "Accounts, keys and users from CSV files, a configuration of LiteLLM.",
+    "backup": "Write the whole deployment into a folder.",
+    "restore": "Put a backup in place, and list what that undoes.",
     "explain": "Whether a call would be admitted now, and which rules stand in its way.",
 }
 

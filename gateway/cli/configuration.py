@@ -37,7 +37,7 @@ archive_option = click.option(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     multiple=True,
     metavar="FILE",
-    help="A file that `gateway compact` wrote; repeat it for several, oldest first.",
+    help="An archive file of an older version; repeat it for several, oldest first.",
 )
 
 

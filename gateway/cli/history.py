@@ -56,7 +56,7 @@ def attach(settings: Settings, as_json: bool) -> None:
 )
 @configured
 def import_archive(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
-    """Add the lines of each archive FILE that `gateway compact` wrote, the oldest first."""
+    """Add the lines of each archive FILE of an older version, the oldest first."""
     from gateway.history.archive_import import import_archives
 
     with existing_database(settings) as database:

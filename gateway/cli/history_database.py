@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from gateway.cli.root import Failure
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint
+from gateway.ledger.refund import ArchivedCharge
+from gateway.ledger.scripts import Links
 
 if TYPE_CHECKING:
     from gateway.database.engine import Database
@@ -45,3 +48,18 @@ def existing_database(settings: Settings) -> Iterator[Database]:
         if database is None:
             raise Failure(NO_DATABASE)
         yield database
+
+
+async def find_archived_charge(
+    settings: Settings, links: Links, account: str, request_id: str
+) -> ArchivedCharge | None:
+    """The lines of a call that have left the store; None if none has, or if there is no database."""
+    checkpoint = await read_archive_checkpoint(links, account)
+    if not checkpoint.n:
+        return None
+    with history_database(settings) as database:
+        if database is None:
+            return None
+        from gateway.history.charges import archived_charge
+
+        return archived_charge(database, account, request_id, checkpoint)

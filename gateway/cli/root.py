@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+MODULES = {"import": "imports"}  # commands whose file has another name
+
 
 class Failure(click.ClickException):
     """Ends the command: `gateway: message` on stderr, exit status 1."""
@@ -38,7 +40,7 @@ class Root(click.Group):
         """Import the command's file."""
         if cmd_name not in self.summaries:
             return None
-        command = importlib.import_module(f"gateway.cli.{cmd_name.replace('-', '_')}").command
+        command = importlib.import_module(f"gateway.cli.{MODULES.get(cmd_name, cmd_name).replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -71,6 +73,7 @@ def _explained(error: Exception) -> str:
 
     from gateway.accounts.accounts import Refused
     from gateway.accounts.pepper import PepperError
+    from gateway.backup.errors import BackupError
     from gateway.config.secret import SecretError
     from gateway.config.toml_reader import SettingsError
     from gateway.errors import GatewayError
@@ -80,7 +83,7 @@ def _explained(error: Exception) -> str:
     from gateway.store.greeting import ServerRejected
 
     plain = (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError, RefusedFileError)
-    if isinstance(error, plain):
+    if isinstance(error, (*plain, BackupError)):
         return str(error)
     if isinstance(error, ServerRejected):
         return error.detail or error.message

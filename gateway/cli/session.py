@@ -18,12 +18,13 @@ import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.admin.actor import Actor, command_line
 from gateway.admin.store_services import StoreServices
+from gateway.cli.history_database import find_archived_charge
 from gateway.cli.output import note
 from gateway.config.settings import Settings
 from gateway.store import EmbeddedServer, Store
@@ -39,6 +40,9 @@ PATIENCE = 10.0  # seconds for one answer: a person waits
 
 class Session(StoreServices):
     """What commands work with while the store is open."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        super().__init__(settings, store, find_archived=partial(find_archived_charge, settings, store))
 
     @cached_property
     def actor(self) -> Actor:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from gateway.admin.times import moment
 from gateway.amounts import parse_amount, parse_factor
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LONGEST = timedelta(days=36_525)  # a hundred years
 
@@ -123,14 +123,6 @@ class AmountsType(click.ParamType[dict[str, int]]):
             except ValueError as error:
                 self.fail(f"{name}: {error}", param, ctx)
         return amounts
-
-
-def moment(text: str) -> datetime:
-    """RFC 3339 text, or a date, as a time in UTC; ValueError for anything else."""
-    if not _MOMENT.fullmatch(text):
-        raise ValueError("not RFC 3339")
-    parsed = datetime.fromisoformat(text.upper())
-    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 #: Periods of budgets; `never` takes the period away.

@@ -41,14 +41,29 @@ def version_of(connection: Connection) -> TablesVersion:
     return "current" if found == script.get_current_head() else "older"
 
 
+def revision_of(connection: Connection) -> str:
+    """The version of the tables; empty if there are none."""
+    return MigrationContext.configure(connection).get_current_revision() or ""
+
+
+def is_known(revision: str) -> bool:
+    """Whether this program knows tables of that version."""
+    return revision in {known.revision for known in ScriptDirectory(str(FOLDER)).walk_revisions()}
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    """Run the migrations up to that version in the connection's transaction."""
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
 def upgrade(connection: Connection) -> None:
     """Run the missing migrations in the connection's transaction, and give a new database its id."""
     if version_of(connection) == "current":
         return
-    config = Config()
-    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    upgrade_to(connection, "head")
     gateway_log.info("the tables of the database have version %s now", ScriptDirectory(str(FOLDER)).get_current_head())
     if connection.scalar(sa.select(meta.c.value).where(meta.c.key == ID)) is None:
         connection.execute(meta.insert().values(key=ID, value="db_" + secrets.token_hex(16)))

@@ -24,6 +24,7 @@ from gateway.history.refusals import RefusalMover
 from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
 from gateway.history.sweep import STEP, Sweep
+from gateway.history.trim_pause import is_paused
 from gateway.history.trimming import Trimmer
 from gateway.ledger.import_hints import TOUCHED
 from gateway.ledger.scripts import Links
@@ -146,7 +147,7 @@ class HistoryService:
         if importer.waiting:
             return 0.0
         self._behind_since = None
-        if opened.trimmer.waiting:
+        if opened.trimmer.waiting and not await is_paused(self._links):
             await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
         await opened.refusals.move_due()
         return STEP

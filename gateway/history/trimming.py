@@ -1,9 +1,9 @@
 """Removes ledger lines from the store that are in the database and old enough; the archive checkpoint keeps their sums.
 
-Lines leave a page at a time, by the compare-and-set of the checkpoint that `gateway compact` uses, too: a process that
-was stopped meanwhile and comes back changes nothing. A page leaves only if the hash chain over all lines up to its end
-is the one in the database, and after the database's commits survive a power failure. Sharp edge: a settlement may come
-after its marker has expired. It is then looked up in the stream, so lines stay there for at least 25 hours.
+Lines leave a page at a time, by a compare-and-set of the checkpoint: a process that was stopped meanwhile and goes on
+changes nothing. A page leaves only if the hash chain over all lines up to its end is the one in the database, and after
+the database's commits survive a power failure. Sharp edge: a settlement may come after its marker has expired. It is
+then looked up in the stream, so lines stay there for at least 25 hours.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Trimmer:
         self._database = database
         self._sql = sql
         self._metrics = metrics
-        self._script = load_script("compact")
+        self._script = load_script("trim")
         self._waiting: set[str] = set()
 
     @property

@@ -2,7 +2,6 @@
 
 from gateway.ledger.archive import ArchiveError
 from gateway.ledger.audit_report import AuditReport, Mismatch
-from gateway.ledger.compaction import Compacted
 from gateway.ledger.dry_run import DryRun, Refusal
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import Journal
@@ -13,7 +12,6 @@ from gateway.ledger.line import LedgerLine
 __all__ = [
     "ArchiveError",
     "AuditReport",
-    "Compacted",
     "Credited",
     "DryRun",
     "GroupLimits",

@@ -1,22 +1,14 @@
-"""An archive file: ledger lines that were moved out of the store. Each line has a hash over all lines before it.
+"""Archive files of older versions: ledger lines that `gateway compact` moved out of the store.
 
-::
-
-    with closing(Archive.open(path, checkpoints)) as archive:  # locked: one writer per file
-        archive.append(lines)                                  # on disk, synced and read back when it returns
-
-The file holds JSON lines, has mode 0600 and may hold any number of accounts. The lines of an account are in order. A
-changed line no longer matches the hashes of the later lines and of the archive checkpoint in the store. Sharp edge: a
-last line without a line end was cut by a crash before anything was deleted for it, so `open` removes it. Any other
-damage is an `ArchiveError`.
+The file holds JSON lines and may hold any number of accounts. The lines of an account are in order, and each has a hash
+over all lines before it. A changed line no longer matches the hashes of the later lines and of the archive checkpoint
+in the store. Sharp edge: a last line without a line end was cut by a crash before anything was deleted for it. Any
+other damage is an `ArchiveError`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,7 +17,6 @@ from msgspec import Struct
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
 from gateway.ledger.line import LedgerLine
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(LedgerLine)
 
 
@@ -44,66 +35,12 @@ class ArchiveProof(Struct):
     faults: list[tuple[str, str, str]] = []  # rule, expected, found
 
 
-class Archive:
-    """A file that is open for appending, with the proofs of its content at the time it was opened."""
-
-    def __init__(self, path: Path, descriptor: int, proofs: dict[str, ArchiveProof]) -> None:
-        self.path = path
-        self.proofs = proofs
-        self._descriptor = descriptor
-
-    @classmethod
-    def open(cls, path: Path, checkpoints: Mapping[str, ArchiveCheckpoint]) -> Archive:
-        """Open or create the file, lock it, remove an incomplete last line and check all others."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            if os.fstat(descriptor).st_mode & 0o077:
-                raise ArchiveError(f"{path} can be read by others; chmod 600 it")
-            _lock(path, descriptor, fcntl.LOCK_EX)
-            _sync_folder(path)  # without it a power failure could remove a new file with its content
-            _cut_torn_end(path, descriptor)
-            proofs = prove([path], checkpoints)
-            for account, proof in proofs.items():
-                for rule, expected, found in proof.faults[:1]:
-                    raise ArchiveError(f"{path}: {account}: {rule}: expected {expected}, found {found}")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return cls(path, descriptor, proofs)
-
-    def append(self, lines: Sequence[LedgerLine]) -> None:
-        """Write lines that have their hashes; they are on disk and were read back when this returns."""
-        if not lines:
-            return
-        written = b"".join(_encoder.encode(line) + b"\n" for line in lines)
-        start = os.fstat(self._descriptor).st_size
-        rest = memoryview(written)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
-        os.fsync(self._descriptor)
-        if os.pread(self._descriptor, len(written), start) != written:
-            raise ArchiveError(f"{self.path} does not hold what was written to it; nothing was deleted")
-
-    def close(self) -> None:
-        """Close the file, which releases its lock."""
-        os.close(self._descriptor)
-
-
-@contextmanager
-def unchanging(paths: Sequence[Path]) -> Iterator[None]:
-    """Lock the files against writers inside the block."""
-    with ExitStack() as files:
-        for path in paths:
-            _lock(path, files.enter_context(path.open("rb")).fileno(), fcntl.LOCK_SH)
-        yield
-
-
 def read_archive(path: Path) -> Iterator[LedgerLine]:
     """The lines of a file in order, without a check of their hashes."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if not text.endswith(b"\n"):
-                return  # another process writes it, or a crash cut it
+                return  # a crash cut it
             try:
                 yield _decoder.decode(text)
             except msgspec.MsgspecError as error:
@@ -167,32 +104,3 @@ def _compare(proof: ArchiveProof, line: LedgerLine, checkpoint: ArchiveCheckpoin
         proof.at_checkpoint = proof.head.copy()
     elif line.n > checkpoint.n:
         proof.surplus[line.n] = line.hash
-
-
-def _lock(path: Path, descriptor: int, how: int) -> None:
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ArchiveError(f"{path} is in use by another process") from None
-
-
-def _cut_torn_end(path: Path, descriptor: int) -> None:
-    size = os.fstat(descriptor).st_size
-    whole, at = 0, size
-    while at and not whole:
-        start = max(0, at - 65_536)
-        whole = start + 1 + os.pread(descriptor, at - start, start).rfind(b"\n")
-        if whole == start:  # no line end in this block
-            whole = 0
-        at = start
-    if whole != size:
-        os.ftruncate(descriptor, whole)
-        os.fsync(descriptor)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -18,7 +18,7 @@ from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
 
 CARRY = "carry"  # the kind of the line that stands for lines which are not in the store
-OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3  # replies of compact.lua
+OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3  # replies of trim.lua
 MIN_AGE = timedelta(hours=25)  # a marker is kept for 24 h, a journal's segment for a minute after its last confirmation
 
 
@@ -76,7 +76,7 @@ async def read_archive_checkpoint_fields(links: Links, account: str) -> dict[str
     while True:
         fields = await scan_hash(links.link(key), f"{key}:ca")
         n = await links.link(key).call("HGET", f"{key}:ca", "n")
-        if fields.get("n") == (n.decode() if n is not None else None):  # no compaction came between two pages
+        if fields.get("n") == (n.decode() if n is not None else None):  # nothing was trimmed between two pages
             return fields
 
 
@@ -93,7 +93,7 @@ async def advance(
 ) -> int:
     """Move the checkpoint past lines and remove them from the stream, if it still is `before`.
 
-    `script` is `Scripts.compact`. Returns OK; MOVED if the checkpoint is another one now, UNKNOWN if the store has no
+    `script` is trim.lua. Returns OK; MOVED if the checkpoint is another one now, UNKNOWN if the store has no
     such line, YOUNG if it is below `MIN_AGE`; these three change nothing.
     """
     key = slot(account)

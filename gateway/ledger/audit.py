@@ -15,8 +15,8 @@ Rules, beside those of `audit_lines`:
 An audit may run while the gateway serves, and on a replica: the account's own values and its last line are of one
 moment. See `audit_reader` for an account that holds much.
 
-The sums of compacted lines are taken from the archive checkpoint. If the archive is given, `archive …` rules compare
-its hashes and sums with the checkpoint, and lines that a crash left in both places with the stream.
+The sums of lines that have left the store are taken from the archive checkpoint. If archives are given, `archive …`
+rules compare their hashes and sums with the checkpoint, and lines that a crash left in both places with the stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gateway.ledger.audit_report import AuditReport, Mismatch, Overdrawn
 from gateway.ledger.scripts import Links, Scripts
 from gateway.store.connection import RedisReplyError
 
-TRIES = 5  # a compaction may move lines between two reads
+TRIES = 5  # lines may leave the store between two reads
 SHOWN = 3  # request ids in one finding
 LONGEST = 3_600_000_000  # µs; a lease is renewed for a minute
 

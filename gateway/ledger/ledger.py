@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,10 +30,9 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.quote import Quote
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.archive import Archive, read_archives
+from gateway.ledger.archive import read_archives
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.audit_report import AuditReport
-from gateway.ledger.compaction import Compacted, compact_account
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import gather_all
@@ -46,7 +44,7 @@ from gateway.ledger.limits import GroupLimits, GroupTable, RateState
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
-from gateway.ledger.refund import Refunded, find_charge, refund
+from gateway.ledger.refund import ArchivedCharge, Refunded, find_charge, refund
 from gateway.ledger.refused_booking import book_refused
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
@@ -287,12 +285,30 @@ class Ledger:
         return Credited(_CREDIT_STATUSES.get(code, "unknown"), int(booked), int(balance))
 
     async def refund(
-        self, account: str, request_id: str, amount: int | None = None, *, operation: str | None = None, note: str = ""
+        self,
+        account: str,
+        request_id: str,
+        amount: int | None = None,
+        *,
+        operation: str | None = None,
+        note: str = "",
+        archived: ArchivedCharge | None = None,
     ) -> Refunded:
-        """Give back `amount` of a call's charge, None for all that is left of it, once per operation id."""
+        """Give back `amount` of a call's charge, None for all that is left of it, once per operation id.
+
+        `archived`: the call's lines that have left the store.
+        """
         lines = await find_charge(self._links, account, request_id)
         given = await refund(
-            self._links, self._scripts, account, request_id, lines=lines, amount=amount, operation=operation, note=note
+            self._links,
+            self._scripts,
+            account,
+            request_id,
+            lines=lines,
+            archived=archived,
+            amount=amount,
+            operation=operation,
+            note=note,
         )
         if given.status == "done":
             send_hints(self._links, [account])
@@ -315,7 +331,7 @@ class Ledger:
     async def audit(
         self, account: str | None = None, *, archives: Sequence[Path] = (), expected: int = 0
     ) -> AuditReport:
-        """Add up the ledger of one account, or of all, and compare it; with archives also the compacted lines.
+        """Add up the ledger of one account, or of all, and compare it; with archives also the archived lines.
 
         `expected`: the least number of accounts of the whole store. The report names accounts and servers that are
         unreachable; the others are audited.
@@ -326,32 +342,10 @@ class Ledger:
         """Whether anything in the store says that the account exists or existed."""
         return await has_traces(self._links, account)
 
-    async def compact(self, path: Path, *, before: datetime, account: str | None = None) -> Compacted:
-        """Move lines older than `before`, of one account or of all, to the archive at `path`.
-
-        ArchiveError if the archive cannot take them. Repeating it is safe, also after a crash.
-        """
-        names = [account] if account else await self.accounts()
-        checkpoints = {name: await read_archive_checkpoint(self._links, name) for name in names}
-        until = int(before.timestamp() * 1000)
-        report = Compacted()
-        with closing(await asyncio.to_thread(Archive.open, path, checkpoints)) as archive:
-            for name, checkpoint in checkpoints.items():
-                await compact_account(
-                    self._links,
-                    self._scripts,
-                    name,
-                    before=until,
-                    archive=archive,
-                    checkpoint=checkpoint,
-                    report=report,
-                )
-        return report
-
     async def lines(
         self, account: str, *, since: datetime | None = None, archives: Sequence[Path] = ()
     ) -> AsyncIterator[LedgerLine]:
-        """The account's ledger lines since `since`, in order. Without archives, compacted lines are one line."""
+        """The account's ledger lines since `since`, in order. Without archives, one line stands for those that left."""
         start = int(since.timestamp() * 1000) if since else 0
         checkpoint = await read_archive_checkpoint(self._links, account)
         if archives:

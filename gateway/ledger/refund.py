@@ -14,24 +14,39 @@ import msgspec
 from msgspec import Struct
 
 from gateway.amounts import MAX_AMOUNT
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.ledger.scripts import Links, Scripts, slot
 
-RefundStatus = Literal["done", "repeated", "clash", "cap", "more", "unknown", "no account"]
-_STATUSES: dict[int, RefundStatus] = {0: "done", 1: "repeated", 2: "clash", 3: "cap", 4: "more", 5: "unknown"}
+RefundStatus = Literal["done", "repeated", "clash", "cap", "more", "unknown", "moved", "no account"]
+_STATUSES: dict[int, RefundStatus] = {
+    0: "done", 1: "repeated", 2: "clash", 3: "cap", 4: "more", 5: "unknown", 6: "moved"
+}  # fmt: skip
 CHARGES = frozenset({"use", "reclaim", "adj", "refund"})  # kinds of the lines that make up the charge of a call
 
 
 class Refunded(Struct, frozen=True):
     """The result of a refund: its status, the amount and the new balance, in nano-units.
 
-    `more`: nothing was booked, because only `amount` is left of the charge.
+    `more`: nothing was booked, because only `amount` is left of the charge. `moved`: lines have left the store since
+    the database was read; read it again.
     """
 
     status: RefundStatus
     amount: int
     balance: int
     operation: str
+
+
+class ArchivedCharge(Struct, frozen=True):
+    """The lines of a call that have left the store, as the database has them, and the checkpoint that covers them.
+
+    The database has the same hash chain up to the checkpoint. So the lines are those of the store, as long as the store
+    has this checkpoint, which the script compares.
+    """
+
+    checkpoint: ArchiveCheckpoint
+    lines: Sequence[LedgerLine]
 
 
 class RefundMeta(Struct, omit_defaults=True):
@@ -73,16 +88,19 @@ async def refund(
     request_id: str,
     *,
     lines: Sequence[LedgerLine],
+    archived: ArchivedCharge | None = None,
     amount: int | None = None,
     operation: str | None = None,
     note: str = "",
 ) -> Refunded:
     """Give back `amount` of a call's charge, None for all that is left; a repeated operation changes nothing.
 
-    `lines` are those of `find_charge`; without one the status is `unknown`, unless the operation was done before.
+    `lines` are those of `find_charge`. Without the line of the charge there or in `archived` the status is `unknown`,
+    unless the operation was done before.
     """
     key, operation = slot(account), operation or "op_" + secrets.token_hex(16)
-    last = lines[-1] if lines else None
+    earlier = archived.lines if archived is not None else ()
+    last = lines[-1] if lines else earlier[-1] if earlier else None
     meta = RefundMeta("", "", request_id, 0, note)
     if last is not None:
         told = last.meta
@@ -100,6 +118,9 @@ async def refund(
             _encoder.encode(meta),
             str(MAX_AMOUNT),
             meta.charged_at,
+            str(archived.checkpoint.n) if archived is not None else "",
+            archived.checkpoint.hash if archived is not None else "",
+            str(sum(line.amount for line in earlier)) if earlier else "",
             *(line.id for line in lines),
         ],
     )

@@ -62,7 +62,6 @@ class Scripts(Struct, frozen=True):
     open: Script
     snapshot: Script
     key_page: Script
-    compact: Script
     explain: Script
     replay: Script
 

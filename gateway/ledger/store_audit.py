@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.errors import StoreUnavailable
-from gateway.ledger.archive import ArchiveProof, prove, unchanging
+from gateway.ledger.archive import ArchiveProof, prove
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.audit import AccountAudit
 from gateway.ledger.audit_report import AuditReport, Mismatch
@@ -58,23 +58,22 @@ async def audit_store(
     report.unreachable += scanned.unreachable
     # Read after the scan: an account is put into the index before it gets its first key.
     indexed = {account} if account is not None else await scan_set(links.link(ACCOUNTS), ACCOUNTS)
-    with unchanging(archives):
-        names = sorted(indexed | scanned.key_ids.keys())
-        checkpoints = await _checkpoints(links, names, report) if archives else {}
-        proofs = await asyncio.to_thread(prove, archives, checkpoints)
-        audit = AccountAudit(links, scripts)
+    names = sorted(indexed | scanned.key_ids.keys())
+    checkpoints = await _checkpoints(links, names, report) if archives else {}
+    proofs = await asyncio.to_thread(prove, archives, checkpoints)
+    audit = AccountAudit(links, scripts)
 
-        async def one(name: str) -> AuditReport:
-            proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
-            try:
-                return await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof)
-            except StoreUnavailable:
-                return AuditReport(unreachable=[name])
+    async def one(name: str) -> AuditReport:
+        proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
+        try:
+            return await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof)
+        except StoreUnavailable:
+            return AuditReport(unreachable=[name])
 
-        audited = [name for name in names if name in checkpoints or not archives]
-        for start in range(0, len(audited), AT_ONCE):
-            for part in await gather_all(map(one, audited[start : start + AT_ONCE])):
-                report.add(part)
+    audited = [name for name in names if name in checkpoints or not archives]
+    for start in range(0, len(audited), AT_ONCE):
+        for part in await gather_all(map(one, audited[start : start + AT_ONCE])):
+            report.add(part)
     for name in sorted(scanned.key_ids.keys() - indexed):
         report.mismatches.append(Mismatch(name, "index", "in the index of accounts", "missing from it"))
     if account is None and report.accounts < expected and not report.unreachable:

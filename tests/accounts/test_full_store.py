@@ -6,12 +6,13 @@ import pytest
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.ledger.archive_checkpoint import OK
+from gateway.ledger.scripts import load_script
 from gateway.store import EmbeddedServer
 from tests.ledger.records import settle
 from tests.world import open_world
 
 
-async def test_full_store_can_still_revoke_disable_and_compact(tmp_path: Path):
+async def test_full_store_can_still_revoke_disable_and_trim(tmp_path: Path):
     server = EmbeddedServer(tmp_path)
     await server.start()
     try:
@@ -29,9 +30,8 @@ async def test_full_store_can_still_revoke_disable_and_compact(tmp_path: Path):
                 await w.store.probe()
             assert (await w.keys.revoke(key.id)).state == "revoked"
             assert (await w.accounts.disable("acme")).state == "disabled"
-            scripts = w.ledger._scripts
             arguments = ["0", "", "0", str(last.n), str(last.balance), last.id, "hash"]
-            assert await w.store.link("{a:acme}").eval(scripts.compact, ["{a:acme}"], arguments) == OK
+            assert await w.store.link("{a:acme}").eval(load_script("trim"), ["{a:acme}"], arguments) == OK
             assert await w.store.client.xlen("{a:acme}:lg") == 0
             await w.store.client.config_set("maxmemory", 0)
             await settle(w.ledger, waiting, 2)

@@ -63,8 +63,8 @@ price = {{ input = 0.5, output = 1.5 }}
 ACCOUNTS = [f"account-{n}" for n in range(9)]  # enough for every master of a cluster to have some
 
 
-def test_explain_compact_and_audit_commands_work_on_each_topology(topology_url: str, tmp_path: Path) -> None:
-    config, archive = tmp_path / "gateway.toml", str(tmp_path / "old.jsonl")
+def test_explain_backup_restore_and_audit_commands_work_on_each_topology(topology_url: str, tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(url=topology_url, folder=tmp_path / "var"))
     terminal = Terminal(config)
 
@@ -80,11 +80,15 @@ def test_explain_compact_and_audit_commands_work_on_each_topology(topology_url: 
         told = terminal.json("explain", key_id, "m", "--tokens", "100", "--max-tokens", "10")
         assert told["admitted"], told
         assert terminal.run("explain", key_id, "m", "--tokens", "100000000").exit_code == 1  # costs more than there is
-    moved = {"accounts": len(ACCOUNTS), "lines": 2 * len(ACCOUNTS)}
-    assert terminal.json("compact", "--all", "--before", "26h", "--archive", archive) == moved
-    assert terminal.json("compact", "--all", "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
-    assert _audited(terminal) == {**moved, "lines": 0}
-    assert _audited(terminal, "--archive", archive) == moved
+    every = {"accounts": len(ACCOUNTS), "lines": 2 * len(ACCOUNTS)}
+    assert _audited(terminal) == every
+    folder = str(tmp_path / "backup")
+    assert terminal.json("backup", folder)["keys"] == len(ACCOUNTS)
+    terminal.ok("accounts", "credit", ACCOUNTS[0], "1")
+    assert "not empty: the store" in terminal.refused("restore", folder)
+    restored = terminal.json("restore", folder, "--force")
+    assert restored["undone"]["lost"] == [{"account": ACCOUNTS[0], "lines": 1, "amount": "1"}]
+    assert _audited(terminal) == every
 
 
 def _audited(terminal: Terminal, *options: str) -> dict[str, int]:

@@ -30,6 +30,7 @@ from gateway.metrics import Metrics
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
 from tests.databases import postgres
+from tests.ledger.archiving import archive
 from tests.ledger.records import record_of
 from tests.world import World
 
@@ -123,6 +124,17 @@ def test_old_refused_settlement_is_booked_once_by_the_lines_in_the_database(acme
     assert [row["state"] for row in acme.json("refused", "book", "--all")] == ["booked", "booked"]
     assert Decimal(before) - Decimal(acme.json("accounts", "show", "acme")["balance"]) == Decimal("0.000000005")
     assert file.read() == []
+    acme.ok("audit")
+
+
+def test_charge_that_left_the_store_is_refunded(acme: Terminal, valkey: Path) -> None:
+    charged = acme.json("usage", "acme")[3]
+    import_all(acme, valkey)
+    on_store(valkey, lambda store: store.client.delete(f"{{a:acme}}:st:{charged['request_id']}"))
+    refund = ("accounts", "refund", "acme", charged["request_id"])
+    assert acme.json(*refund, "0.000000001", "--note", "slow")["refunded"] == "0.000000001"
+    assert acme.json(*refund)["refunded"] == "0.000000002"
+    assert "nothing is left" in acme.refused(*refund)
     acme.ok("audit")
 
 
@@ -242,7 +254,7 @@ def test_archives_are_imported_before_and_after_the_rest_of_the_ledger(
     """Line 1 to 6 are in archives; the importer knows the rest."""
     before = acme.json("usage", "acme")
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
-    acme.ok("compact", "acme", "--before", "26h", "--archive", first)
+    on_store(valkey, lambda store: archive(World(store, {}), Path(first)))
     import_all(acme, valkey)
     database = Database.open(address_of(load(acme.config)))
     assert [seq for seq, _ in lines_of(database)] == [7, 8, 9, 10]
@@ -261,10 +273,10 @@ def test_archives_are_imported_before_and_after_the_rest_of_the_ledger(
 def test_archive_that_was_written_behind_the_importer_closes_the_gap(
     acme: Terminal, valkey: Path, tmp_path: Path
 ) -> None:
-    archive = str(tmp_path / "archive")
-    acme.ok("compact", "acme", "--before", "26h", "--archive", archive)
+    file = str(tmp_path / "archive")
+    on_store(valkey, lambda store: archive(World(store, {}), Path(file)))
     Database.open(address_of(load(acme.config))).close()
-    assert acme.json("history", "import-archive", archive) == {"accounts": 1, "lines": 6}
+    assert acme.json("history", "import-archive", file) == {"accounts": 1, "lines": 6}
     import_all(acme, valkey)
     database = Database.open(address_of(load(acme.config)))
     assert [seq for seq, _ in lines_of(database)] == list(range(1, 11))
@@ -273,14 +285,14 @@ def test_archive_that_was_written_behind_the_importer_closes_the_gap(
 
 
 def test_archive_that_does_not_begin_at_the_first_line_is_refused(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    acme.ok("compact", "acme", "--before", "26h", "--archive", str(archive))
+    file = tmp_path / "archive"
+    on_store(valkey, lambda store: archive(World(store, {}), Path(file)))
     import_all(acme, valkey)
-    whole = archive.read_bytes().splitlines(keepends=True)
-    archive.write_bytes(b"".join(whole[2:]))
-    assert "give all archives, the oldest first" in acme.refused("history", "import-archive", str(archive))
-    archive.write_bytes(b"".join(whole[:4]))
-    assert "the database begins after line 6" in acme.refused("history", "import-archive", str(archive))
+    whole = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(whole[2:]))
+    assert "give all archives, the oldest first" in acme.refused("history", "import-archive", str(file))
+    file.write_bytes(b"".join(whole[:4]))
+    assert "the database begins after line 6" in acme.refused("history", "import-archive", str(file))
 
 
 def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Database, postgres, monkeypatch) -> None:
@@ -320,11 +332,11 @@ def test_archive_closes_a_gap_after_the_lines_of_the_database(acme: Terminal, va
     on_store(valkey, read)
     database = Database.open(address_of(load(acme.config)))
     append(database, found)
-    archive = str(tmp_path / "archive")
-    acme.ok("compact", "acme", "--before", "26h", "--archive", archive)
+    file = str(tmp_path / "archive")
+    on_store(valkey, lambda store: archive(World(store, {}), Path(file)))
     import_all(acme, valkey)
     assert len(lines_of(database)) == 3
-    assert acme.json("history", "import-archive", archive) == {"accounts": 1, "lines": 3}
+    assert acme.json("history", "import-archive", file) == {"accounts": 1, "lines": 3}
     import_all(acme, valkey)
     assert [seq for seq, _ in lines_of(database)] == list(range(1, 11))
     assert rollup_sums(database) == [(9, 45)] * len(ROLLUPS)

@@ -11,7 +11,9 @@ from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
+from tests.ledger.archiving import archive
 from tests.ledger.records import quote_of, settle
+from tests.world import World
 
 from .conftest import Terminal, on_store
 
@@ -174,44 +176,14 @@ def old(acme: Terminal, valkey: Path) -> Terminal:
     return acme
 
 
-@pytest.mark.parametrize("whose", ["acme", "--all"])
-def test_compact_moves_old_lines_and_the_audit_reports_nothing(old: Terminal, tmp_path: Path, whose: str) -> None:
-    archive = str(tmp_path / "old.jsonl")
+def test_audit_and_usage_read_an_archive_of_an_older_version(old: Terminal, valkey: Path, tmp_path: Path) -> None:
+    file = tmp_path / "old.jsonl"
     whole = old.json("usage", "acme")
-    assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 1, "lines": 2}
-    assert old.json("compact", whose, "--before", "26h", "--archive", archive) == {"accounts": 0, "lines": 0}
+    on_store(valkey, lambda store: archive(World(store, {}), file))
     assert old.json("audit") == clean(lines=0)
-    assert old.json("audit", "--archive", archive) == clean(lines=2)
+    assert old.json("audit", "--archive", str(file)) == clean(lines=2)
     (carry,) = old.json("usage", "acme")
     assert (carry["kind"], carry["balance"], carry["at"]) == ("carry", "9.75", whole[-1]["at"])
-    assert old.json("usage", "acme", "--archive", archive) == whole
-
-
-def test_compact_refuses_invalid_ages_accounts_and_archives(old: Terminal, tmp_path: Path) -> None:
-    archive = str(tmp_path / "old.jsonl")
-    assert "25 h" in old.refused("compact", "acme", "--before", "1h", "--archive", archive)
-    assert "nobody" in old.refused("compact", "nobody", "--before", "2d", "--archive", archive)
-    old.refused("compact", "--before", "2d", "--archive", archive, status=2)
-    old.refused("compact", "acme", "--all", "--before", "2d", "--archive", archive, status=2)
-    (tmp_path / "old.jsonl").write_text("no JSON\n")
-    assert "line 1" in old.refused("compact", "acme", "--before", "2d", "--archive", archive)
-    assert old.json("audit") == clean(lines=2, not_recomputed=1)
-
-
-def test_refund_gives_back_a_part_and_then_the_rest(acme: Terminal) -> None:
-    part = acme.json("accounts", "refund", "acme", "req_1", "0.1", "--id", "ticket-7", "--note", "was slow")
-    assert (part["refunded"], part["balance"], part["operation"]) == ("0.1", "9.85", "ticket-7")
-    again = acme.run("accounts", "refund", "acme", "req_1", "0.1", "--id", "ticket-7")
-    assert "was done before, with 0.1" in again.stderr
-    assert acme.json("accounts", "refund", "acme", "req_1")["refunded"] == "0.15"
-    assert acme.refused("accounts", "refund", "acme", "req_1") == (
-        "gateway: nothing is left to refund of request 'req_1'\n"
-    )
-    line = acme.json("usage", "acme")[2]
-    assert (line["kind"], line["amount"], line["refunds"], line["note"]) == ("refund", "0.1", "req_1", "was slow")
-    assert acme.json("audit")["mismatches"] == []
-
-
-def test_refund_of_an_unknown_request_is_refused(acme: Terminal) -> None:
-    assert "no settled request 'req_9'" in acme.refused("accounts", "refund", "acme", "req_9")
-    assert acme.refused("accounts", "refund", "nobody", "req_1") == "gateway: no account 'nobody'\n"
+    assert old.json("usage", "acme", "--archive", str(file)) == whole
+    file.write_text("no JSON\n")
+    assert "line 1" in old.refused("audit", "--archive", str(file))

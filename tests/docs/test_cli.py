@@ -18,7 +18,7 @@ from gateway.admin.invitations import Invitation
 from gateway.admin.sessions import Session
 from gateway.admin.user_rows import User
 from gateway.cli import cli
-from gateway.ledger import AuditReport, Compacted, Mismatch
+from gateway.ledger import AuditReport, Mismatch
 from gateway.ledger.audit_report import LateLine, Overdrawn, Uncollected
 from gateway.plugins.loader import PluginReport
 
@@ -87,7 +87,6 @@ def test_each_command_and_option_has_help(name: str) -> None:
         ("gateway audit-trail", EVENT),
         ("gateway plugins", PluginReport.__struct_fields__),
         ("gateway audit", [name for part in AUDIT for name in part.__struct_fields__]),
-        ("gateway compact", Compacted.__struct_fields__),
         ("gateway explain", (*Explanation.__struct_fields__, *Rule.__struct_fields__)),
     ],
 )

@@ -1,7 +1,6 @@
 """Refunds: within the charge, once per operation, and back to the key's budget."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
@@ -139,21 +138,6 @@ async def test_request_that_is_running_unknown_or_free_has_nothing_to_refund(wor
             with pytest.raises(errors.NotFound, match="no account"):
                 await Refunds(w.ledger).refund(account, free.request_id)
         assert await w.dump() == before
-
-
-async def test_request_whose_line_is_in_an_archive_is_refused(world, tmp_path):
-    async with world() as w:
-        hold = await charged(w)
-        client = w.store.client
-        # Lines of the last 25 hours are not moved, so both lines are written again with an older time.
-        lines = await client.xrange(f"{ACME}:lg")
-        await client.delete(f"{ACME}:lg", f"{ACME}:st:{hold.request_id}")
-        for number, (_, fields) in enumerate(lines, start=1):
-            await client.xadd(f"{ACME}:lg", fields, id=f"1000-{number}")
-        await w.ledger.compact(tmp_path / "archive", before=datetime(2020, 1, 1, tzinfo=UTC))
-        with pytest.raises(errors.NotFound, match="a line that has left it"):
-            await Refunds(w.ledger).refund("acme", hold.request_id)
-        await w.proved()
 
 
 async def test_refund_above_the_largest_balance_is_refused(world):

@@ -6,8 +6,9 @@ import pytest
 
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
+from tests.ledger.archiving import archive
 from tests.ledger.records import settle
-from tests.ledger.test_archive import aged, long_ago
+from tests.ledger.test_archive import aged
 
 DAY = 24 * 3600 * 1_000_000  # µs
 
@@ -36,17 +37,17 @@ async def test_old_refused_entry_is_booked_only_if_the_archives_prove_that_it_wa
         booked = await w.ledger.admit(*w.ask(key))
         await settle(w.ledger, booked, 5)
         await w.store.client.delete(f"{{a:acme}}:st:{booked.request_id}")
-        archive = tmp_path / "archive"
+        file = tmp_path / "archive"
         await aged(w)
-        await w.ledger.compact(archive, before=long_ago())
+        await archive(w, file)
         before = (await w.accounts.show("acme")).balance
         old = await now_of(w) - 3 * DAY
         other = entry("req_other", at=old)
         assert "archive" in await w.ledger.book_refused(other)
-        assert await w.ledger.book_refused(entry(booked.request_id, at=old), archives=[archive]) == ""
+        assert await w.ledger.book_refused(entry(booked.request_id, at=old), archives=[file]) == ""
         assert (await w.accounts.show("acme")).balance == before
         for _ in range(2):
-            assert await w.ledger.book_refused(other, archives=[archive]) == ""
+            assert await w.ledger.book_refused(other, archives=[file]) == ""
         assert (await w.accounts.show("acme")).balance == before - 5
 
 

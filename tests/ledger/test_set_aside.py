@@ -11,8 +11,9 @@ import msgspec
 from gateway.ledger import Journal, Ledger
 from gateway.ledger.journal import read_entries
 from gateway.store.greeting import ServerIdentity
+from tests.ledger.archiving import archive
 from tests.ledger.records import record_of, settle
-from tests.ledger.test_archive import aged, long_ago
+from tests.ledger.test_archive import aged
 from tests.polling import until
 
 DAY = 24 * 3600 * 1_000_000  # µs
@@ -78,7 +79,7 @@ async def test_old_entry_that_was_confirmed_before_a_stop_is_not_set_aside_after
         journal.close()  # a usual stop, long ago
         await grow_old(tmp_path / "journal", w, hold.request_id)
         await aged(w)
-        await ledger.compact(tmp_path / "archive", before=long_ago())
+        await archive(w, tmp_path / "archive")
         async with ruled_by(w, tmp_path / "journal") as (heir, _):
             assert heir.recovery is not None
             await heir.recovery.take_over()

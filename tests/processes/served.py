@@ -191,6 +191,7 @@ class Served(RunningGateway):
             capture_output=True,
             text=True,
             timeout=30,
+            cwd=self.folder,  # not a folder that has a version of the gateway itself
             env=self.environment,
         )
 

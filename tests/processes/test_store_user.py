@@ -54,7 +54,7 @@ async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Ya
             ["models", "--health"],
             ["usage", "test"],
             ["audit"],
-            ["compact", "test", "--before", "26h", "--archive", str(tmp_path / "archive")],
+            ["backup", str(tmp_path / "backup")],
             ["keys", "revoke", key],
         ]
         for words in commands:

@@ -1,13 +1,15 @@
 -- Gives back the charge of a settled call, whole or in part, once per operation.
 -- KEYS: {a:<account>}
 -- ARGV: operation rid amount ('' for all that is left) kid meta most (no balance may pass it)
---       charged_at (Unix milliseconds), then the ids of the call's lines, which are read only if the call's marker has expired
+--       charged_at (Unix milliseconds), then of the call's lines that have left the store: n and hash of the archive
+--       checkpoint that covers them ('' if they were not looked for), and their sum; then the ids of the call's lines in
+--       the store. The lines are read only if the call's marker has expired
 -- Returns code, amount, balance. Codes: OK; DUP: repeated, with the stored amount; CLASH: the operation did something
 -- else; CAP: the balance would pass `most`; MORE: more than is left of the charge, with what is left; UNKNOWN: no line
--- of the call, or no kid; NOACCT.
+-- of the call, or no kid; MOVED: the archive checkpoint is another one; NOACCT.
 -- {a:…}:rf has per call what was refunded, and as "op <operation>" the call of each operation.
 
-local OK, DUP, CLASH, CAP, MORE, UNKNOWN, NOACCT = 0, 1, 2, 3, 4, 5, 20
+local OK, DUP, CLASH, CAP, MORE, UNKNOWN, MOVED, NOACCT = 0, 1, 2, 3, 4, 5, 6, 20
 
 local A, operation, rid, amount, kid, meta = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local bal = redis.call('HGET', A, 'bal')
@@ -21,17 +23,24 @@ if before then
 end
 
 local CHARGES = { use = true, reclaim = true, adj = true, refund = true }
-local function charge_in_lines()  -- nil if there is no line
-  local sum
-  for i = 8, #ARGV do
+local function charge_in_lines()  -- nil if there is no line, or only one that amends another
+  local sum, whole = 0, false
+  if ARGV[8] ~= '' and ARGV[10] ~= '' then sum, whole = -ARGV[10], true end
+  for i = 11, #ARGV do
     local line = redis.call('XRANGE', A .. ':lg', ARGV[i], ARGV[i])[1]
     local told = {}
     for j = 1, line and #line[2] or 0, 2 do told[line[2][j]] = line[2][j + 1] end
-    if told.rid == rid and CHARGES[told.kind] then sum = (sum or 0) - told.amount end
+    if told.rid == rid and CHARGES[told.kind] then
+      sum, whole = sum - told.amount, whole or told.kind == 'use' or told.kind == 'reclaim'
+    end
   end
-  return sum
+  return whole and sum or nil
 end
 
+if ARGV[8] ~= '' then
+  local archived = redis.call('HMGET', A .. ':ca', 'n', 'hash')
+  if (archived[1] or '0') ~= ARGV[8] or (archived[2] or '') ~= ARGV[9] then return { MOVED, '0', bal } end
+end
 local kind, charged, id = string.match(redis.call('GET', A .. ':st:' .. rid) or '', '^(%S+) (%S+) ?(%S*)')
 local charge = kind and -tonumber(charged) or charge_in_lines()
 if not charge or kid == '' then return { UNKNOWN, '0', bal } end

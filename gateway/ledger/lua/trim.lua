@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Moves the archive checkpoint of one account past lines that an archive has, and removes them from the stream.
+-- Moves the archive checkpoint of one account past lines that the database has, and removes them from the stream.
 -- KEYS: {a:<account>}
 -- ARGV: n and hash of the checkpoint that the caller read ('0' and '' for none), the minimum age (µs) of a line, then
 --       the new checkpoint: n bal id hash, then the sum of lines 1 … n for each key with a changed sum: kid sum …
 -- It runs on a full server (allow-oom), because it frees memory.
--- Returns OK. Returns MOVED if another process has compacted since, UNKNOWN if no line has that id, number and balance,
+-- Returns OK. Returns MOVED if another process has trimmed since, UNKNOWN if no line has that id, number and balance,
 -- YOUNG if the last line is below the minimum age. These three change nothing.
 
 local OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3

@@ -1,0 +1,175 @@
+"""Imports accounts: creates them, sets their group, state, limits and rules, and books credits once per operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from gateway.accounts.accounts import Account, Accounts, Refused
+from gateway.admin.accounts import AccountAdmin
+from gateway.admin.actor import Actor
+from gateway.admin.imports import cells
+from gateway.admin.imports.plan import Imported, Plan
+from gateway.admin.imports.table import Row, Table, read_table
+from gateway.admin.money import MoneyAdmin
+from gateway.amounts import MAX_AMOUNT, format_amount, parse_amount
+from gateway.ledger.scripts import Links, slot
+
+LIMITS = ("floor", "rpm", "tpm", "concurrency", "monthly")
+MONEY = ("floor", "monthly")
+CREDIT = ("credit", "operation", "note")
+
+
+class AccountImport:
+    """The import of one store. `groups` are those of the configuration, `models` its names and aliases."""
+
+    def __init__(
+        self,
+        links: Links,
+        accounts: Accounts,
+        admin: AccountAdmin,
+        money: MoneyAdmin,
+        *,
+        groups: Mapping[str, object],
+        models: Mapping[str, str],
+    ) -> None:
+        self._links = links
+        self._accounts = accounts
+        self._admin = admin
+        self._money = money
+        models_cell = cells.several(cells.model(models))
+        self.columns = {
+            "name": cells.account_name,
+            "group": cells.one_of(groups, "group"),
+            "state": cells.one_of(("active", "disabled"), "state"),
+            "balance": cells.not_negative,
+            "floor": parse_amount,
+            "rpm": cells.count,
+            "tpm": cells.count,
+            "concurrency": cells.count,
+            "monthly": cells.not_negative,
+            "allowed": models_cell,
+            "denied": models_cell,
+            "credit": cells.positive,
+            "operation": cells.operation,
+            "note": cells.note,
+        }
+
+    async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
+        """Import a file. InvalidValue names all faults; then nothing is changed."""
+        actor.require("accounts")
+        actor.require("credits")
+        table = read_table(name, content, self.columns, required=("name",))
+        plan, seen, operations = Plan(), dict[str, int](), dict[tuple[str, str], int]()
+        for row in table.rows:
+            await self._plan_row(actor, table, row, plan, seen, operations)
+        table.raise_faults()
+        return await plan.carry_out(dry_run=dry_run)
+
+    async def _plan_row(
+        self,
+        actor: Actor,
+        table: Table,
+        row: Row,
+        plan: Plan,
+        seen: dict[str, int],
+        operations: dict[tuple[str, str], int],
+    ) -> None:
+        name = row.values["name"]
+        if name in seen and row.values.keys() - {"name", *CREDIT}:
+            table.add_fault(row.line, "name", f"{name} stands in line {seen[name]} already; only credits may follow")
+            return
+        account = await self._find(name)
+        if name not in seen:
+            self._check(table, row, account)
+            self._plan_account(actor, row, account, plan)
+        seen.setdefault(name, row.line)
+        await self._plan_credit(actor, table, row, account, plan, operations)
+
+    async def _find(self, name: str) -> Account | None:
+        try:
+            return await self._accounts.show(name)
+        except Refused:
+            return None
+
+    def _check(self, table: Table, row: Row, account: Account | None) -> None:
+        floor, both = row.get("floor"), set(row.get("allowed", ())) & set(row.get("denied", ()))
+        if both:
+            table.add_fault(row.line, "denied", f"{', '.join(sorted(both))}: also in the column allowed")
+        free = row.get("balance", 0) if account is None else account.balance - account.held
+        if floor is not None and floor > max(free, account.floor if account is not None else 0):
+            problem = f"the floor cannot be above the free balance, {format_amount(free)}"
+            table.add_fault(row.line, "floor", problem)
+
+    def _plan_account(self, actor: Actor, row: Row, account: Account | None, plan: Plan) -> None:
+        name = row.values["name"]
+        object_ = f"account:{name}"
+        if account is None:
+            group, balance = row.get("group", "default"), row.get("balance", 0)
+            values = {"group": group, "balance": format_amount(balance)}
+            create = partial(self._admin.create, actor, name, group=group, balance=balance)
+            plan.add(row.line, "create", object_, values, create)
+        changes = 0
+        if account is not None and row.get("group", account.group) != account.group:
+            changes += 1
+            group = row.values["group"]
+            plan.add(row.line, "change", object_, {"group": group}, partial(self._admin.move, actor, name, group))
+        limits = {limit: value for limit, value in row.pick(*LIMITS).items() if value != getattr(account, limit, None)}
+        if limits and limits != {"floor": 0}:
+            changes += 1
+            change = partial(self._money.limit, actor, name, **limits)
+            plan.add(row.line, "change", object_, _shown(limits), change)
+        for column, known, rule in (
+            ("allowed", account.allowed if account else [], self._admin.allow),
+            ("denied", account.denied if account else [], self._admin.deny),
+        ):
+            if models := [model for model in row.get(column, ()) if model not in known]:
+                changes += 1
+                plan.add(row.line, "change", object_, {column: models}, partial(rule, actor, name, models))
+        state = account.state if account is not None else "active"
+        if row.get("state", state) != state:
+            changes += 1
+            put = self._admin.enable if row.values["state"] == "active" else self._admin.disable
+            plan.add(row.line, "change", object_, row.pick("state"), partial(put, actor, name))
+        if account is not None and not changes:
+            plan.add(row.line, "nothing", object_)
+
+    async def _plan_credit(
+        self,
+        actor: Actor,
+        table: Table,
+        row: Row,
+        account: Account | None,
+        plan: Plan,
+        operations: dict[tuple[str, str], int],
+    ) -> None:
+        name, amount, operation = row.values["name"], row.get("credit"), row.get("operation")
+        if amount is None and operation is None and row.get("note") is None:
+            return
+        if amount is None or operation is None:
+            missing = "operation" if operation is None else "credit"
+            table.add_fault(row.line, missing, "is empty: a credit needs an operation id, so that it is booked once")
+            return
+        first = operations.setdefault((name, operation), row.line)
+        if first != row.line:
+            table.add_fault(row.line, "operation", f"{operation} stands in line {first} already")
+            return
+        done = await self._links.link(slot(name)).call("HGET", f"{slot(name)}:op", operation)
+        if done is not None and done.decode() == f"topup {amount}":
+            plan.add(row.line, "nothing", f"account:{name}")
+            return
+        if done is not None:
+            table.add_fault(row.line, "operation", f"{operation} was already used for something else")
+            return
+        balance = account.balance if account is not None else row.get("balance", 0)
+        if balance + amount > MAX_AMOUNT:
+            table.add_fault(row.line, "credit", f"the balance cannot pass {format_amount(MAX_AMOUNT)}")
+            return
+        values = {"amount": format_amount(amount), "operation": operation, **row.pick("note")}
+        credit = partial(self._admin.credit, actor, name, amount, operation=operation, note=row.get("note", ""))
+        plan.add(row.line, "credit", f"account:{name}", values, credit)
+
+
+def _shown(limits: dict[str, Any]) -> dict[str, Any]:
+    return {limit: format_amount(value) if limit in MONEY else value for limit, value in limits.items()}

@@ -1,0 +1,92 @@
+"""Reads everything of one account at one moment, while it is used.
+
+One script returns what changes; ledger, operations and refunds only grow. They are read in pages: the ledger up to the
+line that the script has named, the others before the script, which says how many there are. If there are more by then,
+the account is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.backup.errors import BackupError
+from gateway.backup.records import Part
+from gateway.ledger.paging import scan_pairs
+from gateway.ledger.scripts import Links, load_script, slot
+
+TRIES = 20
+PAGE = 500  # lines per read, and fields per part
+#: Ends of the names of keys that `export` reads, beside those of API keys.
+PARTS = ("", ":ca", ":rv", ":rx", ":ks", ":op", ":rf", ":lg")
+KEY = ":k:"
+
+_script = load_script("export")
+
+
+class Export(Struct):
+    """An account at one moment."""
+
+    account: str
+    last_id: str  # of its last ledger line; "0-0" for none
+    lines: int  # that are to be in the store
+    key_ids: frozenset[str]
+    parts: list[Part]  # without the ledger
+
+
+async def export(links: Links, account: str) -> Export | None:
+    """The account; None if only the index has its name. BackupError if it changes without a pause."""
+    name = slot(account)
+    link = links.link(name)
+    for _ in range(TRIES):
+        operations, refunds = await scan_pairs(link, f"{name}:op"), await scan_pairs(link, f"{name}:rf")
+        last, counted, refunded, head, *rest = await link.eval(_script, [name], [])
+        if not head:
+            return None
+        if (counted, refunded) == (len(operations), len(refunds)):
+            return _export(account, last.decode() or "0-0", head, rest, {":op": operations, ":rf": refunds})
+    raise BackupError(f"account {account} gets credits or refunds without a pause; try again later")
+
+
+def _export(
+    account: str, last: str, head: list[bytes], rest: list[Any], grown: dict[str, dict[bytes, bytes]]
+) -> Export:
+    name = slot(account)
+    checkpoint, holds, expiries, ids, keys = rest
+    parts = [Part(name, "hash", head)]
+    parts += _chunks(f"{name}:ca", "hash", checkpoint) + _chunks(f"{name}:rv", "hash", holds)
+    parts += _chunks(f"{name}:rx", "zset", expiries) + _chunks(f"{name}:ks", "set", ids)
+    for key_id, fields in zip(keys[::2], keys[1::2], strict=True):
+        parts += _chunks(f"{name}{KEY}{key_id.decode()}", "hash", fields)
+    for end, fields in grown.items():
+        parts += _chunks(name + end, "hash", [part for pair in fields.items() for part in pair])
+    seq = int(_field(head, b"seq"))
+    return Export(account, last, seq - int(_field(checkpoint, b"n")), frozenset(map(bytes.decode, ids)), parts)
+
+
+async def export_lines(links: Links, exported: Export) -> AsyncIterator[Part]:
+    """The account's ledger up to the moment of the export; BackupError if lines are missing."""
+    name = f"{slot(exported.account)}:lg"
+    since, found = "-", 0
+    while found < exported.lines:
+        page = await links.link(name).call("XRANGE", name, since, exported.last_id, "COUNT", PAGE)
+        if not page:
+            break
+        yield Part(name, "stream", page, first=not found)
+        since, found = "(" + page[-1][0].decode(), found + len(page)
+    if found != exported.lines:
+        raise BackupError(
+            f"account {exported.account} has {found} ledger lines in the store instead of {exported.lines};"
+            " see `gateway audit`"
+        )
+
+
+def _chunks(key: str, kind: Any, values: list[Any]) -> list[Part]:
+    size = 2 * PAGE
+    return [Part(key, kind, values[at : at + size], first=not at) for at in range(0, len(values), size)]
+
+
+def _field(flat: list[bytes], name: bytes) -> bytes:
+    return dict(zip(flat[::2], flat[1::2], strict=True)).get(name, b"0")

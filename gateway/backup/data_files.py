@@ -1,0 +1,52 @@
+"""The journals of this machine in a backup, and the files beside them.
+
+A journal is copied while workers write it. A line that is not complete yet is left out: its settlement is repeated by
+no one, but its call is in the copied checkpoint file, which is read after it is restored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.backup.files import write_file
+from gateway.backup.manifest import DATA, JOURNAL
+from gateway.ledger.known_accounts import NAME as KNOWN_ACCOUNTS
+
+LINES, CALLS, LOCK = ".jsonl", ".board", ".lock"  # ends of names in the journal's folder
+
+
+def dump_files(data_dir: Path, folder: Path) -> None:
+    """Copy the journals and the number of accounts."""
+    journal = data_dir / "journal"
+    # The checkpoint files first: a call that is settled in between is then in both, and is charged once.
+    for end in (CALLS, LINES):
+        for path in sorted(journal.glob(f"*{end}")):
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue  # the store has confirmed it, and its owner has removed it
+            write_file(folder / JOURNAL / path.name, content[: content.rfind(b"\n") + 1] if end == LINES else content)
+    known = data_dir / KNOWN_ACCOUNTS
+    if known.exists():
+        write_file(folder / DATA / KNOWN_ACCOUNTS, known.read_bytes())
+
+
+def load_files(folder: Path, data_dir: Path) -> int:
+    """Add the journals of a backup to the data directory; returns the number of files. Existing files stay.
+
+    The next gateway takes them over, as it does with those of a dead worker.
+    """
+    added = 0
+    target = data_dir / "journal"
+    for path in sorted((folder / JOURNAL).glob("*")):
+        if (target / path.name).exists():
+            continue
+        write_file(target / path.name, path.read_bytes())
+        added += 1
+        owner = path.name.partition(".")[0]
+        if not path.name.startswith("refused"):
+            (target / f"{owner}{LOCK}").touch(mode=0o600)
+    known = folder / DATA / KNOWN_ACCOUNTS
+    if known.exists() and not (data_dir / KNOWN_ACCOUNTS).exists():
+        write_file(data_dir / KNOWN_ACCOUNTS, known.read_bytes())
+    return added

@@ -1,0 +1,188 @@
+"""`gateway import`: accounts · keys · users from CSV files, and the configuration of LiteLLM."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from gateway.accounts.keys import NewKey
+from gateway.cli.configuration import configured, json_option
+from gateway.cli.output import note, print_json, print_table
+from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.root import Failure
+from gateway.cli.session import Session, change, run
+from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.admin.imports.plan import Imported
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = ("line", "action", "object", "values")
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.group()
+def command() -> None:
+    """Accounts, keys and users from CSV files; a configuration of LiteLLM."""
+
+
+def _file(function: F) -> F:
+    """The file, and the option of a dry run."""
+    function = click.option("--dry-run", is_flag=True, help="Check the file, print what would be done, do nothing.")(
+        function
+    )
+    return click.argument("file", type=FILE, metavar="FILE.csv")(function)
+
+
+@command.command()
+@_file
+@configured
+def accounts(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
+    """Create and change accounts, and book credits."""
+    from gateway.admin.imports.accounts import AccountImport
+
+    content = file.read_bytes()
+
+    async def work(session: Session) -> Imported:
+        importing = AccountImport(
+            session.store,
+            session.accounts,
+            session.account_admin,
+            session.money,
+            groups=settings.groups,
+            models=_models(settings),
+        )
+        return await importing.run(session.actor, file.name, content, dry_run=dry_run)
+
+    _print((run if dry_run else change)(settings, work), as_json=as_json)
+
+
+@command.command()
+@_file
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where the new keys are written."
+)
+@configured
+def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_json: bool) -> None:
+    """Create and change API keys; new ones are written to --out, once."""
+    from gateway.admin.imports.keys import KeyImport
+
+    content = file.read_bytes()
+
+    async def work(session: Session) -> Imported:
+        await session.check_pepper()
+        importing = KeyImport(session.keys, session.key_admin, session.key_changes, models=_models(settings))
+        with _new_keys(out if not dry_run else None) as on_new:
+            return await importing.run(session.actor, file.name, content, dry_run=dry_run, on_new=on_new)
+
+    _print((run if dry_run else change)(settings, work), as_json=as_json)
+
+
+@command.command()
+@_file
+@configured
+def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
+    """Create and change users and their memberships."""
+    content = file.read_bytes()
+
+    async def work(session: PeopleSession) -> Imported:
+        from gateway.admin.imports.users import UserImport
+
+        people = session.people
+        importing = UserImport(people.users, people.memberships, people.directory)
+        return await importing.run(session.actor, file.name, content, dry_run=dry_run)
+
+    done = run_people(settings, work)
+    _print(done, as_json=as_json)
+    if done.create and not dry_run:
+        note("new users cannot sign in yet: `gateway users link EMAIL` gives each a link")
+
+
+@command.command()
+@click.argument("file", type=FILE, metavar="FILE")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A new file instead of stdout."
+)
+@json_option
+def litellm(file: Path, out: Path | None, as_json: bool) -> None:
+    """Turn the config.yaml of LiteLLM into a configuration of the gateway."""
+    from gateway.admin.imports.litellm import convert
+
+    done = convert(_document(file))
+    if out is not None:
+        try:
+            with out.open("x", encoding="utf-8") as target:
+                target.write(done.toml)
+        except FileExistsError:
+            raise Failure(f"{out} exists already") from None
+    if as_json:
+        print_json(done)
+    elif out is None:
+        click.echo(done.toml, nl=False)
+    note(f"models: {done.models}, settings without a counterpart: {done.comments}; they are named in comments")
+    if done.variables:
+        note(f"set these variables: {', '.join(done.variables)}")
+
+
+def _document(file: Path) -> Any:
+    """The document in a YAML file."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise Failure('this needs the package PyYAML: pip install "model-gateway[litellm]"') from None
+    try:
+        return yaml.safe_load(file.read_bytes())
+    except yaml.YAMLError as error:
+        raise Failure(f"{file} is no YAML: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _new_keys(out: Path | None) -> Iterator[Callable[[NewKey], None] | None]:
+    """Writes each new key to a new file of mode 0600, which is removed if it stays without a key."""
+    if out is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise Failure(f"{out} exists already; its keys are not to be lost") from None
+    written = 0
+    with os.fdopen(descriptor, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("account", "name", "id", "key"))
+
+        def write(key: NewKey) -> None:
+            nonlocal written
+            written += 1
+            writer.writerow((key.account, key.name, key.id, key.text))
+            file.flush()
+            os.fsync(descriptor)
+
+        try:
+            yield write
+        finally:
+            if not written:
+                out.unlink()
+
+
+def _models(settings: Settings) -> dict[str, str]:
+    aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
+    return aliases | {name: name for name in settings.models}
+
+
+def _print(done: Imported, *, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+    elif done.steps:
+        print_table(COLUMNS, [msgspec.to_builtins(step) for step in done.steps])
+    would = "would be " if done.dry_run else ""
+    counts = f"{would}changed: {done.change}, credits: {done.credit}, as they are: {done.nothing}"
+    note(f"{would}created: {done.create}, {counts}")
