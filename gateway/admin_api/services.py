@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
@@ -11,7 +12,10 @@ from gateway.admin.store_services import StoreServices
 from gateway.admin_api.audit_runs import AuditRuns
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
+from gateway.history.charges import archived_charge
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint
+from gateway.ledger.refund import ArchivedCharge
 from gateway.store import Store
 
 
@@ -19,7 +23,7 @@ class AdminServices:
     """The services of one process. The database is opened at its first use; a failure is tried again at the next."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        self.store = StoreServices(settings, store)
+        self.store = StoreServices(settings, store, find_archived=self._find_archived)
         self.sql = SqlThread()
         self.audits = AuditRuns()
         self._hashes = PasswordHashes()
@@ -34,7 +38,7 @@ class AdminServices:
 
     def use(self, settings: Settings) -> None:
         """Take over reloaded settings."""
-        self.store = StoreServices(settings, self.store.store)
+        self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived)
         if self._database is not None:
             self._renew_people(self._database)
 
@@ -52,6 +56,14 @@ class AdminServices:
         await self.people()
         assert self._database is not None
         return self._database
+
+    async def _find_archived(self, account: str, request_id: str) -> ArchivedCharge | None:
+        """The lines of a call that have left the store; None if none has."""
+        checkpoint = await read_archive_checkpoint(self.store.store, account)
+        if not checkpoint.n:
+            return None
+        database = await self.database()
+        return await self.sql.run(partial(archived_charge, database, account, request_id, checkpoint))
 
     def _renew_people(self, database: Database) -> None:
         self._people = People(self.settings, database, self.sql, self.store.store, hashes=self._hashes)
