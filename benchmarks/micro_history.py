@@ -116,8 +116,14 @@ def meta_of(account: str, number: int) -> bytes:
 async def measure(store: Store, path: str, database: Database) -> None:
     """Catch up, then keep up."""
     sql, writer = SqlThread(), Writer(store)
-    keep = {"keep_lines": timedelta(days=2), "keep_history": timedelta(days=2555)}
-    service = HistoryService(store, lambda: database, sql, Metrics(), **keep)
+    service = HistoryService(
+        store,
+        lambda: database,
+        sql,
+        Metrics(),
+        keep_lines=timedelta(days=2),
+        keep_history=timedelta(days=2555),
+    )
     for _ in range(CATCH_UP // 5000):
         await writer.write(5000)
     started, cpu = time.perf_counter(), time.process_time()

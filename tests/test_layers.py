@@ -28,6 +28,7 @@ RANKS = [
     {"api"},
     {"backup"},
     {"admin"},
+    {"notifications"},
     {"inference"},
     {"encoders", "routing"},
     {"catalog"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.accounts.accounts import Accounts, Refused
 from gateway.accounts.keys import Keys, NewKey
@@ -26,6 +26,9 @@ from gateway.ledger import Ledger
 from gateway.ledger.known_accounts import KnownAccounts
 from gateway.store import EmbeddedServer, Store
 from gateway.store.identity import StoreGuard
+
+if TYPE_CHECKING:
+    from gateway.admin.notifications import NotificationQueue
 
 
 class StoreServices:
@@ -110,6 +113,13 @@ class StoreServices:
     def key_changes(self) -> KeyChanges:
         """Changes of the settings of keys."""
         return KeyChanges(self.key_editor, self.outbox)
+
+    @cached_property
+    def notifications(self) -> NotificationQueue:
+        """Events that wait for their delivery, and the thresholds of accounts."""
+        from gateway.admin.notifications import NotificationQueue
+
+        return NotificationQueue(self.store, self.accounts, self.outbox)
 
     async def doubts(self) -> list[str]:
         """Wait until what was written is on the store's disk; in words, what could not be made sure of."""

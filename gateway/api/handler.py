@@ -176,6 +176,8 @@ class BaseHandler(HTTPMessageDelegate):
             self.services.refusals.count(account, key_id, self.served_model() if key_id else "", self.outcome)
         if self.facts.limit:
             metrics.limited(model, self.facts.limit, self.facts.scope)
+            if self.facts.limit == "balance" and self.key is not None:
+                self.services.import_hints.short(self.key.account)
 
     def counted(self) -> bool:
         """Whether a settlement counted this request in the metrics."""

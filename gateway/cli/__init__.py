@@ -24,6 +24,7 @@ COMMANDS = {
     "usage": "An account's ledger lines with tokens and cost, and one call.",
     "report": "Calls, tokens, money and times in any range, in groups.",
     "refused": "List and book settlements that the store refused.",
+    "notify": "Send a test event, show the queue of events, and set thresholds.",
     "history": "Attach, copy and rebuild the history in the database, and import archives.",
     "import": "Accounts, keys and users from CSV files, a configuration of LiteLLM.",
     "backup": "Write the whole deployment into a folder.",

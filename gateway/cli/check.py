@@ -29,6 +29,7 @@ from gateway.errors import StoreUnavailable
 from gateway.http_client.upstream import Upstream
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
+from gateway.notifications.webhook import unusable_secrets
 from gateway.plugins.instances import check_options
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
@@ -74,6 +75,8 @@ def command(ctx: click.Context, config: Path | None, demo: bool, offline: bool, 
         _check_plugins(settings, findings, offline=offline)
         if not offline:
             _check_secret(settings.mail_password, findings, "mail", "password")
+            for key, problem in unusable_secrets(settings):
+                findings.add(problem, "notify", key)
             findings.warnings += wide_modes(settings)
             _check_store(settings, findings, force=force)
             _check_database(settings, findings)

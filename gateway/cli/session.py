@@ -33,6 +33,7 @@ from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
 from gateway.store.known_deployment import KnownDeployment
 
+
 T = TypeVar("T")
 
 PATIENCE = 10.0  # seconds for one answer: a person waits

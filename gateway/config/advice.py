@@ -6,12 +6,12 @@ upstream without TLS may be on a private network; a price may be in a currency o
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.amounts import NANO, format_amount
+from gateway.config.loopback import is_loopback
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, dotted
 from gateway.config.validation import costs_of
@@ -40,17 +40,6 @@ def advise(settings: Settings) -> tuple[str, ...]:
         *_factors(settings),
         *(text for name, model in settings.models.items() for text in _prices(model, ("models", name))),
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
-    name = host.lower().strip("[]").rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _side_port(settings: Settings) -> Iterator[str]:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, structs
 from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
+from gateway.config.notify_settings import NotifySettings as NotifySettings
 from gateway.config.price_settings import AmountSettings as AmountSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
@@ -236,6 +237,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     database: DatabaseSettings = DatabaseSettings()
     console: ConsoleSettings = ConsoleSettings()
     mail: MailSettings = MailSettings()
+    notify: NotifySettings = NotifySettings()
     providers: dict[str, ProviderSettings] = {}
     models: dict[str, ModelSettings] = {}
     groups: dict[str, GroupSettings] = {}
@@ -303,6 +305,18 @@ class Settings(Struct, frozen=True, kw_only=True):
         if not self.mail.password:
             return None
         return Secret.parse(self.mail.password, literals=self.demo, folder=self.folder)
+
+    @property
+    def webhook_url(self) -> Secret | None:
+        """The URL of the webhook, or None: then there is none. SecretError if the reference is malformed."""
+        if not self.notify.webhook:
+            return None
+        return Secret.parse(self.notify.webhook, literals=True, folder=self.folder)
+
+    @property
+    def webhook_secrets(self) -> list[Secret]:
+        """The secrets that sign what the webhook gets."""
+        return [Secret.parse(text, literals=self.demo, folder=self.folder) for text in self.notify.secrets]
 
     @property
     def keep_lines(self) -> timedelta:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from gateway.config.notify_settings import notify_problems
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
@@ -57,6 +58,8 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_database(settings, reader)
     _check_console(settings, reader)
     _check_mail(settings, reader)
+    for name, problem in notify_problems(settings.notify, has_mail=bool(settings.mail.host), literals=reader.literals):
+        reader.problem(("notify", name), problem)
     for section in ("providers", "groups"):
         for name in known[section]:
             if not _LABEL.fullmatch(name):

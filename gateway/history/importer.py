@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gateway.database.engine import Database
-from gateway.errors import DatabaseUnavailable, StoreUnavailable
+from gateway.errors import DatabaseUnavailable, GatewayError, StoreUnavailable
 from gateway.history.appending import Unstorable, append
 from gateway.history.forks import resolve_fork
+from gateway.history.group_spend import GroupSpend
 from gateway.history.import_state import ImportConflict, ImportState, read_states
 from gateway.history.new_lines import Blocked, Forked, NewLines, read_new_lines
 from gateway.history.sql_thread import SqlThread
-from gateway.ledger.scripts import Links
+from gateway.ledger.scripts import Links, slot
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.store.connection import RedisReplyError
@@ -39,6 +40,8 @@ class Importer:
         self._blocked: dict[str, str] = {}
         self._waiting: deque[str] = deque()  # accounts that are not imported to their end
         self._queued: set[str] = set()
+        self._missing: dict[str, int] = {}  # lines that waiting accounts are known to lack
+        self._spend = GroupSpend(links, metrics)
 
     @property
     def waiting(self) -> int:
@@ -51,6 +54,12 @@ class Importer:
             if account not in self._queued:
                 self._queued.add(account)
                 self._waiting.append(account)
+
+    def add_behind(self, missing: Mapping[str, int]) -> None:
+        """`add` accounts with the number of lines that the database lacks."""
+        self._missing.update(missing)
+        self.add(missing)
+        self._count_missing()
 
     async def step(self) -> int:
         """Import a part of what waits, in one transaction; returns the number of lines.
@@ -74,17 +83,35 @@ class Importer:
         most = min(max(LINES // max(len(accounts), 1), MIN_PAGE), MAX_PAGE)
         reads = (self._read(account, states.get(account), most) for account in accounts)
         batch = [part for part in await asyncio.gather(*reads) if part is not None and part.lines]
+        await self._spend.learn_groups([part.start.account for part in batch])
         imported = await self._append(batch)
-        self.add(part.start.account for part in batch if part.more)
+        for account in accounts:
+            if account not in self._blocked:
+                self._missing.pop(account, None)
+        self.add_behind({part.start.account: await self._left(part) for part in batch if part.more})
         if imported:
             self._metrics.inc("gateway_importer_lines", (), imported)
         return imported
+
+    async def _left(self, part: NewLines) -> int:
+        """The lines of an account behind those that were just imported."""
+        key = slot(part.start.account)
+        try:
+            last = await self._links.link(key).call("HGET", key, "seq")
+        except GatewayError:
+            return 0  # the next read says what is wrong
+        return max(0, int(last or 0) - part.lines[-1].n)
+
+    def _count_missing(self) -> None:
+        self._metrics.set("gateway_importer_lag_lines", (), float(sum(self._missing.values())))
 
     async def _append(self, batch: list[NewLines]) -> int:
         if not batch:
             return 0
         try:
-            return await self._sql.run(append, self._database, batch)
+            imported = await self._sql.run(append, self._database, batch)
+            self._spend.count(batch)
+            return imported
         except Unstorable as error:
             if len(batch) == 1:
                 self._block(batch[0].start.account, f"the database cannot hold a line: {error}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from gateway.database.engine import Database
@@ -62,6 +62,7 @@ class HistoryService:
         *,
         keep_lines: timedelta,
         keep_history: timedelta,
+        on_touched: Callable[[Iterable[str]], None] = lambda accounts: None,
     ) -> None:
         self._links = links
         self._open = open_database
@@ -69,8 +70,10 @@ class HistoryService:
         self._metrics = metrics
         self._keep_lines = keep_lines
         self._keep_history = keep_history
+        self._on_touched = on_touched  # gets accounts that have new lines
         self._opened: _Opened | None = None
         self._behind_since: float | None = None  # monotonic
+        self._is_standby = False
         self._failure = ""  # the cause of the last round's failure
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -99,10 +102,16 @@ class HistoryService:
             self._failure = ""
         return pause
 
+    @property
+    def lag(self) -> float | None:
+        """Seconds since the database last had every known line; None while another process imports."""
+        if self._is_standby:
+            return None
+        return 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
+
     def note_lag(self) -> None:
-        """Set the metric of the time since the database last had every known line."""
-        lag = 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
-        self._metrics.set("gateway_importer_lag_seconds", (), lag)
+        """Set the metric of the lag."""
+        self._metrics.set("gateway_importer_lag_seconds", (), self.lag or 0.0)
 
     async def close(self) -> None:
         """Close the database."""
@@ -118,8 +127,9 @@ class HistoryService:
             await self._sql.run(opened.database.close)
             raise DatabaseRefused("The file of the database was removed or replaced")
         if not await self._sql.run(opened.lock.take):
-            self._behind_since = None  # another process imports
+            self._behind_since, self._is_standby = None, True  # another process imports
             return STEP
+        self._is_standby = False
         try:
             await self._check_binding(opened)
             return await self._round(opened)
@@ -136,7 +146,9 @@ class HistoryService:
         importer = opened.importer
         if importer.waiting < HINTS:  # else it is behind, and what it has in memory is to stay bounded
             hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
-            importer.add(account.decode() for account in hints)
+            touched = [account.decode() for account in hints]
+            importer.add(touched)
+            self._on_touched(touched)
             if opened.sweep.is_due:
                 await self._sweep_step(opened)
         if importer.waiting and self._behind_since is None:
@@ -154,9 +166,11 @@ class HistoryService:
 
     async def _sweep_step(self, opened: _Opened) -> None:
         found = await opened.sweep.step(before=await self._oldest_kept())
-        opened.importer.add(found.differing)
+        opened.importer.add_behind(found.differing)
         opened.trimmer.add(found.aged)
         if found.finished:
+            self._metrics.set("gateway_accounts_below", ("zero",), float(found.below_zero))
+            self._metrics.set("gateway_accounts_below", ("floor",), float(found.below_floor))
             await remove_old(self._links, opened.database, self._sql, self._keep_history)
 
     async def _oldest_kept(self) -> int:
@@ -165,6 +179,7 @@ class HistoryService:
         return (int(seconds) - int(self._keep_lines.total_seconds())) * 1000
 
     def _failed(self, cause: str, error: GatewayError) -> float:
+        self._is_standby = False
         if self._behind_since is None:
             self._behind_since = time.monotonic()
         self._metrics.inc("gateway_importer_failures", (cause,))

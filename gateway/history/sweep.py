@@ -29,9 +29,11 @@ PAGE = 500  # accounts per step, or more if a pass would take too long otherwise
 class Found(Struct):
     """What a step found."""
 
-    differing: list[str] = []  # accounts whose last number or balance is not the database's
+    differing: dict[str, int] = {}  # accounts whose last number or balance is not the database's; lines it lacks
     aged: list[str] = []  # accounts whose first line is older than `before`
     finished: bool = False  # this was the last step of a pass
+    below_zero: int = 0  # accounts of the whole pass, once it is finished
+    below_floor: int = 0
 
 
 class Sweep:
@@ -45,6 +47,8 @@ class Sweep:
         self._began = -PASS
         self._page = PAGE
         self._running = False
+        self._below_zero: set[str] = set()  # accounts of this pass; a step may see one twice
+        self._below_floor: set[str] = set()
 
     @property
     def is_due(self) -> bool:
@@ -58,11 +62,14 @@ class Sweep:
             accounts = await link.call("SCARD", ACCOUNTS)
             self._page = max(PAGE, math.ceil(accounts * 2 * STEP / PASS))
             self._running, self._began, self._cursor = True, time.monotonic(), "0"
+            self._below_zero.clear()
+            self._below_floor.clear()
         cursor, page = await link.call("SSCAN", ACCOUNTS, self._cursor, "COUNT", self._page)
         found = await self._compare(sorted({name.decode() for name in page}), before)
         self._cursor = cursor  # only now: a step that failed is repeated
         self._running = cursor != b"0"
         found.finished = not self._running
+        found.below_zero, found.below_floor = len(self._below_zero), len(self._below_floor)
         return found
 
     async def _compare(self, accounts: list[str], before: int) -> Found:
@@ -72,19 +79,29 @@ class Sweep:
         for account, end in zip(accounts, ends, strict=True):
             if end is None:
                 continue
-            (seq, balance), first = end
+            (seq, balance, floor), first = end
             state = states.get(account, ImportState(account))
             if seq is not None and (seq, balance) != (b"%d" % state.last_seq, b"%d" % state.balance):
-                found.differing.append(account)
+                found.differing[account] = max(0, int(seq) - state.last_seq)
+            self._note_debt(account, int(balance or 0), int(floor or 0))
             if first and milliseconds(first[0][0].decode()) < before:
                 found.aged.append(account)
         return found
 
+    def _note_debt(self, account: str, balance: int, floor: int) -> None:
+        if balance < 0:
+            self._below_zero.add(account)
+        if balance < floor:
+            self._below_floor.add(account)
+
     async def _ends(self, account: str) -> tuple[Any, Any] | None:
-        """Number and balance, and the first line; None if they cannot be read now."""
+        """Number, balance and floor, and the first line; None if they cannot be read now."""
         key = slot(account)
         link = self._links.link(key)
-        head, first = link.call("HMGET", key, "seq", "bal"), link.call("XRANGE", f"{key}:lg", "-", "+", "COUNT", 1)
+        head, first = (
+            link.call("HMGET", key, "seq", "bal", "floor"),
+            link.call("XRANGE", f"{key}:lg", "-", "+", "COUNT", 1),
+        )
         read = await asyncio.gather(head, first, return_exceptions=True)
         if any(isinstance(part, GatewayError) for part in read):
             return None  # the server is away, or the account is damaged, which the audit says

@@ -26,6 +26,8 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
     call.error = RefusalFacts.of(error)
     if error.limit:
         services.metrics.limited(call.model.name, error.limit, error.scope)
+        if error.limit == "balance":
+            services.import_hints.short(call.key.account)
     if call.committed:
         assert call.sink is not None
         call.sink.fail(endpoint.error_frame(error))

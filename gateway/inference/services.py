@@ -15,6 +15,7 @@ from gateway.inference.idempotency import Idempotency
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Ledger
+from gateway.ledger.import_hints import ImportHints
 from gateway.ledger.price_tables import PriceTables
 from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.log import AccessLog
@@ -57,6 +58,7 @@ class Services(Protocol):
     auth: Authenticator
     ledger: Ledger
     price_tables: PriceTables
+    import_hints: ImportHints
     dispatcher: Dispatcher
     settlement: Settlement
     active_calls: ActiveCalls

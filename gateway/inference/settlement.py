@@ -45,6 +45,7 @@ class Settlement:
         if usage is None:
             return None, 0
         if call.fault:
+            self.metrics.clamped(call.model.name, call.provider)
             self._warn(call)
         return usage, call.cost(usage)
 

@@ -1,7 +1,8 @@
 """Hints for the importer: the accounts with new ledger lines, in one set of the store.
 
 A worker collects the accounts that it settled and sends them together, outside the scripts that move money. A hint may
-be lost: the importer also compares every account within ten minutes.
+be lost: the importer also compares every account within ten minutes. A second set has the accounts whose balance did
+not cover a call, for the notifications; what is lost there is sent with the next such call.
 """
 
 from __future__ import annotations
@@ -12,19 +13,25 @@ from collections.abc import Iterable
 from gateway.ledger.scripts import Links
 
 TOUCHED = "history:touched"  # the set of account names
+SHORT = "notify:short"  # the set of accounts whose balance did not cover a call
 DATABASE = "history:database"  # the id of the database that has the store's history
 SEND_EVERY = 0.2  # seconds
+SHORT_FOR = 60  # seconds that a refusal for lack of money is remembered: there may be a top-up meanwhile
 
 
 class ImportHints:
     """The accounts of one process that wait to be sent; at most those that were settled since the last sending."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, *, with_short: bool = True) -> None:
         self._links = links
+        self._with_short = with_short  # whether somebody is told of balances
         self._accounts: set[str] = set()
+        self._short: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
         #: Note an account; called once per answered batch of settlements.
         self.add = self._accounts.add
+        #: Note an account whose balance did not cover a call; called for each such refusal.
+        self.short = self._short.add
 
     def start(self) -> None:
         """Send from now on, until `stop`."""
@@ -46,6 +53,12 @@ class ImportHints:
         if self._accounts:
             send_hints(self._links, self._accounts)
             self._accounts.clear()
+        if self._short:
+            if self._with_short:
+                call = self._links.link(SHORT).call
+                call("SADD", SHORT, *self._short).add_done_callback(_forget)
+                call("EXPIRE", SHORT, SHORT_FOR).add_done_callback(_forget)
+            self._short.clear()
 
 
 def send_hints(links: Links, accounts: Iterable[str]) -> None:

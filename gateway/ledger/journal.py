@@ -34,6 +34,7 @@ NOWHERE = -1  # not in a journal
 ELSEWHERE = -2  # in a journal, but other code counts its confirmation
 KEEP = 60.0  # seconds after the last confirmation: an asynchronous failover can lose what was confirmed before it
 SEGMENT_SECONDS = 30.0
+MARK_EVERY = 1.0  # seconds
 SEGMENT_BYTES = 4 << 20
 SETTLED = ".settled.jsonl"  # end of the name of a file whose entries the store had confirmed when its owner stopped
 
@@ -57,6 +58,8 @@ class Segment(Struct):
     size: int = 0
     touched: float = 0.0
     settled: bool = False  # the store had confirmed all entries when the owner before this one stopped
+    appended: int = 0  # entries written
+    marks: list[tuple[float, int]] = []  # a time, and the entries written before it; at most one mark a second
 
     @property
     def closed(self) -> bool:
@@ -66,6 +69,29 @@ class Segment(Struct):
     def due(self) -> bool:
         """Whether the segment has to be sent again."""
         return self.unconfirmed or self.pending > 0
+
+    def note(self, entries: int, now: float) -> None:
+        """Count entries that were written now."""
+        if not self.marks or now - self.marks[-1][0] > MARK_EVERY:
+            self.marks.append((now, self.appended))
+        self.appended += entries
+        self.pending += entries
+
+    @property
+    def oldest(self) -> float:
+        """When the oldest entry without a confirmation was written, if they are confirmed in their order."""
+        if self.unconfirmed:
+            return self.opened
+        confirmed = self.appended - self.pending
+        return next((at for at, before in reversed(self.marks) if before <= confirmed), self.opened)
+
+
+class Backlog(Struct, frozen=True):
+    """What the store has not confirmed: entries, the bytes of their files, and the age of the oldest in seconds."""
+
+    records: int
+    bytes: int
+    age: float
 
 
 class Journal:
@@ -92,6 +118,16 @@ class Journal:
         """Entries that may not be in Redis."""
         return sum(max(segment.pending, segment.unconfirmed) for segment in self._segments.values())
 
+    @property
+    def backlog(self) -> Backlog:
+        """The entries that may not be in Redis. Of a file that another process wrote the entries are not known: 1."""
+        due = [segment for segment in self._segments.values() if segment.due]
+        records = sum(segment.appended if segment.unconfirmed else segment.pending for segment in due)
+        records += sum(not segment.appended for segment in due)
+        oldest = min((segment.oldest for segment in due), default=None)
+        age = 0.0 if oldest is None else time.monotonic() - oldest
+        return Backlog(records, sum(segment.size for segment in due), age)
+
     def append(self, entries: list[Entry]) -> int:
         """Write entries and return their segment. An error of the disk is logged and returns NOWHERE."""
         lines = _encoder.encode_lines(entries)
@@ -104,7 +140,7 @@ class Journal:
             log.error("the journal cannot be written, settlements go to the store alone: %s", error)
             self.rotate()  # otherwise the next line would be appended to an incomplete one
             return NOWHERE
-        segment.pending += len(entries)
+        segment.note(len(entries), time.monotonic())
         segment.size += written
         for entry in entries:
             self.checkpoint.clear(entry.request_id)
@@ -149,9 +185,11 @@ class Journal:
         mine = self._path(self._numbers, SETTLED if settled else ".jsonl")
         path.rename(mine)
         now = time.monotonic()
-        self._segments[self._numbers] = Segment(
-            self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now, settled=settled
-        )
+        segment = Segment(self._numbers, mine, -1, opened=now, unconfirmed=True, touched=now, settled=settled)
+        with contextlib.suppress(OSError):
+            found = mine.stat()
+            segment.size, segment.opened = found.st_size, now - max(0.0, time.time() - found.st_mtime)
+        self._segments[self._numbers] = segment
 
     def settle(self, segment: Segment) -> None:
         """Mark all entries of a segment as stored in Redis."""

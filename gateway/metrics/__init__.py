@@ -83,8 +83,9 @@ class Metrics:
     def set(self, name: str, labels: Labels, value: float) -> None:
         """Set a gauge."""
         key = (name, labels)
-        self._gauges[key] = value
-        self._changed_gauges.add(key)
+        if self._gauges.get(key) != value:
+            self._gauges[key] = value
+            self._changed_gauges.add(key)
 
     def add(self, name: str, labels: Labels, amount: float) -> None:
         """Add to a gauge; a negative amount lowers it."""
@@ -123,6 +124,8 @@ class Metrics:
         tally.tokens_in += record.tokens_in
         tally.tokens_out += record.tokens_out
         tally.cached += record.usage.in_cached
+        if record.usage.estimated:
+            self.inc("gateway_estimated_calls", (record.model,))
         tally.cost += record.cost
 
     def _spread(self, key: tuple[str, str, str, str], tally: Tally) -> None:
@@ -145,6 +148,10 @@ class Metrics:
             self._histograms[name, labels] = (
                 cells if known is None else [a + b for a, b in zip(known, cells, strict=True)]
             )
+
+    def clamped(self, model: str, provider: str) -> None:
+        """Count a call whose upstream counted outside the bounds within which counts are believed."""
+        self.inc("gateway_clamped_calls", (model, provider))
 
     def shortfall(self, model: str, uncollected: int, late: bool) -> None:
         """Count a settlement that charged less than its cost (by `uncollected` nano-units), or whose hold was lost."""
@@ -184,6 +191,12 @@ class Metrics:
         """Count lines of this process's log."""
         if lines:
             self.inc("gateway_log_lines_dropped", (), lines)
+
+    def journal_backlog(self, records: int, size: int, age: float) -> None:
+        """Set what the store has not confirmed of this process's journal: entries, bytes, and seconds of the oldest."""
+        self.set("gateway_journal_backlog_records", (), float(records))
+        self.set("gateway_journal_backlog_bytes", (), float(size))
+        self.set("gateway_journal_backlog_age_seconds", (), age)
 
     def build_info(self) -> None:
         """Set `gateway_build_info`."""
@@ -265,8 +278,7 @@ class Totals(Collector):
             gauge = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
             for labels, values in self._of(spec.name, self._gauges):
                 if values:
-                    # Build info is the same in every process; all other gauges add up.
-                    gauge.add_metric(labels, 1.0 if spec.name == "gateway_build_info" else sum(values.values()))
+                    gauge.add_metric(labels, (max if spec.total == "max" else sum)(values.values()))
             return gauge
         histogram = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
         for labels, cells in self._of(spec.name, self._histograms):

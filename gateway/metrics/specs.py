@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -13,13 +15,17 @@ STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 
 
 class MetricSpec(Struct, frozen=True):
-    """One metric. `name` has no `_total`; `buckets` are the upper bounds of a histogram."""
+    """One metric. `name` has no `_total`; `buckets` are the upper bounds of a histogram.
+
+    `total` says how the gauges of several processes become one: their sum, or the largest of them.
+    """
 
     name: str
     kind: str
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    total: Literal["sum", "max"] = "sum"
 
 
 METRICS = (
@@ -62,6 +68,34 @@ METRICS = (
         ("model",),
     ),
     MetricSpec("gateway_late_settlements", "counter", "Settlements whose hold was lost by the store", ("model",)),
+    MetricSpec("gateway_estimated_calls", "counter", "Calls that were charged by an estimate", ("model",)),
+    MetricSpec(
+        "gateway_clamped_calls",
+        "counter",
+        "Calls whose upstream counted outside the bounds within which counts are believed",
+        ("model", "provider"),
+    ),
+    MetricSpec(
+        "gateway_group_spend",
+        "counter",
+        "What the accounts of a group were charged, in currency units",
+        ("group",),
+    ),
+    MetricSpec(
+        "gateway_accounts_below",
+        "gauge",
+        "Accounts whose balance is below zero, or below their floor",
+        ("bound",),
+        total="max",
+    ),
+    MetricSpec("gateway_journal_backlog_records", "gauge", "Settlements in journals that the store has not confirmed"),
+    MetricSpec("gateway_journal_backlog_bytes", "gauge", "Size of the journal files with such settlements"),
+    MetricSpec(
+        "gateway_journal_backlog_age_seconds", "gauge", "Age of the oldest settlement of these files", total="max"
+    ),
+    MetricSpec(
+        "gateway_refused_settlements", "gauge", "Settlements in refused.jsonl, which the store refused", total="max"
+    ),
     MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
@@ -121,10 +155,20 @@ METRICS = (
     MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
     MetricSpec("gateway_importer_lines", "counter", "Ledger lines copied into the database"),
     MetricSpec("gateway_importer_lag_seconds", "gauge", "Time since the database last had all lines known to be new"),
+    MetricSpec("gateway_importer_lag_lines", "gauge", "Ledger lines that are known to be missing in the database"),
     MetricSpec("gateway_importer_failures", "counter", "Attempts of the importer that failed", ("cause",)),
     MetricSpec("gateway_importer_blocked", "gauge", "Accounts whose lines cannot be imported"),
     MetricSpec("gateway_importer_forks", "counter", "Accounts whose last lines the store had lost"),
     MetricSpec("gateway_importer_trimmed", "counter", "Ledger lines removed from the store"),
+    MetricSpec(
+        "gateway_notifications",
+        "counter",
+        "Attempts to deliver an event; result is sent, retried, failed or dropped",
+        ("event", "channel", "result"),
+    ),
+    MetricSpec("gateway_notifications_waiting", "gauge", "Deliveries of events that are not done yet", total="max"),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
-    MetricSpec("gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python")),
+    MetricSpec(
+        "gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python"), total="max"
+    ),
 )

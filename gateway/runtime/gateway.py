@@ -90,7 +90,7 @@ class Gateway:
         )
         self.catalog = Catalog.build(settings)
         self.journal = journal
-        self.import_hints = ImportHints(store)
+        self.import_hints = ImportHints(store, with_short=settings.notify.is_set_up)
         self.refusals = RefusalCounts(store)
         self.ledger = Ledger(
             store,

@@ -1,7 +1,8 @@
 """The importer process: `python -m gateway.runtime.importer CHANNEL`, started and watched by the supervisor.
 
-It copies ledger lines and audit events from the store into the database. It gets the configuration over its channel,
-reports its metrics there, and ends at SIGTERM or when the supervisor is gone. A kill at any moment loses nothing.
+It copies ledger lines and audit events from the store into the database, and sends the notifications. It gets the
+configuration over its channel, reports its metrics there, and ends at SIGTERM or when the supervisor is gone. A kill at
+any moment loses nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from gateway import log
 from gateway.admin.audit_mover import AuditMover
+from gateway.admin.mail import SmtpMail
 from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
@@ -27,6 +29,7 @@ from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
 from gateway.log import gateway_log
 from gateway.metrics import Metrics, encode_delta
+from gateway.notifications.service import Notifications
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
@@ -76,17 +79,28 @@ class ImporterRunner:
             self._metrics,
             keep_lines=settings.keep_lines,
             keep_history=settings.keep_history,
+            on_touched=lambda accounts: notifications.touch(accounts),
+        )
+        notifications = Notifications(
+            settings,
+            store,
+            self._metrics,
+            mail=SmtpMail(settings),
+            open_database=lambda: open_database(settings),
+            sql=sql,
+            lag=lambda: service.lag,
         )
         reporting = asyncio.create_task(self._report_forever(service, channel))
         mover = AuditMover(store, lambda: open_database(settings), sql)
-        moving = asyncio.create_task(mover.run(self._stop))
+        beside = [asyncio.create_task(work) for work in (mover.run(self._stop), notifications.run(self._stop))]
         try:
             await service.run(self._stop)
-            await moving
+            await asyncio.gather(*beside)
         finally:
             reporting.cancel()
-            moving.cancel()
-            await asyncio.gather(moving, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await service.close()
             sql.close()
             await store.close()

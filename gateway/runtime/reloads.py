@@ -106,7 +106,7 @@ def _check_secrets(settings: Settings, *, before: Settings) -> None:
 
 def _fixed(before: Settings, now: Settings) -> list[str]:
     """The changed settings that are read only at the start, by key."""
-    sections = ("metrics", "store", "database", "console", "plugins")
+    sections = ("metrics", "store", "database", "console", "mail", "notify", "plugins")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
     at_start = [
         "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout",

@@ -21,6 +21,8 @@ from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from gateway import log
 from gateway.accounts.pepper import PepperError, Peppers
 from gateway.config.configuration import Configuration
@@ -294,6 +296,8 @@ class Supervisor:
         await asyncio.gather(*(worker.report() for worker in self.workers))
         self.metrics.log_lines_dropped(log.stderr.take_dropped())
         self.metrics.set("gateway_workers", (), sum(worker.ready for worker in self.workers))
+        if self.recovery is not None:
+            self.metrics.journal_backlog(*structs.astuple(self.recovery.backlog))
         delta = self.metrics.drain()
         if delta is not None:
             self.totals.merge(delta, source="supervisor")

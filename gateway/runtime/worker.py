@@ -19,6 +19,7 @@ from collections.abc import Coroutine
 from typing import NoReturn
 
 import msgspec
+from msgspec import structs
 
 from gateway import log
 from gateway.accounts.pepper import Peppers
@@ -252,6 +253,8 @@ class Worker:
             return
         metrics = self.gateway.metrics
         metrics.log_lines_dropped(log.stderr.take_dropped())
+        if self.gateway.journal is not None:
+            metrics.journal_backlog(*structs.astuple(self.gateway.journal.backlog))
         for _ in range(metrics.tallied // REPORTED_AT_ONCE + 1):
             delta = metrics.drain(REPORTED_AT_ONCE)
             if delta is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gateway.errors import GatewayError
 from gateway.ledger import Journal, Ledger
+from gateway.ledger.journal import Backlog
 from gateway.log import gateway_log
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
@@ -37,6 +38,11 @@ class WorkerRecovery:
         self._due = asyncio.Event()
         self._lapses: deque[float] = deque()  # times at which leases of dead workers will have expired
         self.look()
+
+    @property
+    def backlog(self) -> Backlog:
+        """What was taken over and the store has not confirmed."""
+        return self._journal.backlog
 
     def look(self) -> None:
         """Check soon: a worker has died, or the store is back."""

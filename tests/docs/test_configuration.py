@@ -30,6 +30,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[database]": tree.DatabaseSettings,
     "[console]": tree.ConsoleSettings,
     "[mail]": tree.MailSettings,
+    "[notify]": tree.NotifySettings,
     "[providers.NAME]": tree.ProviderSettings,
     '[models."NAME"]': tree.ModelSettings,
     "targets": tree.TargetSettings,
@@ -100,7 +101,7 @@ def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str)
 
 
 def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
-    for heading in ("[server]", "[metrics]", "[store]", "[database]", "[console]", "[mail]", "[log]"):
+    for heading in ("[server]", "[metrics]", "[store]", "[database]", "[console]", "[mail]", "[notify]", "[log]"):
         section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from gateway.ledger.import_hints import TOUCHED, ImportHints
+from gateway.amounts import NANO
+from gateway.ledger.import_hints import SHORT, TOUCHED, ImportHints
 from tests.ledger.records import settle
 from tests.polling import until
 
@@ -19,6 +20,23 @@ async def test_account_of_a_settled_call_is_hinted(gateway, http_client, base_ur
         return await gateway.store.client.smembers(TOUCHED) == {b"acme"}
 
     await until(hinted)
+
+
+async def test_account_whose_balance_does_not_cover_a_call_is_noted(
+    gateway, ledger, http_client, base_url, bearer
+) -> None:
+    gateway.import_hints._with_short = True  # as with a webhook in [notify]
+    await ledger.credit("acme", -10 * NANO + 5, kind="adj")
+    body = json.dumps({"model": "fake-chat", "messages": [{"role": "user", "content": "Hi"}]})
+    answer = await http_client.fetch(
+        f"{base_url}/v1/chat/completions", method="POST", headers=bearer, body=body, raise_error=False
+    )
+    assert answer.code == 429
+
+    async def noted() -> bool:
+        return await gateway.store.client.smembers(SHORT) == {b"acme"}
+
+    await until(noted)
 
 
 async def test_credit_and_opening_are_hinted(world) -> None:

@@ -22,6 +22,8 @@ MODELS = 2 * REPORTED_AT_ONCE + 50
 class Counted:
     """The only part of a gateway that a report looks at."""
 
+    journal = None
+
     def __init__(self) -> None:
         self.metrics = Metrics()
         for number in range(MODELS):
