@@ -117,8 +117,8 @@ def _usage_query(query: ReportQuery) -> UsageQuery:
         if not 0 < len(values) <= MOST_VALUES:
             raise InvalidValue(f"A filter has 1 to {MOST_VALUES} values", param=name)
     if by_tag and not {*query.group_by, *query.filters} <= {*TAGGED, "day", "month"}:
-        known = ", ".join(sorted(TAGGED - {"tag"}))
-        raise InvalidValue(f"With tags, group and filter by {known}, day and month only", param="group_by")
+        beside = ", ".join(sorted(TAGGED - {"tag"}))
+        raise InvalidValue(f"With tags, group and filter by {beside}, day and month only", param="group_by")
     return UsageQuery(
         since=since,
         until=until,

@@ -8,6 +8,7 @@ from functools import partial
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
 from gateway.admin.people_database import open_people_database
+from gateway.admin.running_calls import NoWorkers, RunningCalls, Workers
 from gateway.admin.store_services import StoreServices
 from gateway.admin_api.audit_runs import AuditRuns
 from gateway.config.settings import Settings
@@ -22,8 +23,9 @@ from gateway.store import Store
 class AdminServices:
     """The services of one process. The database is opened at its first use; a failure is tried again at the next."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, workers: Workers | None = None) -> None:
         self.store = StoreServices(settings, store, find_archived=self._find_archived)
+        self._workers = workers or NoWorkers()
         self.sql = SqlThread()
         self.audits = AuditRuns()
         self._hashes = PasswordHashes()
@@ -41,6 +43,11 @@ class AdminServices:
         self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived)
         if self._database is not None:
             self._renew_people(self._database)
+
+    @property
+    def running_calls(self) -> RunningCalls:
+        """The running calls of this machine."""
+        return RunningCalls(self._workers, self.store.outbox)
 
     async def people(self) -> People:
         """The services over people; DatabaseUnavailable, DatabaseRefused."""

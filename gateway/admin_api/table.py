@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.admin_api.resources import accounts, audits, catalog, keys, members, server, tokens, users
+from gateway.admin_api.resources import accounts, audits, calls, catalog, keys, members, server, tokens, users
 from gateway.admin_api.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -14,4 +14,5 @@ ROUTES: tuple[Route, ...] = (
     *tokens.ROUTES,
     *audits.ROUTES,
     *catalog.ROUTES,
+    *calls.ROUTES,
 )

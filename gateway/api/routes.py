@@ -16,6 +16,7 @@ from gateway.api.endpoints.images import ImagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
 from gateway.api.endpoints.speech import SpeechEndpoint
 from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint
+from gateway.api.endpoints.usage import UsageHandler
 from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
@@ -48,6 +49,7 @@ PATHS: Mapping[str, Route] = {
     "/v1/audio/transcriptions": Route(InferenceHandler, TranscriptionsEndpoint(), form=True),
     "/v1/models": Route(ModelsHandler),
     "/v1/balance": Route(BalanceHandler),
+    "/v1/usage": Route(UsageHandler),
     "/": Route(GreetingHandler),
 }
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "plugins": "What is loaded, what it can do, and why something is not.",
     "audit": "Hold the ledger against the balances.",
     "audit-trail": "Who changed what, before and after.",
+    "calls": "The calls that run now: list and cancel.",
     "usage": "An account's ledger lines with tokens and cost, and one call.",
     "report": "Calls, tokens, money and times in any range, in groups.",
     "refused": "List and book settlements that the store refused.",

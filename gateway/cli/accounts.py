@@ -6,20 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import partial
 from typing import Unpack
 
 import click
 
 from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
-from gateway.admin.model_names import known_group, known_models
-from gateway.admin.money import MoneyAdmin
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import OwnPrice
 from gateway.cli.configuration import configured
+from gateway.cli.names import known_group, known_models
 from gateway.cli.output import note, print_record, print_rows
+from gateway.cli.server_option import remotable
 from gateway.cli.session import Session, change, run
 from gateway.cli.statement import command as statement
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
@@ -42,15 +40,14 @@ command.add_command(statement)
 @click.argument("name")
 @click.option("--group", default="default", show_default=True, metavar="G", help="A group of the configuration.")
 @click.option("--balance", type=AMOUNT, default="0", metavar="AMOUNT", help="What it starts with; default 0.")
-@configured
+@remotable
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
     known_group(settings, group)
 
     async def work(session: Session) -> Account:
         created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
-        with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
-            session.known_accounts.raise_to(len(await session.ledger.accounts()))
+        await session.remember_accounts()
         return created
 
     account = change(settings, work)
@@ -58,7 +55,7 @@ def create(settings: Settings, name: str, group: str, balance: int, as_json: boo
 
 
 @command.command("list")
-@configured
+@remotable
 def list_(settings: Settings, as_json: bool) -> None:
     """All accounts, by name."""
     accounts = [account.json_form() for account in run(settings, lambda session: session.accounts.list())]
@@ -67,7 +64,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@configured
+@remotable
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """One account."""
     _show(run(settings, lambda session: session.accounts.show(name)), as_json=as_json)
@@ -80,7 +77,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @click.option("--note", "text", default="", metavar="TEXT", help="Why; it is stored in the ledger line.")
 @click.option("--allow-negative", is_flag=True, help="Let AMOUNT take money away.")
 @click.option("--force", is_flag=True, help="Also take money that running calls hold, or that the account lacks.")
-@configured
+@remotable
 def credit(
     settings: Settings,
     name: str,
@@ -120,7 +117,7 @@ def credit(
 @click.argument("amount", type=AMOUNT, required=False)
 @click.option("--note", "text", default="", metavar="TEXT", help="Why; it is stored in the ledger line.")
 @click.option("--id", "operation", metavar="OPERATION", help="A name for this refund: repeating it changes nothing.")
-@configured
+@remotable
 def refund(
     settings: Settings,
     name: str,
@@ -152,13 +149,16 @@ def refund(
 @click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time.")
 @click.option("--monthly", type=AMOUNT, metavar="AMOUNT", help="The most that calls may cost in a calendar month.")
 @click.option("--clear", type=NAMES, metavar="LIMIT,…", help="Remove these limits: names of the options.")
-@configured
+@remotable
 def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool, **limits: Unpack[Limits]) -> None:
     """Set what ACCOUNT may use: its credit line, and limits beside those of its group."""
     if not clear and all(value is None for value in limits.values()):
         raise click.UsageError("name a limit to set or to clear")
-    work = partial(MoneyAdmin.limit, account=name, clear=clear or (), **limits)
-    _show(change(settings, lambda session: work(session.money, session.actor)), as_json=as_json)
+
+    async def work(session: Session) -> Account:
+        return await session.money.limit(session.actor, name, clear=clear or (), **limits)
+
+    _show(change(settings, work), as_json=as_json)
 
 
 @command.command()
@@ -193,7 +193,7 @@ def price(
 
 @command.command()
 @click.argument("name")
-@configured
+@remotable
 def disable(settings: Settings, name: str, as_json: bool) -> None:
     """Refuse every further call of the account."""
     _show(change(settings, lambda session: session.account_admin.disable(session.actor, name)), as_json=as_json)
@@ -201,7 +201,7 @@ def disable(settings: Settings, name: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@configured
+@remotable
 def enable(settings: Settings, name: str, as_json: bool) -> None:
     """Undo `disable`."""
     _show(change(settings, lambda session: session.account_admin.enable(session.actor, name)), as_json=as_json)
@@ -210,7 +210,7 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("group")
-@configured
+@remotable
 def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
     """Put the account into GROUP of the configuration; the next request is judged by it."""
     known_group(settings, group)
@@ -220,7 +220,7 @@ def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
-@configured
+@remotable
 def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Let the account use MODELs whatever its group may; undoes `deny`."""
     _rule(
@@ -235,7 +235,7 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 @command.command()
 @click.argument("name")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
-@configured
+@remotable
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Keep the account from MODELs whatever its group may; undoes `allow`."""
     _rule(

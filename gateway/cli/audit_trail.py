@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli.configuration import configured
 from gateway.cli.output import print_rows
 from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.server_option import remotable
 from gateway.cli.values import PAST
 from gateway.config.settings import Settings
 
@@ -28,18 +28,13 @@ MOST = 1000
 @click.option(
     "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, metavar="N", help="The newest N events."
 )
-@configured
+@remotable
 def command(
     settings: Settings, since: datetime | None, actor: str, object_: str, account: str, limit: int, as_json: bool
 ) -> None:
     """Who changed what, newest first."""
 
     async def work(session: PeopleSession) -> list[AuditEvent]:
-        from gateway.admin.audit_trail import AuditFilter
-        from gateway.admin.newest_events import newest_events
-
-        wanted = AuditFilter(since=since, actor=actor, object=object_, account=account)
-        trail, outbox = session.people.audit_trail, session.store.outbox
-        return await newest_events(session.actor, trail, outbox, wanted, limit=limit)
+        return await session.events(since=since, actor=actor, object_=object_, account=account, limit=limit)
 
     print_rows(COLUMNS, [event.json_form() for event in run_people(settings, work)], as_json=as_json)

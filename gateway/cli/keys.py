@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Unpack
 
 import click
 
 from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord, NewKey
-from gateway.admin.key_changes import KeyChanges
-from gateway.admin.model_names import known_models
-from gateway.cli.configuration import configured
+from gateway.cli.names import known_models
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.server_option import remotable
 from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, PERIODS, NamesType
 from gateway.config.settings import Settings
@@ -96,7 +94,7 @@ def _settings(function: Any) -> Any:
 @click.option(
     "--user", "email", metavar="EMAIL", help="The member of ACCOUNT whose key it is; without it, a service key."
 )
-@configured
+@remotable
 def create(
     settings: Settings,
     account: str,
@@ -124,7 +122,7 @@ def create(
 @click.argument("account", required=False)
 @click.option("--unused", type=PAST, metavar="WHEN", help="Only active keys that were not used since: 30d, or a time.")
 @click.option("--user", "email", metavar="EMAIL", help="Only the keys of this user, in the accounts of the user.")
-@configured
+@remotable
 def list_(settings: Settings, account: str | None, unused: datetime | None, email: str | None, as_json: bool) -> None:
     """The keys of ACCOUNT, or of all accounts, oldest first."""
     if email is not None and unused is not None:
@@ -145,7 +143,7 @@ def list_(settings: Settings, account: str | None, unused: datetime | None, emai
 
 @command.command()
 @click.argument("key_id")
-@configured
+@remotable
 def show(settings: Settings, key_id: str, as_json: bool) -> None:
     """One key, without its text."""
     print_record(run(settings, lambda session: session.key_editor.show(key_id)).json_form(), as_json=as_json)
@@ -155,7 +153,7 @@ def show(settings: Settings, key_id: str, as_json: bool) -> None:
 @click.argument("key_id")
 @_settings
 @click.option("--clear", type=NAMES, metavar="SETTING,…", help="Remove these settings: names of the options.")
-@configured
+@remotable
 def edit(
     settings: Settings,
     key_id: str,
@@ -170,10 +168,11 @@ def edit(
     if (models := limits.get("models")) is not None:
         limits["models"] = known_models(settings, models)
     names = [setting.replace("-", "_") for setting in clear or ()]
-    work = partial(KeyChanges.edit, key_id=key_id, name=name, clear=names, **limits)
-    print_record(
-        change(settings, lambda session: work(session.key_changes, session.actor)).json_form(), as_json=as_json
-    )
+
+    async def work(session: Session) -> KeyRecord:
+        return await session.key_changes.edit(session.actor, key_id, name=name, clear=names, **limits)
+
+    print_record(change(settings, work).json_form(), as_json=as_json)
 
 
 @command.command()
@@ -181,7 +180,7 @@ def edit(
 @click.option(
     "--overlap", type=DURATION, default="24h", show_default=True, metavar="DURATION", help="How long both keys work."
 )
-@configured
+@remotable
 def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -> None:
     """Make a new key with the settings of KEY_ID, which expires after the overlap; print the new one, alone, once."""
     rotated = change(settings, lambda session: session.rotate_key(session.actor, key_id, overlap=overlap))
@@ -193,7 +192,7 @@ def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -
 
 @command.command()
 @click.argument("key_id")
-@configured
+@remotable
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""
     print_record(

@@ -6,14 +6,17 @@ SQLAlchemy is imported here when a command runs, never when its file is imported
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.admin.actor import Actor
+from gateway.cli.server_option import current_server
 from gateway.cli.session import Session, run
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
     from gateway.accounts.keys import NewKey
+    from gateway.admin.audit_event import AuditEvent
     from gateway.admin.people import People
 
 T = TypeVar("T")
@@ -35,6 +38,16 @@ class PeopleSession:
         """The id of the user with this e-mail; NotFound if there is none."""
         return (await self.people.users.find(self.actor, email)).id
 
+    async def events(
+        self, *, since: datetime | None, actor: str, object_: str, account: str, limit: int
+    ) -> list[AuditEvent]:
+        """The newest events of the audit trail, also those that the importer has not moved yet."""
+        from gateway.admin.audit_trail import AuditFilter
+        from gateway.admin.newest_events import newest_events
+
+        wanted = AuditFilter(since=since, actor=actor, object=object_, account=account)
+        return await newest_events(self.actor, self.people.audit_trail, self.store.outbox, wanted, limit=limit)
+
     async def create_key(self, email: str, account: str, **options: Any) -> NewKey:
         """`MemberKeys.create` for the user with this e-mail, with a note about what may not outlive a crash."""
         await self.store.check_pepper()
@@ -48,6 +61,11 @@ def run_people(settings: Settings, work: Callable[[PeopleSession], Awaitable[T]]
 
     DatabaseRefused if the store's history is in another database: people belong into that one.
     """
+    if (server := current_server()) is not None:
+        from gateway.cli.remote_people import run_remote_people
+
+        return run_remote_people(server, work)
+
     from gateway.admin.people import People
     from gateway.admin.people_database import open_people_database
     from gateway.history.sql_thread import SqlThread

@@ -17,7 +17,7 @@ import asyncio
 import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -26,13 +26,13 @@ from gateway.admin.actor import Actor, command_line
 from gateway.admin.store_services import StoreServices
 from gateway.cli.history_database import find_archived_charge
 from gateway.cli.output import note
+from gateway.cli.server_option import current_server
 from gateway.config.settings import Settings
 from gateway.store import EmbeddedServer, Store
 from gateway.store.address import StoreAddress
 from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
 from gateway.store.known_deployment import KnownDeployment
-
 
 T = TypeVar("T")
 
@@ -49,6 +49,11 @@ class Session(StoreServices):
     def actor(self) -> Actor:
         """Who runs the command."""
         return command_line(login_name())
+
+    async def remember_accounts(self) -> None:
+        """Remember the number of accounts for the next audit."""
+        with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
+            self.known_accounts.raise_to(len(await self.ledger.accounts()))
 
     async def note_doubts(self) -> None:
         """Wait as `doubts` does, and print them."""
@@ -81,7 +86,11 @@ async def opened(settings: Settings) -> AsyncIterator[Session]:
 
 
 def run(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
-    """Open the store, do `work`, close it."""
+    """Open the store, do `work`, close it; with `--server`, do it over the admin API."""
+    if (server := current_server()) is not None:
+        from gateway.cli.remote_session import run_remote
+
+        return run_remote(server, work)
 
     async def session() -> T:
         async with opened(settings) as session:
@@ -98,4 +107,4 @@ def change(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
         await session.note_doubts()
         return answer
 
-    return run(settings, changed)
+    return run(settings, changed if current_server() is None else work)

@@ -7,9 +7,9 @@ from datetime import datetime
 import click
 
 from gateway.admin.actor import SCOPES
-from gateway.cli.configuration import configured
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.people_session import run_people
+from gateway.cli.server_option import remotable
 from gateway.cli.values import FUTURE, NAMES
 from gateway.config.settings import Settings
 
@@ -26,7 +26,7 @@ def command() -> None:
 @click.option("--scopes", type=NAMES, required=True, metavar="S,…", help=f"What it may do: {', '.join(SCOPES)}.")
 @click.option("--account", metavar="A", help="The only account that it works on.")
 @click.option("--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m.")
-@configured
+@remotable
 def create(
     settings: Settings, name: str, scopes: list[str], account: str | None, expires: datetime | None, as_json: bool
 ) -> None:
@@ -43,7 +43,7 @@ def create(
 
 
 @command.command("list")
-@configured
+@remotable
 def list_(settings: Settings, as_json: bool) -> None:
     """All tokens, newest first."""
     found = run_people(settings, lambda session: session.people.tokens.list(session.actor))
@@ -52,7 +52,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 
 @command.command()
 @click.argument("token_id")
-@configured
+@remotable
 def revoke(settings: Settings, token_id: str, as_json: bool) -> None:
     """End a token, for good; it holds when the command returns."""
     token = run_people(settings, lambda session: session.people.tokens.revoke(session.actor, token_id))

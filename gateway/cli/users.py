@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, SiteRole
-from gateway.cli.configuration import configured
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.server_option import remotable
 from gateway.cli.values import AMOUNT, NAMES, PERIODS
 from gateway.config.settings import Settings
 
@@ -40,7 +40,7 @@ def command() -> None:
 @click.option("--name", default="", metavar="N", help="What the person is called.")
 @click.option("--operator", "role", flag_value="operator", help="The person may do everything.")
 @click.option("--viewer", "role", flag_value="viewer", help="The person may read everything.")
-@configured
+@remotable
 def create(settings: Settings, email: str, name: str, role: SiteRole | None, as_json: bool) -> None:
     """Add a user, and print a link with which they sign in once and set a password."""
 
@@ -52,7 +52,7 @@ def create(settings: Settings, email: str, name: str, role: SiteRole | None, as_
 
 
 @command.command("list")
-@configured
+@remotable
 def list_(settings: Settings, as_json: bool) -> None:
     """All users, by e-mail."""
 
@@ -67,7 +67,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 
 @command.command()
 @click.argument("email")
-@configured
+@remotable
 def show(settings: Settings, email: str, as_json: bool) -> None:
     """One user."""
     _show(run_people(settings, lambda session: session.people.users.find(session.actor, email)), as_json=as_json)
@@ -79,7 +79,7 @@ def show(settings: Settings, email: str, as_json: bool) -> None:
 @click.option("--name", metavar="N", help="What the person is called.")
 @click.option("--role", type=site_role, help="The role on the site.")
 @click.option("--no-second-factor", is_flag=True, help="Ask for no code any more, for someone who lost their phone.")
-@configured
+@remotable
 def edit(
     settings: Settings,
     email: str,
@@ -110,7 +110,7 @@ def edit(
 
 @command.command()
 @click.argument("email")
-@configured
+@remotable
 def disable(settings: Settings, email: str, as_json: bool) -> None:
     """Keep a user from signing in, end their sessions, links and invitations, and disable their API keys."""
 
@@ -124,7 +124,7 @@ def disable(settings: Settings, email: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("email")
-@configured
+@remotable
 def enable(settings: Settings, email: str, as_json: bool) -> None:
     """Undo `disable`; the user's API keys work again."""
 
@@ -137,7 +137,7 @@ def enable(settings: Settings, email: str, as_json: bool) -> None:
 @command.command()
 @click.argument("email")
 @click.option("--yes", is_flag=True, help="Do it: it cannot be undone.")
-@configured
+@remotable
 def erase(settings: Settings, email: str, yes: bool, as_json: bool) -> None:
     """Erase all that is stored about a person, and revoke their API keys; ledger lines keep their amounts."""
     if not yes:
@@ -154,7 +154,7 @@ def erase(settings: Settings, email: str, yes: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("email")
-@configured
+@remotable
 def link(settings: Settings, email: str, as_json: bool) -> None:
     """Print a new link with which a user signs in once and may set a password; earlier links end."""
 
@@ -167,7 +167,7 @@ def link(settings: Settings, email: str, as_json: bool) -> None:
 @command.command()
 @click.argument("email")
 @click.option("--end", is_flag=True, help="End them all.")
-@configured
+@remotable
 def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
     """Where a user is signed in, newest first."""
 
@@ -184,7 +184,7 @@ def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
 @click.argument("email")
 @click.argument("account")
 @click.argument("role", type=click.Choice((*ACCOUNT_ROLES, "none")), metavar="ROLE")
-@configured
+@remotable
 def member(settings: Settings, email: str, account: str, role: AccountRole | Literal["none"], as_json: bool) -> None:
     """Make a user an `owner` or a `member` of ACCOUNT, or with `none` take them out and revoke their keys of it."""
 
@@ -205,7 +205,7 @@ def member(settings: Settings, email: str, account: str, role: AccountRole | Lit
 @click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What all keys of the user may spend in ACCOUNT.")
 @click.option("--every", type=click.Choice(PERIODS), help="The period of the budget, in UTC.")
 @click.option("--clear", type=NAMES, metavar="LIMIT,…", help="Remove these limits: budget, every.")
-@configured
+@remotable
 def limit(
     settings: Settings,
     email: str,
@@ -230,7 +230,7 @@ def limit(
 
 @command.command()
 @click.argument("email")
-@configured
+@remotable
 def export(settings: Settings, email: str, as_json: bool) -> None:
     """Print all that is stored about a person, as one JSON document."""
 
@@ -246,7 +246,7 @@ def export(settings: Settings, email: str, as_json: bool) -> None:
 @click.option("--role", type=account_role, help="The role in the account; default member.")
 @click.option("--site-role", type=site_role, help="The role on the site; default none.")
 @click.option("--no-mail", is_flag=True, help="Send no e-mail, print the link.")
-@configured
+@remotable
 def invite(
     settings: Settings,
     email: str,
@@ -283,7 +283,7 @@ def invite(
 
 @command.command()
 @click.option("--account", default="", metavar="A", help="Of this account; without it, of the site.")
-@configured
+@remotable
 def invitations(settings: Settings, account: str, as_json: bool) -> None:
     """The invitations that are open, newest first."""
     found = run_people(settings, lambda session: session.people.invitations.list(session.actor, account))
@@ -292,7 +292,7 @@ def invitations(settings: Settings, account: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("invitation_id")
-@configured
+@remotable
 def withdraw(settings: Settings, invitation_id: str, as_json: bool) -> None:
     """End an open invitation."""
     run_people(settings, lambda session: session.people.invitations.withdraw(session.actor, invitation_id))

@@ -7,7 +7,7 @@
     │                              UnsupportedParameter · UnsupportedValue · UnknownParameter · ContextLengthExceeded
     │                              ContentFiltered · CostLimitExceeded
     ├── InvalidApiKey 401
-    ├── Forbidden 403 ──────────── ModelNotPermitted · InsufficientPermissions ── KeyRestricted
+    ├── Forbidden 403 ──────────── ModelNotPermitted · CallCancelled · InsufficientPermissions ── KeyRestricted
     ├── NotFound 404 ───────────── UnknownURL · ModelNotFound
     ├── MethodNotAllowed 405
     ├── RequestTimeout 408
@@ -189,6 +189,13 @@ class KeyRestricted(InsufficientPermissions):
     def __init__(self, message: str | None = None, *, scopes: str = "") -> None:
         super().__init__(message)
         self.scopes = scopes
+
+
+class CallCancelled(Forbidden):
+    """An operator ended the running call. What was delivered is charged. Clients do not repeat a 403 by themselves."""
+
+    default_code = "request_cancelled"
+    default_message = "The request was cancelled by an operator"
 
 
 class NotFound(GatewayError):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.accounts.accounts import CHANGED
-from gateway.errors import GatewayError, InvalidApiKey
+from gateway.errors import CallCancelled, GatewayError, InvalidApiKey
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
 from gateway.ledger.checkpoint_record import encode_stream
@@ -116,6 +116,14 @@ class ActiveCalls:
         for request_id, answer in (await self._ledger.renew_leases(holds)).items():
             if answer == "revoked" and (revoked := self._calls.get(request_id)) is not None:
                 revoked.cut(InvalidApiKey())
+
+    def cancel(self, request_id: str, accounts: Collection[str] = ()) -> Call | None:
+        """Cut the call for an operator; None if it does not run here, or is of none of these accounts."""
+        call = self._calls.get(request_id)
+        if call is None or (accounts and call.key.account not in accounts):
+            return None
+        call.cut(CallCancelled())
+        return call
 
     def revoked(self, account: str, key: str) -> None:
         """Cut the calls of a key, or of every key of the account for `*`."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from gateway.accounts.authenticator import Authenticator
 from gateway.catalog import Catalog
 from gateway.config.settings import Settings
+from gateway.history.usage_question import UsageHistory
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call import Call
@@ -73,3 +74,5 @@ class Services(Protocol):
     def clock(self) -> Clock: ...
     @property
     def overload(self) -> Overload: ...
+    @property
+    def usage_history(self) -> UsageHistory: ...

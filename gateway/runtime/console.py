@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,8 +27,12 @@ from gateway.config.secret import SecretError
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
+from gateway.runtime.console_calls import ConsoleCalls
+from gateway.runtime.console_requests import LocalRequests
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.local_socket import LocalServer
+from gateway.runtime.questions import Questions
 from gateway.store import Store, StoreSetupError
 from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
@@ -46,6 +51,7 @@ class ConsoleRunner:
         self._stop = asyncio.Event()
         self._briefing: asyncio.Future[HelperBriefing] = asyncio.get_running_loop().create_future()
         self._services: AdminServices | None = None
+        self._questions: Questions | None = None  # to the supervisor
 
     async def run(self) -> None:
         """Serve until SIGTERM."""
@@ -68,9 +74,12 @@ class ConsoleRunner:
             required=False,
             guard=StoreGuard(deployment=briefing.deployment),
         )
-        services = self._services = AdminServices(settings, store)
+        questions = self._questions = Questions(channel.send)
+        services = self._services = AdminServices(settings, store, ConsoleCalls(questions))
         server = AdminServer(AdminApi(services, Authentication(services)))
         server.start(self._listener)
+        requests = LocalRequests(services)
+        local = await _open_local(settings.data_dir, requests)
         reporting = asyncio.create_task(_report_forever(channel))
         opening = asyncio.create_task(_open_database(services))
         await self._stop.wait()
@@ -78,6 +87,8 @@ class ConsoleRunner:
             task.cancel()
         await asyncio.gather(reporting, opening, return_exceptions=True)
         await server.close()
+        await local.close()
+        requests.close()
         await services.close()
         await store.close()
 
@@ -92,6 +103,8 @@ class ConsoleRunner:
             self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=HelperBriefing))
         elif message.name == "reload" and self._services is not None:
             self._reload(self._services, message.payload)
+        elif message.name == "answer" and self._questions is not None:
+            self._questions.receive(message.payload)
 
     def _reload(self, services: AdminServices, payload: bytes) -> None:
         try:
@@ -109,6 +122,16 @@ async def _open_database(services: AdminServices) -> None:
         await services.people()
     except GatewayError as error:
         gateway_log.error("the console cannot use the database yet: %s %s", error.message, error.log_text())
+
+
+async def _open_local(data_dir: Path, requests: LocalRequests) -> LocalServer:
+    """The local socket; without it the admin API serves, and `GET /v1/usage` does not."""
+    local = LocalServer(data_dir, requests.answer)
+    try:
+        await local.start()
+    except (OSError, StoreSetupError) as error:
+        gateway_log.error("the console cannot listen on its local socket: %s", error)
+    return local
 
 
 async def _report_forever(channel: Channel) -> None:

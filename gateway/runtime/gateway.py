@@ -45,6 +45,7 @@ from gateway.routing.hidden_reasoning import HiddenReasoningTargets
 from gateway.routing.router import Router
 from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.usage_client import UsageClient
 from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
@@ -114,6 +115,7 @@ class Gateway:
         self.active_calls = ActiveCalls(self.ledger, store)
         self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
+        self.usage_history = UsageClient(settings.data_dir)
         self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)

@@ -32,9 +32,11 @@ from gateway.config.toml_reader import SettingsError
 from gateway.errors import StoreUnavailable
 from gateway.log import configure, gateway_log
 from gateway.metrics import Metrics, Totals, decode_delta
+from gateway.runtime.console_calls import answer_console
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.helper_process import HelperBriefing, HelperProcess
+from gateway.runtime.ipc import Message
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
@@ -226,6 +228,7 @@ class Supervisor:
             self._helper_briefing,
             on_counts=lambda source, payload: self.totals.merge(decode_delta(payload), source=source),
             on_end=lambda source: self._helper_ended(name, source),
+            on_message=self._helper_asks,
             listener=listener,
         )
 
@@ -280,6 +283,10 @@ class Supervisor:
         self.totals.forget(source)
         if not self.draining.is_set():
             self.metrics.inc(f"gateway_{name}_restarts")
+
+    def _helper_asks(self, message: Message) -> None:
+        if message.name == "ask" and self.console is not None:
+            self._keep(answer_console(message.payload, self.workers, self.console.send))
 
     async def _watch_workers(self) -> None:
         """Find workers that do not report. A pause of this process is not counted as theirs."""

@@ -36,10 +36,12 @@ from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
 from gateway.plugins.loader import PluginRefused
+from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.connection_report import ConnectionReport
 from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.questions import read_question, write_reply
 from gateway.store import Store, StoreSetupError
 from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
@@ -201,6 +203,8 @@ class Worker:
             self._start(self._reload(message.payload))
         elif message.name == "report":
             self._start(self._answer_report(message.payload))
+        elif message.name == "ask":
+            self._start(self._answer_question(message.payload))
         elif message.name == "deployment":
             self.guard.deployment = message.payload.decode()
         elif message.name == "hurry":
@@ -242,6 +246,13 @@ class Worker:
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches
             self._tell("upstreams", b"1" if reaches else b"0")
+
+    async def _answer_question(self, payload: bytes) -> None:
+        """Answer about running calls; without an answer the supervisor counts this worker as silent."""
+        await self._built.wait()
+        assert self.gateway is not None
+        question = read_question(payload)
+        self._tell("answer", write_reply(question, await answer_calls(question, self.gateway.active_calls)))
 
     async def _answer_report(self, payload: bytes) -> None:
         await self._report()

@@ -23,6 +23,7 @@ from msgspec import structs
 
 from gateway.log import gateway_log
 from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.questions import Questions
 from gateway.runtime.sockets import bind_again, is_shared
 from gateway.runtime.worker import Briefing, WorkerSpec
 
@@ -55,6 +56,7 @@ class Life:
         self._silent = asyncio.Event()  # the channel is closed
         self._asked = 0
         self._reports: dict[bytes, asyncio.Event] = {}
+        self.questions = Questions(self.send)
 
     @property
     def source(self) -> str:
@@ -113,6 +115,7 @@ class Life:
         self._channel.close()
         for report in self._reports.values():
             report.set()
+        self.questions.close()
         self.ended.set()
 
     def send(self, name: str, payload: bytes = b"") -> None:
@@ -159,6 +162,8 @@ class Life:
             self.reaches_upstreams = message.payload == b"1"
         elif message.name == "reload refused":
             self._on_reload_refused()
+        elif message.name == "answer":
+            self.questions.receive(message.payload)
 
 
 @dataclass(eq=False, repr=False)

@@ -11,6 +11,7 @@ import aiohttp
 from gateway.admin.actor import EVERYTHING, Actor, command_line
 from gateway.admin_api.services import AdminServices
 from gateway.errors import NotSignedIn
+from tests.admin_api.workers import MadeUpWorkers
 
 ROOT = command_line("root")
 
@@ -45,8 +46,11 @@ class NamedActors:
 class Api:
     """The services behind the API, and requests to it."""
 
-    def __init__(self, services: AdminServices, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(
+        self, services: AdminServices, session: aiohttp.ClientSession, url: str, workers: MadeUpWorkers
+    ) -> None:
         self.services = services
+        self.workers = workers
         self.url = url
         self.token = ""  # of requests that name none
         self._session = session

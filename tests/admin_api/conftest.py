@@ -19,6 +19,7 @@ from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all
 from gateway.store import Store
 from tests.admin_api.client import Api, NamedActors
+from tests.admin_api.workers import MadeUpWorkers
 
 OpenApi = Callable[..., AbstractAsyncContextManager[Api]]
 
@@ -52,10 +53,11 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
     """Serves the admin API, with the accounts acme and other."""
 
     @asynccontextmanager
-    async def opened(actors: NamedActors | None = None) -> AsyncIterator[Api]:
+    async def opened(actors: NamedActors | None = None, workers: MadeUpWorkers | None = None) -> AsyncIterator[Api]:
         store = await Store.open(valkey, timeout=5.0)
         await store.client.flushall()
-        services = AdminServices(settings, store)
+        workers = workers or MadeUpWorkers()
+        services = AdminServices(settings, store, workers)
         admin = AdminApi(services, actors or Authentication(services))
         server = AdminServer(admin)
         [sock] = bind_all("127.0.0.1", 0, 1)
@@ -64,7 +66,7 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
             for name in ("acme", "other"):
                 await services.store.accounts.create(name)
             async with aiohttp.ClientSession() as session:
-                yield Api(services, session, f"http://127.0.0.1:{server.address[1]}")
+                yield Api(services, session, f"http://127.0.0.1:{server.address[1]}", workers)
         finally:
             await server.close()
             await services.close()

@@ -72,6 +72,8 @@ class Samples:
             return account
         if name == "key":
             return (await services.store.keys.create(account)).id
+        if name == "request_id":
+            return self._api.workers.start(f"req_{n:032x}", account)
         people = await services.people()
         if name == "user":
             return (await people.users.create(ROOT, f"user{n}@example.com")).id

@@ -32,7 +32,7 @@ class BalanceHandler(KeyedHandler):
                 "balance": format_amount(account.balance),
                 "held": format_amount(account.held),
                 "available": format_amount(account.available),
-                "currency": _currency(self.services.settings),
+                "currency": currency(self.services.settings),
             }
         )
 
@@ -51,7 +51,7 @@ class ReceiptHandler(KeyedHandler):
             *found,
             refunded=await self.services.ledger.refunded_of(key.account, self.argument),
             served_model=await self._served_model(found[0]),
-            currency=_currency(self.services.settings),
+            currency=currency(self.services.settings),
         )
         self.send_json(receipt)
 
@@ -88,7 +88,7 @@ def _receipt(
     }
 
 
-def _currency(settings: Settings) -> str | None:
+def currency(settings: Settings) -> str | None:
     """The currency of the prices; None when they name none or several."""
     named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
     return named.pop() if len(named) == 1 else None

@@ -53,14 +53,12 @@ class ServerHome:
 
     def write_version(self, version: ServerVersion) -> None:
         """Write the server's version before the server starts to write."""
-        _write(self._version, f"{version}\n")
+        write_note(self._version, f"{version}\n")
 
     def choose_socket(self) -> Path:
         """Choose the socket's path, store it, and remove the socket of a dead server."""
-        path = self.root / "valkey.sock"
-        if len(os.fsencode(path)) > LONGEST_SOCKET:
-            path = self._short_folder() / "valkey.sock"
-        _write(self._socket, f"{path}\n")
+        path = socket_path(self.data_dir, self.root, "valkey.sock")
+        write_note(self._socket, f"{path}\n")
         path.unlink(missing_ok=True)
         self.pid_file.unlink(missing_ok=True)
         return path
@@ -100,19 +98,22 @@ class ServerHome:
             return "no log"
         return next((line for line in reversed(lines) if line.strip()), "an empty log")
 
-    def _short_folder(self) -> Path:
-        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
-        folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"gateway-{os.geteuid()}-{name}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        # The parent may be a shared /tmp: another user's folder or link with this name would get our socket.
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise StoreSetupError(f"{folder} is not a private folder of this user; remove it")
-        if len(os.fsencode(folder)) > LONGEST_SOCKET - 12:
-            raise StoreSetupError(
-                f"store.data_dir {self.data_dir}: the path is too long for a unix socket, so is {folder}"
-            )
-        return folder
+
+def socket_path(data_dir: Path, folder: Path, name: str) -> Path:
+    """Where a unix socket in a folder of `data_dir` can be: there, or in a short private folder."""
+    path = folder / name
+    if len(os.fsencode(path)) <= LONGEST_SOCKET:
+        return path
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    short = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"gateway-{os.geteuid()}-{digest}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    found = short.lstat()
+    # The parent may be a shared /tmp: another user's folder or link with this name would get our socket.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise StoreSetupError(f"{short} is not a private folder of this user; remove it")
+    if len(os.fsencode(short)) > LONGEST_SOCKET - 12:
+        raise StoreSetupError(f"store.data_dir {data_dir}: the path is too long for a unix socket, so is {short}")
+    return short / name
 
 
 def ask(path: Path | None, command: str, timeout: float = 1.0) -> str:
@@ -129,7 +130,8 @@ def ask(path: Path | None, command: str, timeout: float = 1.0) -> str:
             return ""
 
 
-def _write(path: Path, text: str) -> None:
+def write_note(path: Path, text: str) -> None:
+    """Replace a small file that only this user may read."""
     if path.exists() and path.read_text() == text:
         return
     fresh = path.with_name(f"{path.name}.new")

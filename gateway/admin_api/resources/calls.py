@@ -1,0 +1,82 @@
+"""`/calls`: the running calls of this machine: list, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gateway.admin.running_calls import call_form
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.documents import Amount, Time
+from gateway.admin_api.pagination import Cursor, Limit, page, read_cursor
+from gateway.admin_api.route import Route
+
+
+class CallsQuery(Struct, frozen=True, kw_only=True):
+    """The query of a list of running calls."""
+
+    account: Annotated[str, Meta(max_length=63, description="Only calls of this account.")] = ""
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class RunningCall(Struct):
+    """A call that was admitted and is not settled."""
+
+    request_id: str
+    account: str
+    key: Annotated[str, Meta(description="The id of the key.")]
+    model: Annotated[str, Meta(description="The requested model.")]
+    provider: Annotated[str | None, Meta(description="Of the last attempt.")]
+    endpoint: str
+    stream: bool
+    seconds: Annotated[float, Meta(description="Since the request began.")]
+    tokens_out: Annotated[int, Meta(description="Delivered so far.")]
+    cost: Annotated[Amount, Meta(description="Of what was delivered so far.")]
+    held: Amount
+    started: Time
+
+
+class RunningCalls(Struct):
+    """A page of running calls. The calls of workers that do not answer are missing."""
+
+    data: list[RunningCall]
+    next_cursor: str | None
+    silent_workers: int
+
+
+async def list_(call: Call, query: CallsQuery) -> dict[str, Any]:
+    after = read_cursor("calls", query.cursor, tuple[int, str])
+    found = await call.services.running_calls.list(
+        call.actor, account=query.account, after=after, limit=query.limit + 1
+    )
+    shown = found.calls[: query.limit]
+    last = shown[-1].position if len(found.calls) > len(shown) else None
+    return {**page("calls", [call_form(one) for one in shown], last), "silent_workers": found.silent}
+
+
+async def cancel(call: Call, request_id: str) -> dict[str, Any]:
+    return call_form(await call.services.running_calls.cancel(call.actor, request_id))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/calls",
+        access=Access(scope="accounts", target="visible", reads=True, owners=True),
+        summary="List the running calls of this machine, oldest first",
+        function=list_,
+        query=CallsQuery,
+        answer=RunningCalls,
+    ),
+    Route(
+        method="POST",
+        path="/calls/{request_id}/cancel",
+        access=Access(scope="accounts", target="visible", owners=True),
+        summary="End a running call; what was delivered is charged",
+        function=cancel,
+        answer=RunningCall,
+    ),
+)

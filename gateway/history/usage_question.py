@@ -1,0 +1,27 @@
+"""What a key asks about usage, from the worker that has the request to the process that has the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class UsageQuestion(Struct, frozen=True, array_like=True):
+    """Sums from `since` to before `until`, times in microseconds since 1970; `group_by` was checked."""
+
+    account: str
+    key: str  # the id of the key that asks
+    user: str  # only this user's calls; empty: those of the whole account
+    since: int
+    until: int
+    group_by: Sequence[str]
+    currency: str | None  # of the amounts, for the document
+
+
+class UsageHistory(Protocol):
+    """Answers them."""
+
+    async def usage(self, question: UsageQuestion) -> bytes:
+        """The JSON document; InvalidValue, ConcurrencyLimited, Unavailable."""

@@ -1,0 +1,43 @@
+"""What the console answers on its local socket: usage for the workers, running calls for commands."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.admin.actor import command_line
+from gateway.admin.key_usage import key_usage
+from gateway.admin.reports import Reports
+from gateway.admin.running_calls import call_form
+from gateway.admin.transactions import Transactions
+from gateway.admin_api.services import AdminServices
+from gateway.errors import NotFound
+from gateway.history.sql_thread import SqlThread
+from gateway.history.usage_question import UsageQuestion
+from gateway.runtime.local_requests import CANCEL, LIST, USAGE, CallsRequest
+
+
+class LocalRequests:
+    """Answers by name. Questions about usage have a thread of their own, so that keys never delay the admin API."""
+
+    def __init__(self, services: AdminServices) -> None:
+        self._services = services
+        self._sql = SqlThread()
+
+    async def answer(self, name: str, payload: bytes) -> bytes:
+        """The answer as JSON; a GatewayError."""
+        if name == USAGE:
+            question = msgspec.msgpack.decode(payload, type=UsageQuestion)
+            reports = Reports(Transactions(await self._services.database(), self._sql))
+            return msgspec.json.encode(await key_usage(reports, question))
+        if name not in (LIST, CANCEL):
+            raise NotFound(f"no request {name!r}")
+        request = msgspec.msgpack.decode(payload, type=CallsRequest)
+        actor, calls = command_line(request.login), self._services.running_calls
+        if name == CANCEL:
+            return msgspec.json.encode(call_form(await calls.cancel(actor, request.request_id)))
+        found = await calls.list(actor, account=request.account, limit=request.limit)
+        return msgspec.json.encode({"data": [call_form(one) for one in found.calls], "silent_workers": found.silent})
+
+    def close(self) -> None:
+        """End the thread."""
+        self._sql.close()

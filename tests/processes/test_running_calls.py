@@ -1,0 +1,88 @@
+"""Running calls over the admin API: the calls of all workers are listed, and one is cancelled."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.amounts import NANO
+from gateway.ledger import LedgerLine
+from gateway.testing.running import free_ports
+from tests.polling import until
+from tests.processes.conftest import Yard
+from tests.processes.served import Served
+
+pytestmark = pytest.mark.slow
+
+
+async def ask(port: int, method: str, path: str, token: str) -> tuple[int, Any]:
+    """Status and document of a request to the admin API."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20.0)) as session,
+        session.request(
+            method, f"http://127.0.0.1:{port}/admin/v1{path}", headers={"Authorization": f"Bearer {token}"}
+        ) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def charge(gateway: Served, request_id: str) -> LedgerLine | None:
+    """The ledger line of a call that was charged."""
+    return next((line for line in await gateway.charges() if line.request_id == request_id), None)
+
+
+async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(yard: Yard) -> None:
+    [port] = free_ports(1)
+    gateway = yard.make(console_port=port, workers=2)
+    await gateway.started(workers=2)
+    gateway.create_key()
+    await gateway.command("accounts", "create", "umbra")
+    token = (await gateway.command("tokens", "create", "ops", "--scopes", "accounts"))["token"]
+    stranger = (await gateway.command("tokens", "create", "other", "--scopes", "accounts", "--account", "umbra"))[
+        "token"
+    ]
+    streams = await gateway.flowing(6, "endless")
+    wanted = {stream.request_id for stream in streams}
+
+    pages: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        status, page = await ask(port, "GET", f"/calls?limit=4&cursor={cursor}", token)
+        assert (status, page["silent_workers"]) == (200, 0)
+        pages.append(page["data"])
+        cursor = page["next_cursor"]
+    listed = [call for page in pages for call in page]
+    assert [len(page) for page in pages] == [4, 2]
+    assert {call["request_id"] for call in listed} == wanted
+    assert [call["started"] for call in listed] == sorted(call["started"] for call in listed)
+    first = listed[0]
+    assert (first["account"], first["model"], first["provider"], first["endpoint"]) == (
+        "test",
+        "endless",
+        "fake",
+        "chat",
+    )
+    assert first["tokens_out"] > 0
+    assert 0 < Decimal(first["cost"]) <= Decimal(first["held"])
+
+    assert (await ask(port, "GET", "/calls", stranger))[1]["data"] == []
+    path = f"/calls/{first['request_id']}/cancel"
+    assert (await ask(port, "POST", path, stranger))[0] == 404
+    status, cancelled = await ask(port, "POST", path, token)
+    assert (status, cancelled["request_id"]) == (200, first["request_id"])
+    stream = next(stream for stream in streams if stream.request_id == first["request_id"])
+    await stream.ended()
+    frame = json.loads(stream.text.rpartition("data: ")[2])
+    assert frame["error"]["code"] == "request_cancelled"
+    line = await until(lambda: charge(gateway, first["request_id"]))
+    assert line.meta["outcome"] == "request_cancelled"
+    assert Decimal(-line.amount) / NANO >= Decimal(cancelled["cost"]) >= Decimal(first["cost"])
+    assert (await ask(port, "POST", path, token))[0] == 404
+    for other in streams:
+        other.leave()
+    [event] = [one for one in await gateway.command("audit-trail") if one["action"] == "calls.cancel"]
+    assert (event["object"], event["account"]) == (f"call:{first['request_id']}", "test")
