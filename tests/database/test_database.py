@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from gateway.config.loader import parse
 from gateway.database.address import DatabaseAddress, address_of, postgres_address
 from gateway.database.engine import Database, _engine
-from gateway.database.tables import ADDED, meta, metadata, usage_hourly
+from gateway.database.tables import meta, metadata, usage_hourly
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
 from tests.databases import database, database_address, postgres
 
@@ -38,8 +38,8 @@ def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
             Database.open(database_address)
     old = _engine(database_address)
     with old.begin() as connection:
-        columns = [column for column in usage_hourly.columns if column.name not in ADDED]
-        values = {column.name: 7 if isinstance(column.type, sa.Integer) else "x" for column in columns}
+        columns = sa.inspect(connection).get_columns("usage_hourly")
+        values = {column["name"]: 7 if isinstance(column["type"], sa.Integer) else "x" for column in columns}
         names = ", ".join(values)
         places = ", ".join(f":{name}" for name in values)
         connection.execute(sa.text(f"INSERT INTO usage_hourly ({names}) VALUES ({places})"), values)
