@@ -109,7 +109,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def output_is_free(self) -> bool:
         """Whether no token of output has a price."""
         held = self.held or self
-        return not (held.output or held.audio_output or held.image_output or self.tiers)
+        return not (self.factor and (held.output or held.audio_output or held.image_output or self.tiers))
 
     def cost(self, usage: Usage, *, service_tier: str | None = None) -> int:
         """The cost of `usage` in nano-units."""

@@ -115,7 +115,7 @@ def _count(sums: Sums, key: tuple[int, Labels], line: LedgerLine, facts: LineFac
         cells = sums[key] = [0] * _WIDTH
     cells[_COST] -= sign * line.amount
     cells[_UNCOLLECTED] += sign * line.uncollected
-    if facts.upstream_cost is not None and line.kind != "refund":
+    if facts.upstream_cost is not None:  # a refund has none
         cells[_UPSTREAM_COST] += sign * facts.upstream_cost
         cells[_UPSTREAM_COST_KNOWN] += sign
     if facts.usage is not None:

@@ -60,6 +60,8 @@ class HoldExtension:
             return
         audio = call.cost(structs.replace(prompt, out_audio=PER_MILLION)) - self._prompt
         image = call.cost(structs.replace(prompt, out_image=PER_MILLION)) - self._prompt
+        if not (audio or image):  # the factor of the price is 0
+            return
         if not self._cost_per_million:
             self._cost_per_million = max(1, max(audio, image) // MOST_WEIGHT)
             self._step = max(audio, image) * call.model.default_reserve_output // PER_MILLION
