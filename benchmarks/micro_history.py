@@ -1,11 +1,10 @@
-"""What the importer costs: lines per second and CPU per line, while it catches up and at a steady rate; and reads.
+"""What the importer costs: lines per second and CPU per line, while it catches up and at a steady rate.
 
     python benchmarks/micro_history.py                        # SQLite in a temporary folder
     python benchmarks/micro_history.py --postgres URL         # an empty PostgreSQL database
-    python benchmarks/micro_history.py --rows 10000000        # then fill the database, and time the reports
 
 The CPU is that of the importer's process, with SQLAlchemy and the driver; PostgreSQL's own comes on top of it. Starts
-an embedded store in a temporary folder. Runs about a minute; ten million rows take several minutes and 8 GB of disk.
+an embedded store in a temporary folder. Runs about a minute.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import sqlalchemy as sa
 from gateway.billing.usage import Usage
 from gateway.database.address import DatabaseAddress, postgres_address
 from gateway.database.engine import Database
-from gateway.database.tables import MEASURES, ledger_lines, usage_daily, usage_hourly, usage_site_daily
+from gateway.database.tables import ledger_lines
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.import_hints import TOUCHED
@@ -42,9 +41,6 @@ CATCH_UP = 100_000  # lines
 NAMES = [f"account-{number}" for number in range(500)]
 RATE, SECONDS = 2_000, 20  # lines per second, and how long
 MODELS = [f"model-{number}" for number in range(8)]
-DAYS = 365
-DAY = 86_400_000_000  # µs
-STEP = 500_000  # lines filled in one transaction
 
 
 WriterState = tuple[dict[str, int], dict[str, int], int]  # lines and balance by account, and the number of calls
@@ -181,90 +177,7 @@ def check(database: Database, lines: int) -> None:
     assert found == lines, (found, lines)
 
 
-# Reads of a large database -------------------------------------------------------------------------------------------
-
-
-def fill(database: Database, rows: int) -> None:
-    """Fill lines and sums as if so many calls had been made within `DAYS` days, by SQL alone."""
-    start, each = time.time_ns() // 1000 - DAYS * DAY, DAYS * DAY // rows
-    if database.address.file is not None:
-        series = "(WITH RECURSIVE s(i) AS (SELECT {0} UNION ALL SELECT i + 1 FROM s WHERE i < {1}) SELECT i FROM s)"
-        request, hash_, no = "hex(i * 2654435761 % 4294967296)", "x'00'", "0"  # not in the order of the lines
-    else:
-        series = "(SELECT generate_series({0}, {1}) AS i)"
-        request, hash_, no = "md5(CAST(i AS TEXT))", r"'\x00'", "FALSE"
-    values = f"""'big-' || (i % 1000), i / 1000 + 1, '1-' || i, {start} + CAST(i AS BIGINT) * {each}, {request}, 'use',
-        -1234, 0, 0, {no}, '{meta_of("key", 1).decode()}', {hash_}, 'key', 'model-' || ((i / 1000) % 8), '', 'openai',
-        'chat', 'ok', {no}, 1, 912, 234, 800, 200"""
-    names = ", ".join(column.name for column in ledger_lines.columns)
-    for first in range(0, rows, STEP):
-        numbers = series.format(first, min(first + STEP, rows) - 1)
-        query = f"INSERT INTO ledger_lines ({names}) SELECT {values} FROM {numbers} AS numbers"
-        with database.writing() as connection:
-            connection.exec_driver_sql(query if database.address.file is not None else query.replace("%", "%%"))
-    for table, period in ((usage_hourly, DAY // 24), (usage_daily, DAY), (usage_site_daily, DAY)):
-        fill_sums(database, table, period)
-    with database.writing() as connection:
-        connection.exec_driver_sql("ANALYZE")
-
-
-def fill_sums(database: Database, table: sa.Table, period: int) -> None:
-    """The sums of `big-…` lines, by SQL."""
-    lines = ledger_lines.c
-    start = lines.at - lines.at % period
-    labels = [column.name for column in table.primary_key.columns][1:]
-    sums = {"calls": sa.func.count(), "cost": -sa.func.sum(lines.amount), "in_text": sa.func.sum(lines.tokens_in)}
-    values = [sums.get(name, sa.literal_column("0")) for name in MEASURES]
-    query = sa.select(start, *(lines[name] for name in labels), *values).where(lines.account.like("big-%"))
-    query = query.group_by(start, *(lines[name] for name in labels))
-    names = [table.primary_key.columns[0].name, *labels, *MEASURES]
-    with database.writing() as connection:
-        connection.execute(table.delete())
-        connection.execute(table.insert().from_select(names, query, include_defaults=False))
-
-
-def time_reads(database: Database) -> None:
-    """Print how long each read takes; the best of three."""
-    site, hourly, daily, lines = usage_site_daily.c, usage_hourly.c, usage_daily.c, ledger_lines.c
-    now = time.time_ns() // 1000
-    total = sa.func.sum
-    page = sa.select(ledger_lines).where(lines.account == "big-7").order_by(lines.seq.desc())
-    one = sa.select(daily.day, daily.model, total(daily.cost)).where(daily.account == "big-7")
-    month = hourly.hour >= now - 30 * DAY
-    queries = {
-        "a year by day and model": sa.select(site.day, site.model, total(site.cost)).group_by(site.day, site.model),
-        "a year of one account by day and model": one.group_by(daily.day, daily.model),
-        "a year by account, from days": sa.select(daily.account, total(daily.cost)).group_by(daily.account),
-        "30 days by hour and model": sa.select(hourly.hour, hourly.model, total(hourly.cost))
-        .where(month)
-        .group_by(hourly.hour, hourly.model),
-        "30 days by account, from hours": sa.select(hourly.account, total(hourly.cost))
-        .where(month)
-        .group_by(hourly.account),
-        "an account's last 50 calls": page.limit(50),
-        "an account's calls 5,001 to 5,050": page.where(lines.seq <= 5000).limit(50),
-        "a call by its request id": sa.select(ledger_lines).where(lines.request_id == "nobody"),
-    }
-    for title, query in queries.items():
-        print(f"{title}: {best(partial(read, database, query)):.1f} ms")
-
-
-def read(database: Database, query: sa.Select[Any]) -> None:
-    with database.reading() as connection:
-        connection.execute(query).all()
-
-
-def best(run: Callable[[], None]) -> float:
-    """Milliseconds of the fastest of three runs."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - started)
-    return min(times) * 1000
-
-
-async def main(postgres: str, rows: int) -> None:
+async def main(postgres: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = postgres_address(postgres) if postgres else DatabaseAddress(file=Path(folder) / "gateway.db")
         database = Database.open(address)
@@ -276,17 +189,11 @@ async def main(postgres: str, rows: int) -> None:
             await store.close()
         finally:
             await server.stop()
-        if rows:
-            started = time.perf_counter()
-            fill(database, rows)
-            print(f"{rows:,} lines filled in {time.perf_counter() - started:.0f} s")
-            time_reads(database)
         database.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--postgres", default="", metavar="URL")
-    parser.add_argument("--rows", type=int, default=0)
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.postgres, arguments.rows))
+    asyncio.run(main(arguments.postgres))

@@ -164,13 +164,14 @@ usage_daily = _rollup("usage_daily", "day", *LABELS, user=_added(USER))
 usage_monthly = _rollup("usage_monthly", "month", *LABELS, user=_text(USER))
 #: A call counts once for each of its tags.
 usage_daily_tags = _rollup("usage_daily_tags", "day", *TAG_LABELS, user=_text(USER))
-#: The sums over all accounts: its size depends on the models and days only.
+#: The sums over all accounts: their sizes depend on the models and the time only.
+usage_site_hourly = _rollup("usage_site_hourly", "hour", *SITE_LABELS)
 usage_site_daily = _rollup("usage_site_daily", "day", *SITE_LABELS)
 sa.Index("usage_hourly_account", usage_hourly.c.account, usage_hourly.c.hour)
 sa.Index("usage_daily_account", usage_daily.c.account, usage_daily.c.day)
 sa.Index("usage_monthly_account", usage_monthly.c.account, usage_monthly.c.month)
 sa.Index("usage_daily_tags_account", usage_daily_tags.c.account, usage_daily_tags.c.day)
-ROLLUPS = (usage_hourly, usage_daily, usage_monthly, usage_site_daily, usage_daily_tags)
+ROLLUPS = (usage_hourly, usage_daily, usage_monthly, usage_site_hourly, usage_site_daily, usage_daily_tags)
 
 #: Statements that are final. A row is added once and never changed: `hash` is the SHA-256 of `document`, a JSON text.
 #: `last_seq` and `last_hash` are of the last ledger line up to the end of the month; `month` is its first moment.

@@ -32,6 +32,7 @@ from gateway.database.tables import (
     usage_hourly,
     usage_monthly,
     usage_site_daily,
+    usage_site_hourly,
 )
 from gateway.history.calendar import DAY, HOUR, month_of_day
 from gateway.history.line_row import LineFacts
@@ -80,17 +81,20 @@ class Rollup:
         days: Sums = {}
         months: Sums = {}
         site: Sums = {}
+        site_hours: Sums = {}
         for (hour, labels), cells in self._hours.items():
             day = hour // DAY * DAY
             _merge(days, (day, labels), cells)
             _merge(months, (month_of_day(day), labels), cells)
             _merge(site, (day, labels[_SITE]), cells)
+            _merge(site_hours, (hour, labels[_SITE]), cells)
         for table, labels_of, sums in (
             (usage_hourly, (*LABELS, USER), self._hours),
             (usage_daily, (*LABELS, USER), days),
             (usage_monthly, (*LABELS, USER), months),
             (usage_daily_tags, (*TAG_LABELS, USER), self._tags),
             (usage_site_daily, SITE_LABELS, site),
+            (usage_site_hourly, SITE_LABELS, site_hours),
         ):
             if not sums:
                 continue

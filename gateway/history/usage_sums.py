@@ -21,6 +21,7 @@ from gateway.database.tables import (
     usage_hourly,
     usage_monthly,
     usage_site_daily,
+    usage_site_hourly,
 )
 from gateway.errors import InvalidValue
 from gateway.history.calendar import DAY, HOUR, month_of, next_month
@@ -154,7 +155,7 @@ def _segments(query: UsageQuery) -> Iterator[_Segment]:
     since, until = query.since, query.until
     first, last = -(-since // DAY) * DAY, until // DAY * DAY
     if query.period == "hour":
-        yield _Segment(usage_hourly, since, until)
+        yield _Segment(_by_hour(query), since, until)
         return
     if first > last:  # within one day
         yield from _hours(query, since, until)
@@ -167,7 +168,7 @@ def _segments(query: UsageQuery) -> Iterator[_Segment]:
 def _hours(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
     """Hours of one day."""
     if since < until:
-        yield _Segment(usage_hourly, since, until, _period(query, since))
+        yield _Segment(_by_hour(query), since, until, _period(query, since))
 
 
 def _days(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
@@ -189,6 +190,10 @@ def _days(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
         yield from _months(query, table, first, last)
     if last < until:
         yield _Segment(table, last, until, _period(query, last))
+
+
+def _by_hour(query: UsageQuery) -> sa.Table:
+    return usage_site_hourly if query.columns <= set(SITE_LABELS) else usage_hourly
 
 
 def _by_day(query: UsageQuery) -> sa.Table:

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.billing.usage import Usage
 from gateway.database.engine import Database
-from gateway.database.tables import usage_daily, usage_hourly, usage_monthly, usage_site_daily
+from gateway.database.tables import usage_daily, usage_hourly, usage_monthly, usage_site_daily, usage_site_hourly
 from gateway.errors import InvalidValue
 from gateway.history import usage_sums
 from gateway.history.calendar import DAY, HOUR, month_of, next_month
@@ -73,6 +73,8 @@ def test_whole_months_and_days_are_read_from_the_smaller_rollups() -> None:
     assert [segment.table for segment in usage_sums._segments(by_account)] == [usage_monthly, usage_daily, usage_hourly]
     by_model = UsageQuery(since=since, until=until - HOUR, dimensions=("model",), period="day")
     assert {segment.table for segment in usage_sums._segments(by_model)} == {usage_site_daily}
+    by_hour = UsageQuery(since=since, until=until, dimensions=("model",), period="hour")
+    assert {segment.table for segment in usage_sums._segments(by_hour)} == {usage_site_hourly}
 
 
 def test_report_with_too_many_rows_is_refused(database: Database, truth: object, monkeypatch) -> None:

@@ -1,6 +1,8 @@
-"""Sums of usage by month, and statements."""
+"""Sums of usage by month, and by hour over all accounts; statements."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,29 +21,17 @@ MONTH = {
 
 
 def upgrade() -> None:
-    """Make the tables. `usage_monthly` has the columns that `usage_daily` has now, and gets its sums from it."""
+    """Make the tables; the sums come from those that exist."""
     for name in ("upstream_cost", "upstream_cost_known"):
         op.add_column("usage_daily_tags", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
-    daily = sa.Table("usage_daily", sa.MetaData(), autoload_with=op.get_bind())
+    bind = op.get_bind()
+    daily = sa.Table("usage_daily", sa.MetaData(), autoload_with=bind)
+    hourly = sa.Table("usage_hourly", sa.MetaData(), autoload_with=bind)
     labels = [column.name for column in daily.primary_key.columns][1:]
-    rest = [column for column in daily.columns if column.name not in ("day", *labels)]
-    names = [*labels, *(column.name for column in rest)]
-    columns = [sa.Column(name, daily.c[name].type, nullable=False) for name in names]
-    monthly = op.create_table(
-        "usage_monthly",
-        sa.Column("month", sa.BigInteger, nullable=False),
-        *columns,
-        sa.PrimaryKeyConstraint("month", *labels),
-        sqlite_with_rowid=False,
-    )
+    month: sa.ColumnClause[int] = sa.literal_column(MONTH[bind.dialect.name])
+    _sum_up("usage_monthly", "month", month, daily, labels)
     op.create_index("usage_monthly_account", "usage_monthly", ["account", "month"])
-    month: sa.ColumnClause[int] = sa.literal_column(MONTH[op.get_bind().dialect.name])
-    grouped = [daily.c[label] for label in labels]
-    # The texts beside the labels depend on them.
-    sums = [sa.func.max(one) if isinstance(one.type, sa.Text) else sa.func.sum(one) for one in rest]
-    op.execute(
-        monthly.insert().from_select(["month", *names], sa.select(month, *grouped, *sums).group_by(month, *grouped))
-    )
+    _sum_up("usage_site_hourly", "hour", hourly.c.hour, hourly, labels[2:])
     op.create_table(
         "statements",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -55,3 +45,27 @@ def upgrade() -> None:
         sa.Column("fixed_at", sa.BigInteger, nullable=False),
         sa.UniqueConstraint("account", "month", name="statements_account_month"),
     )
+
+
+def _sum_up(name: str, period: str, start: sa.ColumnElement[int], source: sa.Table, labels: list[str]) -> None:
+    """Make a rollup by a period and labels with the measures that `source` has now, and fill it with its sums."""
+    keys = {column.name for column in source.primary_key.columns}
+    has_user = "account" in labels
+    rest = [column for column in source.columns if column.name not in keys]
+    rest = [column for column in rest if has_user or not isinstance(column.type, sa.Text)]
+    table = op.create_table(
+        name,
+        sa.Column(period, sa.BigInteger, nullable=False),
+        *(sa.Column(column.name, column.type, nullable=False) for column in (*_named(source, labels), *rest)),
+        sa.PrimaryKeyConstraint(period, *labels),
+        sqlite_with_rowid=False,
+    )
+    grouped = _named(source, labels)
+    # A text beside the labels depends on them.
+    sums = [sa.func.max(one) if isinstance(one.type, sa.Text) else sa.func.sum(one) for one in rest]
+    query = sa.select(start, *grouped, *sums).group_by(start, *grouped)
+    op.execute(table.insert().from_select([period, *labels, *(one.name for one in rest)], query))
+
+
+def _named(table: sa.Table, names: list[str]) -> list[sa.Column[Any]]:
+    return [table.c[name] for name in names]
