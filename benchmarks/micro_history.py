@@ -15,9 +15,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,11 @@ class StoreServices:
     def keys(self) -> Keys:
         """Who may call."""
         return Keys(self.store, lambda: peppers_of(self.settings).current)
+
+    async def remember_accounts(self) -> None:
+        """Remember the number of accounts for the next audit."""
+        with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
+            self.known_accounts.raise_to(len(await self.ledger.accounts()))
 
     async def create_key(self, actor: Actor, account: str, **options: Any) -> NewKey:
         """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""

@@ -33,7 +33,7 @@ class AdminApi:
         self.authentication = authentication
         self.router = Router(ROUTES)
         self.root_path = services.settings.console.root_path
-        self.access_log = AccessLog(enabled=services.settings.log.access)
+        self.access_log = AccessLog()
         self._openapi = b""
 
     def call(self, actor: Actor | None, *, operation: str) -> Call:

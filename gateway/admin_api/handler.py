@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +46,8 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+_EMAIL = re.compile(r"[^/]*(?:@|%40)[^/]*")
 
 _encoder = msgspec.json.Encoder()
 
@@ -94,12 +97,12 @@ class PlainHandler(RequestHandler):
         self.fail(MethodNotAllowed(", ".join(METHODS)) if status_code == 405 else BadRequest())
 
     def on_finish(self) -> None:
-        if self.api.access_log.enabled:
+        if self.api.services.settings.log.access:
             self.api.access_log.write(
                 AccessLine(
                     request_id=self.request_id,
                     method=self.request.method or "",
-                    path=self.request.path,
+                    path=logged_path(self.request.path),
                     status=self.get_status(),
                     ms=round(self.request.request_time() * 1000, 3),
                     outcome=self.outcome,
@@ -226,6 +229,11 @@ class AdminHandler(PlainHandler):
     def _address(self) -> str:
         forwarded = self.request.headers.get("X-Forwarded-For", "")
         return self.api.client_address(self.request.remote_ip or "", forwarded)
+
+
+def logged_path(path: str) -> str:
+    """The path for the access log: without e-mail addresses, because the log outlives the erasure of a person."""
+    return _EMAIL.sub("*", path)
 
 
 def _is_json(content_type: str) -> bool:

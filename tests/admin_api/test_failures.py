@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from urllib.parse import urlsplit
 
 from gateway.admin.actor import EVERYTHING, Actor
@@ -59,7 +58,7 @@ async def test_body_that_is_too_long_is_refused_whatever_its_length_says(api) ->
             await sent(a, head + chunked),
             await sent(a, head + b"Content-Length: 9999999999\r\n\r\n"),
         ]
-        statuses = [re.match(rb"HTTP/1.1 (\d+)", answer)[1] for answer in answers]
+        statuses = [answer.split(b" ", 2)[1] for answer in answers]
         assert statuses == [b"413", b"413", b"401", b"401"]
         assert all(b"Connection: close" in answer for answer in answers)
         assert (await a.ask("GET", "/accounts", token="root")).status == 200

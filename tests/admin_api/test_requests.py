@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.admin_api.handler import logged_path
+
 CREDIT = "/accounts/acme/credits"
 KEY = {"Idempotency-Key": "k"}
 BAD: list[tuple[str, str, Any, str, str]] = [
@@ -78,6 +80,12 @@ async def test_path_is_served_with_and_without_the_root_path(api) -> None:
         assert await a.get("/accounts") == expected
         a.url += "/gw"
         assert (await a.ask("GET", "/accounts")).status == 404
+
+
+def test_logged_paths_have_no_email_addresses() -> None:
+    assert logged_path("/admin/v1/users/ann@example.com/link") == "/admin/v1/users/*/link"
+    assert logged_path("/admin/v1/accounts/acme/members/ann%40example.com") == "/admin/v1/accounts/acme/members/*"
+    assert logged_path("/admin/v1/accounts/acme") == "/admin/v1/accounts/acme"
 
 
 @pytest.mark.parametrize("path", ["/accounts/%2e%2e", "/accounts/a%2Fb", "/accounts/%ff", "/accounts/" + "a" * 5000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,8 @@ Models = Annotated[list[str], Meta(min_length=1, max_length=1000)]
 Names = Annotated[list[str], Meta(min_length=1, max_length=64)]
 Moment = Annotated[datetime, Meta(tz=True)]
 Every = Literal["month", "week", "day", "never"]
+
+ACCOUNTS_AT_ONCE = 20  # whose keys are read at the same time
 
 READ = Access(scope="keys", target="key", reads=True, owners=True)
 CHANGE = Access(scope="keys", target="key", owners=True)
@@ -120,12 +123,11 @@ async def _page(call: Call, accounts: list[str], query: KeysQuery) -> dict[str, 
     """Keys by account, then by their creation."""
     after = read_cursor("keys", query.cursor, tuple[str, int, str])
     found: list[KeyRecord] = []
-    for account in accounts:
-        if after is not None and account < after[0]:
-            continue
-        found += [key for key in await _keys_of(call, account, query) if after is None or _position(key) > after]
-        if len(found) > query.limit:
-            break
+    left = [account for account in accounts if after is None or account >= after[0]]
+    while left and len(found) <= query.limit:
+        read = await asyncio.gather(*(_keys_of(call, account, query) for account in left[:ACCOUNTS_AT_ONCE]))
+        found += [key for keys in read for key in keys if after is None or _position(key) > after]
+        del left[:ACCOUNTS_AT_ONCE]
     shown = found[: query.limit]
     last = _position(shown[-1]) if len(found) > len(shown) else None
     return page("keys", [key.json_form() for key in shown], last)
