@@ -57,7 +57,7 @@ class Key(Struct):
     account: str
     name: str
     last4: str
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "revoked", "expired"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled", "revoked", "expired"]})]
     created: Time
     expires: Time | None
     rpm: int | None
@@ -74,6 +74,7 @@ class Key(Struct):
     last_used: Time | None
     response_headers: list[str]
     show_cost: bool
+    user: Annotated[str | None, Meta(description="The id of the member who has it; null for a service key.")]
 
 
 class NewKey(Struct):

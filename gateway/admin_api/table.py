@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.admin_api.resources import accounts, audits, calls, catalog, keys, members, server, tokens, users
+from gateway.admin_api.resources import (
+    accounts,
+    audits,
+    calls,
+    catalog,
+    keys,
+    member_keys,
+    members,
+    server,
+    tokens,
+    users,
+)
 from gateway.admin_api.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -15,4 +26,5 @@ ROUTES: tuple[Route, ...] = (
     *audits.ROUTES,
     *catalog.ROUTES,
     *calls.ROUTES,
+    *member_keys.ROUTES,
 )

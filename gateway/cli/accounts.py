@@ -44,13 +44,9 @@ command.add_command(statement)
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
     known_group(settings, group)
-
-    async def work(session: Session) -> Account:
-        created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
-        await session.remember_accounts()
-        return created
-
-    account = change(settings, work)
+    account = change(
+        settings, lambda session: session.create_account(session.actor, name, group=group, balance=balance)
+    )
     _show(account, as_json=as_json)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 from gateway.admin.actor import Actor
 from gateway.admin.mail import Delivery
 from gateway.cli.admin_client import AdminClient
-from gateway.cli.remote_session import Document, Documents, RemoteSession, run_remote, written
+from gateway.cli.remote_session import Document, Documents, RemoteSession, cleared, key_body, run_remote, written
 from gateway.cli.server_option import Server
 
 T = TypeVar("T")
@@ -23,6 +23,11 @@ class RemotePeopleSession:
         self.actor = store.actor
         self.people = RemotePeople(store.client)
         self._client = store.client
+
+    async def create_key(self, email: str, account: str, **options: Any) -> Document:
+        """`PeopleSession.create_key`."""
+        form = await self._client.post("accounts", account, "members", email, "keys", body=key_body(options))
+        return Document(form, text=form["key"])
 
     async def user_id(self, email: str) -> str:
         """The id of the user with this e-mail."""
@@ -42,6 +47,8 @@ class RemotePeople:
         self.sign_in_links = RemoteLinks(client)
         self.users = RemoteUsers(client, self.sign_in_links)
         self.personal_data = RemotePersonalData(client)
+        self.member_keys = RemoteMemberKeys(client)
+        self.member_budgets = RemoteMemberBudgets(client)
         self.sessions = RemoteSessions(client)
         self.memberships = RemoteMemberships(client)
         self.invitations = RemoteInvitations(client)
@@ -144,6 +151,41 @@ class RemoteMemberships:
     async def remove(self, actor: Actor, user_id: str, account: str) -> Document:
         await self._client.send("DELETE", "accounts", account, "members", user_id)
         return Document(await self._client.get("users", user_id))
+
+
+class RemoteMemberKeys:
+    """`MemberKeys`."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def list(self, actor: Actor, user_id: str, account: str = "") -> Documents:
+        path = ("accounts", account, "members", user_id, "keys") if account else ("users", user_id, "keys")
+        return [Document(form) for form in (await self._client.get(*path))["data"]]
+
+
+class RemoteMemberBudgets:
+    """`MemberBudgets`."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def show(self, actor: Actor, user_id: str, account: str) -> Document:
+        return Document(await self._client.get("accounts", account, "members", user_id, "budget"))
+
+    async def change(
+        self,
+        actor: Actor,
+        user_id: str,
+        account: str,
+        *,
+        budget: int | None = None,
+        every: str | None = None,
+        clear: Collection[str] = (),
+    ) -> Document:
+        body = cleared(clear, {"budget": budget, "every": every})
+        path = ("accounts", account, "members", user_id, "budget")
+        return Document((await self._client.send("PATCH", *path, body=body)).document)
 
 
 class NewInvitation:

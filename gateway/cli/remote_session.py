@@ -63,14 +63,14 @@ class RemoteSession:
     async def note_doubts(self) -> None:
         """Nothing: the client notes what the server could not confirm."""
 
-    async def remember_accounts(self) -> None:
-        """Nothing: the server's own audit remembers them."""
+    async def create_account(self, actor: Actor, name: str, *, group: str = "default", balance: int = 0) -> Document:
+        """`StoreServices.create_account`."""
+        body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
+        return Document(await self.client.post("accounts", body=body))
 
     async def create_key(self, actor: Actor, account: str, **options: Any) -> Document:
         """`StoreServices.create_key`."""
-        shows_cost = options.pop("show_cost", False)
-        body = written(options) | ({"response_headers": ["cost"]} if shows_cost else {})
-        form = await self.client.post("accounts", account, "keys", body=body)
+        form = await self.client.post("accounts", account, "keys", body=key_body(options))
         return Document(form, text=form["key"])
 
     async def rotate_key(self, actor: Actor, key_id: str, *, overlap: timedelta) -> Document:
@@ -99,10 +99,6 @@ class RemoteAccountAdmin:
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
-
-    async def create(self, actor: Actor, name: str, *, group: str = "default", balance: int = 0) -> Document:
-        body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
-        return Document(await self._client.post("accounts", body=body))
 
     async def credit(
         self,
@@ -164,7 +160,7 @@ class RemoteMoney:
         return Refunded("repeated" if reply.is_repeat else "done", parse_amount(form["amount"]), 0, form["operation"])
 
     async def limit(self, actor: Actor, account: str, *, clear: Collection[str] = (), **limits: Any) -> Document:
-        body = _cleared(clear, limits)
+        body = cleared(clear, limits)
         return Document((await self._client.send("PATCH", "accounts", account, "limits", body=body)).document)
 
 
@@ -197,7 +193,7 @@ class RemoteKeyChanges:
     async def edit(
         self, actor: Actor, key_id: str, *, name: str | None = None, clear: Collection[str] = (), **limits: Any
     ) -> Document:
-        body = _cleared(clear, {"name": name, **limits})
+        body = cleared(clear, {"name": name, **limits})
         return Document((await self._client.send("PATCH", "keys", key_id, body=body)).document)
 
 
@@ -240,13 +236,20 @@ def written(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _value(name, value) for name, value in values.items() if value is not None}
 
 
+def key_body(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The body that creates a key with the options of `KeyAdmin.create`."""
+    values = dict(options)
+    shows_cost = values.pop("show_cost", False)
+    return written(values) | ({"response_headers": ["cost"]} if shows_cost else {})
+
+
 def _value(name: str, value: Any) -> Any:
     if name in AMOUNTS:
         return format_amount(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _cleared(clear: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+def cleared(clear: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values, and null for what is removed; Failure for a setting that is in both."""
     body = written(values)
     for name in clear:

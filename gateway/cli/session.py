@@ -17,7 +17,7 @@ import asyncio
 import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,11 +49,6 @@ class Session(StoreServices):
     def actor(self) -> Actor:
         """Who runs the command."""
         return command_line(login_name())
-
-    async def remember_accounts(self) -> None:
-        """Remember the number of accounts for the next audit."""
-        with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
-            self.known_accounts.raise_to(len(await self.ledger.accounts()))
 
     async def note_doubts(self) -> None:
         """Wait as `doubts` does, and print them."""

@@ -27,6 +27,8 @@ BODIES: Mapping[str, Any] = {
     "keys_create": {"name": "ci", "budget": "5", "every": "month", "models": ["short"], "endpoints": ["chat"]},
     "keys_edit": {"name": "edited", "rpm": 5, "budget": None},
     "keys_rotate": {"overlap": 60},
+    "member_keys_create": {"name": "ci", "models": ["short"]},
+    "member_keys_change_budget": {"budget": "5", "every": "month"},
     "members_set": {"role": "owner"},
     "members_invite": {"email": "invited@example.com"},
     "members_invite_to_site": {"email": "invited@example.com"},
@@ -56,7 +58,7 @@ class Samples:
         """The sample of a route, about objects of the account."""
         n = next(self._numbers)
         values = {name: await self._value(name, account, n) for name in route.parameters}
-        if route.operation_id in ("members_set", "members_remove"):  # an owner changes members only
+        if "/members/{user}" in route.path:  # an owner changes members only, and others have no keys
             people = await self._api.services.people()
             await people.memberships.set(ROOT, values["user"], account, "member")
         charge = await self.charge(account) if route.operation_id == "accounts_refund" else ""

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gateway.admin import accounts, invitations, key_changes, key_editor, keys, memberships, money, personal_data
+from gateway.admin import (
+    accounts,
+    invitations,
+    key_changes,
+    key_editor,
+    keys,
+    member_budgets,
+    member_keys,
+    memberships,
+    money,
+    personal_data,
+)
 from gateway.billing.usage import Usage
 from gateway.cli import cli, remote_people, remote_session
 from gateway.config.loader import load
@@ -168,6 +179,11 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
     ways.same("accounts", "create", "~")
     ways.same("users", "create", "ann.~@example.com", "--operator", "--name", "Ann")
     ways.same("users", "create", "bob.~@example.com")
+    ways.same("users", "create", "kim.~@example.com")
+    ways.same("users", "member", "kim.~@example.com", "~", "member")
+    ways.same("keys", "create", "~", "--user", "kim.~@example.com", "--name", "kims", "--rpm", "3")
+    ways.same("keys", "list", "--user", "kim.~@example.com")
+    ways.same("keys", "list", "~", "--user", "kim.~@example.com")
     for words in (
         ("show", "ann.~@example.com"),
         ("edit", "bob.~@example.com", "--name", "Bob", "--role", "viewer", "--no-second-factor"),
@@ -175,6 +191,9 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
         ("enable", "bob.~@example.com"),
         ("link", "bob.~@example.com"),
         ("member", "bob.~@example.com", "~", "owner"),
+        ("limit", "bob.~@example.com", "~", "--budget", "5.5", "--every", "month"),
+        ("limit", "bob.~@example.com", "~", "--clear", "every"),
+        ("limit", "bob.~@example.com", "~"),
         ("export", "bob.~@example.com"),
         ("member", "bob.~@example.com", "~", "none"),
         ("sessions", "bob.~@example.com", "--end"),
@@ -220,6 +239,8 @@ def test_remote_services_have_the_parameters_of_the_local_ones() -> None:
         (remote_session.RemoteKeyChanges, key_changes.KeyChanges),
         (remote_session.RemoteKeyAdmin, keys.KeyAdmin),
         (remote_people.RemoteMemberships, memberships.Memberships),
+        (remote_people.RemoteMemberKeys, member_keys.MemberKeys),
+        (remote_people.RemoteMemberBudgets, member_budgets.MemberBudgets),
         (remote_people.RemotePersonalData, personal_data.PersonalData),
         (remote_people.RemoteInvitations, invitations.Invitations),
     ):

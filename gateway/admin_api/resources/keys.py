@@ -91,11 +91,7 @@ async def list_of_account(call: Call, account: str, query: KeysQuery) -> dict[st
 
 
 async def create(call: Call, account: str, body: NewKey) -> dict[str, Any]:
-    values = {name: value for name, value in structs.asdict(body).items() if value is not None}
-    show_cost, name = bool(values.pop("response_headers")), values.pop("name")
-    limits = _limits(call, values)
-    key = await call.store.create_key(call.actor, account, name=name, show_cost=show_cost, **limits)
-    return key.json_form()
+    return (await call.store.create_key(call.actor, account, **options_of(call, body))).json_form()
 
 
 async def show(call: Call, key: str) -> dict[str, Any]:
@@ -137,6 +133,13 @@ async def _keys_of(call: Call, account: str, query: KeysQuery) -> list[KeyRecord
     if query.unused_since is not None:
         return await call.store.key_editor.unused(account, query.unused_since)
     return await call.store.key_editor.list(account)
+
+
+def options_of(call: Call, body: NewKey) -> dict[str, Any]:
+    """The options of `KeyAdmin.create`."""
+    values = {name: value for name, value in structs.asdict(body).items() if value is not None}
+    show_cost, name = bool(values.pop("response_headers")), values.pop("name")
+    return {"name": name, "show_cost": show_cost, **_limits(call, values)}
 
 
 def _position(key: KeyRecord) -> tuple[str, int, str]:
