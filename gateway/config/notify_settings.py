@@ -68,7 +68,7 @@ class NotifySettings(Struct, frozen=True, kw_only=True):
     @property
     def owner_kinds(self) -> frozenset[str]:
         """The events that the owners of an account get."""
-        return ACCOUNT_KINDS & frozenset(self.mail_events or self.events or KINDS) if self.owners else frozenset()
+        return ACCOUNT_KINDS & frozenset(self.events or KINDS) if self.owners else frozenset()
 
     @property
     def kinds(self) -> frozenset[str]:

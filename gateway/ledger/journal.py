@@ -60,6 +60,7 @@ class Segment(Struct):
     settled: bool = False  # the store had confirmed all entries when the owner before this one stopped
     appended: int = 0  # entries written
     marks: list[tuple[float, int]] = []  # a time, and the entries written before it; at most one mark a second
+    marked: float = 0.0  # the time of the last mark
 
     @property
     def closed(self) -> bool:
@@ -69,13 +70,6 @@ class Segment(Struct):
     def due(self) -> bool:
         """Whether the segment has to be sent again."""
         return self.unconfirmed or self.pending > 0
-
-    def note(self, entries: int, now: float) -> None:
-        """Count entries that were written now."""
-        if not self.marks or now - self.marks[-1][0] > MARK_EVERY:
-            self.marks.append((now, self.appended))
-        self.appended += entries
-        self.pending += entries
 
     @property
     def oldest(self) -> float:
@@ -140,7 +134,8 @@ class Journal:
             log.error("the journal cannot be written, settlements go to the store alone: %s", error)
             self.rotate()  # otherwise the next line would be appended to an incomplete one
             return NOWHERE
-        segment.note(len(entries), time.monotonic())
+        segment.pending += len(entries)
+        segment.appended += len(entries)
         segment.size += written
         for entry in entries:
             self.checkpoint.clear(entry.request_id)
@@ -240,18 +235,18 @@ class Journal:
 
         This also holds for a segment that replaces a young one: a store that fails every few seconds makes many.
         """
-        current = self._current
-        if current is not None and (
-            current.size > SEGMENT_BYTES or time.monotonic() - current.opened > self._segment_seconds
-        ):
+        current, now = self._current, time.monotonic()
+        if current is not None and (current.size > SEGMENT_BYTES or now - current.opened > self._segment_seconds):
             self.rotate()
+        elif current is not None and now - current.marked > MARK_EVERY:
+            current.marks.append((now, current.appended))
+            current.marked = now
         if self._current is None:
             self.sweep()
             self._numbers += 1
             path = self._path(self._numbers)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            now = time.monotonic()
-            self._current = Segment(self._numbers, path, descriptor, opened=now, touched=now)
+            self._current = Segment(self._numbers, path, descriptor, opened=now, touched=now, marked=now)
             self._segments[self._numbers] = self._current
         return self._current
 

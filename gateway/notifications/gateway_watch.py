@@ -21,6 +21,7 @@ from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import Store
 
 REFUSALS = frozenset({"credential", "credit"})
+WELL = 5.0  # seconds of lag up to which the importer is not late
 MORE_EVERY = 300.0  # seconds between two events of refused settlements while their number grows
 FAILURES = frozenset({"failures", "plugin"})  # "limited" is not among them: the provider works, but slower
 
@@ -116,9 +117,12 @@ class GatewayWatch:
         return Condition("settlement.set_aside", self._machine, found.count, data)
 
     def _behind(self) -> Condition | None:
-        """None while another machine imports, and while the lag is between half of the bound and the bound."""
+        """None while another machine imports, and while the importer is late but not too late.
+
+        An importer that has just started is late by the time that it has been failing for.
+        """
         lag = self._lag()
-        if lag is None or self._most_lag / 2 < lag < self._most_lag:
+        if lag is None or WELL < lag < self._most_lag:
             return None
         return Condition("importer.behind", "importer", int(lag >= self._most_lag), {"seconds": int(lag)})
 

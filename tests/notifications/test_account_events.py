@@ -231,6 +231,6 @@ async def test_each_channel_gets_its_own_kinds(notifying) -> None:
         found = sorted((delivery.event.type, delivery.channel) for delivery in await n.deliveries())
         assert found == [
             ("balance.exhausted", "mail:ops@example.com"),
-            ("balance.exhausted", "owners"),
+            ("balance.low", "owners"),
             ("balance.low", "webhook"),
         ]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+import tomllib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.config.loader import parse
 from gateway.config.notify_settings import KINDS
 from gateway.notifications.account_conditions import DAY, AccountFacts, KeyFacts, account_conditions, key_conditions
 from gateway.notifications.events import TEST, Condition, new_event
@@ -70,6 +73,14 @@ def test_events_on_the_page_are_those_of_the_code() -> None:
     made = {condition.type: set(condition.data) for condition in conditions() if condition.type != TEST}
     assert rows == made
     assert set(rows) == set(KINDS)
+
+
+def test_configuration_on_the_page_is_valid() -> None:
+    [block] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    notify = parse(tomllib.loads(block, parse_float=Decimal), file="gateway.toml").notify
+    assert notify.is_set_up
+    assert notify.mail_kinds == {"credential.refused", "settlement.set_aside", "importer.behind"}
+    assert notify.owner_kinds == {"balance.low", "balance.exhausted", "key.expiring", "budget.80", "budget.100"}
 
 
 def test_events_have_the_form_of_the_schema() -> None:
