@@ -2,7 +2,7 @@
 
 One script returns what changes; ledger, operations and refunds only grow. They are read in pages: the ledger up to the
 line that the script has named, the others before the script, which says how many there are. If there are more by then,
-the account is read again.
+the account is read again. After `TRIES` the script returns them, too: they may be many, and the store waits meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.backup.records import Part
 from gateway.ledger.paging import scan_pairs
 from gateway.ledger.scripts import Links, load_script, slot
 
-TRIES = 20
+TRIES = 3
 PAGE = 500  # lines per read, and fields per part
 #: Ends of the names of keys that `export` reads, beside those of API keys.
 PARTS = ("", ":ca", ":rv", ":rx", ":ks", ":op", ":rf", ":lg")
@@ -37,33 +37,35 @@ class Export(Struct):
 
 
 async def export(links: Links, account: str) -> Export | None:
-    """The account; None if only the index has its name. BackupError if it changes without a pause."""
+    """The account; None if only the index has its name."""
     name = slot(account)
     link = links.link(name)
     for _ in range(TRIES):
-        operations, refunds = await scan_pairs(link, f"{name}:op"), await scan_pairs(link, f"{name}:rf")
-        last, counted, refunded, head, *rest = await link.eval(_script, [name], [])
-        if not head:
-            return None
-        if (counted, refunded) == (len(operations), len(refunds)):
-            return _export(account, last.decode() or "0-0", head, rest, {":op": operations, ":rf": refunds})
-    raise BackupError(f"account {account} gets credits or refunds without a pause; try again later")
+        operations, refunds = [_flat(await scan_pairs(link, name + end)) for end in (":op", ":rf")]
+        counted, refunded, *rest = await link.eval(_script, [name], [0])
+        if 2 * counted == len(operations) and 2 * refunded == len(refunds):
+            return _export(account, *rest[:-2], operations, refunds)
+    _, _, *rest = await link.eval(_script, [name], [1])
+    return _export(account, *rest)
 
 
-def _export(
-    account: str, last: str, head: list[bytes], rest: list[Any], grown: dict[str, dict[bytes, bytes]]
-) -> Export:
+def _export(account: str, last: bytes, head: list[bytes], *rest: list[Any]) -> Export | None:
+    if not head:
+        return None
     name = slot(account)
-    checkpoint, holds, expiries, ids, keys = rest
+    checkpoint, holds, expiries, ids, keys, operations, refunds = rest
     parts = [Part(name, "hash", head)]
     parts += _chunks(f"{name}:ca", "hash", checkpoint) + _chunks(f"{name}:rv", "hash", holds)
     parts += _chunks(f"{name}:rx", "zset", expiries) + _chunks(f"{name}:ks", "set", ids)
     for key_id, fields in zip(keys[::2], keys[1::2], strict=True):
         parts += _chunks(f"{name}{KEY}{key_id.decode()}", "hash", fields)
-    for end, fields in grown.items():
-        parts += _chunks(name + end, "hash", [part for pair in fields.items() for part in pair])
-    seq = int(_field(head, b"seq"))
-    return Export(account, last, seq - int(_field(checkpoint, b"n")), frozenset(map(bytes.decode, ids)), parts)
+    parts += _chunks(f"{name}:op", "hash", operations) + _chunks(f"{name}:rf", "hash", refunds)
+    lines = int(_field(head, b"seq")) - int(_field(checkpoint, b"n"))
+    return Export(account, last.decode() or "0-0", lines, frozenset(map(bytes.decode, ids)), parts)
+
+
+def _flat(pairs: dict[bytes, bytes]) -> list[bytes]:
+    return [part for pair in pairs.items() for part in pair]
 
 
 async def export_lines(links: Links, exported: Export) -> AsyncIterator[Part]:

@@ -1,7 +1,7 @@
 """The journals of this machine in a backup, and the files beside them.
 
-A journal is copied while workers write it. A line that is not complete yet is left out: its settlement is repeated by
-no one, but its call is in the copied checkpoint file, which is read after it is restored.
+A journal is copied while workers write it. A line that is not complete yet is left out. Its call is in the checkpoint
+file, which was copied before, so it is settled by that.
 """
 
 from __future__ import annotations

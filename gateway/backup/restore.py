@@ -8,6 +8,7 @@ interrupted leaves a store that no gateway uses.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
@@ -84,29 +85,24 @@ class Restore:
         saved = await asyncio.to_thread(lambda: read_saved_state(read_records(self._folder / STORE)))
         if saved.records != manifest.store.records:
             raise BackupError(f"{self._folder / STORE} has {saved.records} records instead of {manifest.store.records}")
-        begun = datetime.fromisoformat(manifest.begun)
-        undone = await self._look(manifest, saved, begun)
+        undone = await self._look(manifest, saved, datetime.fromisoformat(manifest.begun))
         aside = self._move_aside()
         self._settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         KnownDeployment(self._settings.data_dir).write(manifest.deployment)
         if manifest.database is not None and not self._keep_database:
             await asyncio.to_thread(load_database, self._address, manifest.database, self._folder)
+        has_pepper = self._place_pepper(manifest)
         async with self._store() as store:
-            if not self._embedded:
-                await remove_everything(store)
-            await load(store, read_records(self._folder / STORE))
-            journals = load_files(self._folder, self._settings.data_dir)
-            has_pepper = self._place_pepper(manifest)
-            identity = StoreIdentity(manifest.deployment, manifest.schema, tuple(manifest.peppers))
-            await write_identity(store, identity)
+            journals = await self._fill(store, manifest)
             report = await self._audit(store, manifest)
             await self._make_durable(store)
+        counts = manifest.store
         return Restored(
             manifest.deployment,
             manifest.begun,
-            manifest.store.accounts,
-            manifest.store.keys,
-            manifest.store.lines,
+            counts.accounts,
+            counts.keys,
+            counts.lines,
             report.history_lines,
             journals,
             has_pepper,
@@ -114,6 +110,15 @@ class Restore:
             undone,
             report,
         )
+
+    async def _fill(self, store: Store, manifest: Manifest) -> int:
+        """Write the store and the journals, then the store's identity; returns the number of journals."""
+        if not self._embedded:
+            await remove_everything(store)
+        await load(store, read_records(self._folder / STORE))
+        journals = load_files(self._folder, self._settings.data_dir)
+        await write_identity(store, StoreIdentity(manifest.deployment, manifest.schema, tuple(manifest.peppers)))
+        return journals
 
     def _check_backup(self) -> Manifest:
         manifest = read_manifest(self._folder)
@@ -138,6 +143,8 @@ class Restore:
         if self._address.exists and await asyncio.to_thread(has_rows, self._address):
             if not self._keep_database:
                 occupied.append("the database")
+                if manifest.database is None and self._address.file is None:
+                    raise BackupError("the backup has no database: set database.url to an empty one")
             if Database.version_at(self._address) == "current":
                 undone.add(await asyncio.to_thread(self._look_at_database, saved, begun))
         elif self._keep_database and manifest.database is not None:
@@ -175,10 +182,17 @@ class Restore:
         return aside
 
     def _place_pepper(self, manifest: Manifest) -> bool:
-        """Put the pepper of the backup into an empty place; whether the store's keys have their pepper now."""
+        """Put the pepper of the backup in place of none or of another one; whether the keys have their pepper now."""
         saved, place = self._folder / PEPPER, self._settings.data_dir / PEPPER_FILE
-        if saved.exists() and self._settings.pepper is None and not place.exists():
+        if self._is_pepper_of(manifest):
+            return True
+        if saved.exists() and self._settings.pepper is None:
+            if place.exists():
+                place.rename(place.with_name(f"{PEPPER_FILE}.{time.time_ns()}"))
             write_file(place, saved.read_bytes())
+        return self._is_pepper_of(manifest)
+
+    def _is_pepper_of(self, manifest: Manifest) -> bool:
         peppers = find_peppers(self._settings)
         if peppers is None:
             return False

@@ -87,8 +87,10 @@ def test_amount_with_more_than_nine_places_or_no_decimal_is_wrong_use(terminal: 
 
 def test_credit_adds_to_the_balance(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme", "--balance", "1")
-    account = terminal.json("accounts", "credit", "acme", "2.5")
+    account = terminal.json("accounts", "credit", "acme", "2.5", "--note", "paid by card")
     assert (account["balance"], account["credited"], account["repeated"]) == ("3.5", "2.5", False)
+    assert terminal.json("usage", "acme")[1]["note"] == "paid by card"
+    assert "a note is at most" in terminal.refused("accounts", "credit", "acme", "1", "--note", "x" * 501)
 
 
 def test_credit_with_an_operation_is_safe_to_repeat(terminal: Terminal) -> None:

@@ -324,11 +324,15 @@ def test_backup_of_an_embedded_store_is_restored_without_a_gateway(terminal: Ter
     terminal.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("url =")))
     terminal.ok("accounts", "create", "acme", "--balance", "5")
     key = terminal.json("keys", "create", "acme")["id"]
-    terminal.ok("backup", str(tmp_path / "backup"))
+    terminal.ok("backup", str(tmp_path / "backup"), "--with-pepper")
     terminal.ok("accounts", "credit", "acme", "1")
+    pepper = tmp_path / "var" / "pepper"
+    right = pepper.read_text()
+    pepper.write_text("another pepper than that of the keys")
     restored = terminal.json("restore", str(tmp_path / "backup"), "--force")
     assert restored["undone"]["lost"] == [{"account": "acme", "lines": 1, "amount": "1"}]
     assert (Path(restored["replaced"]) / "store").is_dir()
+    assert (restored["pepper"], pepper.read_text()) == (True, right)
     assert terminal.json("accounts", "show", "acme")["balance"] == "5"
     assert terminal.json("keys", "show", key)["state"] == "active"
     terminal.ok("audit")
