@@ -28,6 +28,7 @@ HEADERS = {
     "OpenAI-Project": "proj-2",
     "X-Stainless-Lang": "python",
     "X-Stainless-Package-Version": "3.52.0",
+    "X-Gateway-Tags": "team=search",
 }
 
 
@@ -37,6 +38,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     price = {"input": 1, "output": 2}
     return parse(
         {
+            "server": {"tags": ["team"]},
             "store": {"data_dir": str(tmp_path)},
             "providers": {"one": provider, "two": provider},
             "models": {
@@ -108,6 +110,8 @@ async def test_every_column_of_a_call_has_its_own_value(
         "upstream_model": "b",
         "service_tier": None,
         "upstream_cost": None,
+        "user": "",
+        "tags": {"team": "search"},
     }
     assert line.meta["endpoint"] == "chat"
     assert 0 <= line.meta["duration_ms"] <= record.duration * 1000 + 1
