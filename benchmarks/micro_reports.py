@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -179,8 +180,8 @@ def fill_states(database: Database, site: Site) -> None:
 
 def time_reports(database: Database, site: Site) -> None:
     """Print the times."""
-    whole = {"since": site.start, "until": site.end}
-    ragged = {"since": site.start + 5 * HOUR, "until": site.end - 7 * HOUR}
+    whole: dict[str, Any] = {"since": site.start, "until": site.end}
+    ragged: dict[str, Any] = {"since": site.start + 5 * HOUR, "until": site.end - 7 * HOUR}
     one = {"account": ["big-7"]}
     queries = {
         "day × model": UsageQuery(**whole, dimensions=("model",), period="day"),

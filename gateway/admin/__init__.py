@@ -8,6 +8,9 @@
     accounts = AccountAdmin(Accounts(store, ledger), outbox)     # needs the store only
     await accounts.credit(actor, "acme", 5 * NANO)
 
+    reports = Reports(people.transactions)                       # reads only
+    report = await reports.report(actor, ReportQuery(since=…, until=…, group_by=["model", "day"]))
+
 Each method takes the `Actor` first, checks what the actor may do and all values, and then writes; a failed call changes
 nothing. Each write has an event in the audit trail: in the same transaction in SQL, through `AuditOutbox` in the store.
 Errors are `Forbidden`, `NotFound`, `InvalidValue` and the branch `PeopleError`. Modules that load SQLAlchemy are not

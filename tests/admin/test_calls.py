@@ -77,7 +77,7 @@ async def test_page_that_is_not_possible_is_refused(world: OpenWorld) -> None:
             (Forbidden, {"actor": STRANGER}),
         ]
         for error, changed in calls:
-            values = {"actor": ROOT, "account": "acme"} | changed
+            values: dict[str, Any] = {"actor": ROOT, "account": "acme"} | changed
             with pytest.raises(error):
                 await pages.page(values.pop("actor"), values.pop("account"), **values)
 

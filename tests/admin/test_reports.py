@@ -23,7 +23,7 @@ OWNER = Actor(kind="user", id="usr_1", memberships={"acme": "owner", "other": "m
 PROGRAM = Actor(kind="token", id="tok_1", scopes=frozenset({"read"}), account="acme")
 BLIND = Actor(kind="token", id="tok_2", scopes=frozenset({"keys"}))
 NOBODY = Actor(kind="user", id="usr_3")
-OCTOBER = {"since": moment("2026-10-01"), "until": moment("2026-11-01")}
+OCTOBER: dict[str, Any] = {"since": moment("2026-10-01"), "until": moment("2026-11-01")}
 
 
 @pytest.fixture

@@ -151,6 +151,7 @@ def test_commands_on_the_store_do_not_load_sqlalchemy(terminal: Terminal) -> Non
     code = (
         "import sys\nfrom gateway.cli import cli\n"
         f"cli(['accounts', 'create', 'acme', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
+        f"cli(['usage', 'acme', '--limit', '9', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
         "print(sorted({'sqlalchemy', 'alembic', 'argon2', 'pyotp'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"

@@ -55,7 +55,8 @@ def test_any_range_and_grouping_adds_up(database: Database, truth: list[tuple[in
             period = chosen.choice((None, *PERIODS))
             filters = {"account": ["beta"]} if chosen.random() < 0.3 else {}
             query = UsageQuery(since=since, until=until, dimensions=dimensions, period=period, filters=filters)
-            costs, counts = Counter(), Counter()
+            costs: Counter[Any] = Counter()
+            counts: Counter[Any] = Counter()
             for at, labels, cost in truth:
                 if since <= at < until and all(labels[name] in values for name, values in filters.items()):
                     key = (start_of[period](at) if period else 0, *(labels[name] for name in dimensions))
