@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import sqlite3
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -18,9 +21,11 @@ from gateway.amounts import NANO
 from gateway.backup import store_dump
 from gateway.backup.account_export import export_lines
 from gateway.backup.backup import make_backup
+from gateway.backup.files import note_of
 from gateway.config.loader import load
 from gateway.database.address import address_of
 from gateway.database.engine import Database
+from gateway.database.people_tables import PEOPLE
 from gateway.history.trim_pause import PAUSED, TrimPause
 from gateway.ledger import Journal, Ledger
 from gateway.store import Store
@@ -29,7 +34,6 @@ from tests.cli.test_history_commands import acme, import_all, in_store, lines_of
 from tests.databases import KINDS, postgres
 from tests.ledger.records import record_of
 from tests.polling import until
-from tests.postgres import PostgresServer
 from tests.world import World
 
 __all__ = ["acme", "postgres"]
@@ -319,6 +323,40 @@ def test_older_database_is_replaced_only_on_demand_and_not_upgraded_before(
     database.close()
 
 
+def make_older(folder: Path) -> None:
+    """Make the database of a backup one of the version before there were people in it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    people = [table.name for table in PEOPLE]
+    if (folder / "gateway.db").exists():
+        with closing(sqlite3.connect(folder / "gateway.db")) as connection:
+            for name in reversed(people):
+                connection.execute(f"DROP TABLE {name}")
+            connection.execute("UPDATE alembic_version SET version_num = '0001'")
+            connection.commit()
+    for name in people:
+        (folder / "database" / f"{name}.jsonl").unlink(missing_ok=True)
+        manifest["files"].pop(f"database/{name}.jsonl", None)
+        del manifest["database"]["rows"][name]
+    manifest["database"]["revision"] = "0001"
+    if "gateway.db" in manifest["files"]:
+        manifest["files"]["gateway.db"] = msgspec.to_builtins(note_of(folder / "gateway.db"))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_backup_of_an_older_version_is_upgraded_when_it_is_restored(deployment: Terminal, tmp_path: Path) -> None:
+    deployment.ok("backup", str(tmp_path / "backup"))
+    make_older(tmp_path / "backup")
+    assert deployment.json("restore", str(tmp_path / "backup"), "--force")["history_lines"] == 10
+    assert deployment.json("users", "list") == []
+    deployment.ok("users", "create", "eve@example.com")
+    deployment.ok("check")
+    newer = json.loads((tmp_path / "backup" / "manifest.json").read_text())
+    newer["database"]["revision"] = "9999"
+    (tmp_path / "backup" / "manifest.json").write_text(json.dumps(newer))
+    assert "is newer than this program" in deployment.refused("restore", str(tmp_path / "backup"), "--force")
+
+
+@pytest.mark.slow
 def test_backup_of_an_embedded_store_is_restored_without_a_gateway(terminal: Terminal, tmp_path: Path) -> None:
     text = terminal.config.read_text()
     terminal.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("url =")))
@@ -366,9 +404,7 @@ def test_backup_during_calls_and_credits_has_each_account_at_one_moment(
     acme.ok("audit")
 
 
-def test_sqlite_backup_is_not_restored_into_postgresql(
-    acme: Terminal, valkey: Path, tmp_path: Path, postgres: PostgresServer | None
-) -> None:
+def test_sqlite_backup_is_not_restored_into_postgresql(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
     import_all(acme, valkey)
     acme.ok("backup", str(tmp_path / "backup"))
     use_database(acme, "postgresql://nobody@localhost:1/none")
