@@ -28,6 +28,7 @@ TEST = [
     "pytest-xdist>=3.8,<4",
     "pytest-cov>=7,<8",
     "hypothesis>=6.100",
+    "h11>=0.14,<1",  # a second reader of HTTP, to compare with
     "trustme>=1.1",
     "aiosmtpd>=1.4.6,<2",
     # Unmodified clients that are driven against the gateway.

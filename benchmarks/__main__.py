@@ -2,7 +2,7 @@
 
 Beside it `growth` measures cost as work grows, `pairs` compares two contenders closely, `instructions`, `idle-cpu` and
 `structure` look at one tree, `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for
-larger sites. Each explains itself with --help.
+larger sites. `hostile` measures one account while another attacks. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
 from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
+from benchmarks.hostile.command import hostile
 from benchmarks.idle_cpu import idle_cpu
 from benchmarks.instructions.command import instructions
 from benchmarks.pairs import pairs
@@ -60,7 +61,7 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs.
+    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -153,6 +154,7 @@ COMMANDS = {
     "instructions": instructions,
     "idle-cpu": idle_cpu,
     "pairs": pairs,
+    "hostile": hostile,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 

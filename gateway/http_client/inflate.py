@@ -47,8 +47,7 @@ class Inflater:
                 return b""
             self._inflate = self._begin(self._waiting[0])
         if self._inflate.eof:
-            if self._waiting:
-                raise UpstreamInvalidResponse(detail=f"{self._coding}: bytes after the end of the data")
+            self._check_end()
             return b""
         before = len(self._waiting)
         try:
@@ -59,7 +58,13 @@ class Inflater:
         self._empty = 0 if step else self._empty + before - len(self._waiting)
         if self._empty > MAX_EMPTY:
             raise UpstreamInvalidResponse(detail=f"{self._coding}: {self._empty} bytes without content")
+        if not step and self.complete:
+            self._check_end()
         return step
+
+    def _check_end(self) -> None:
+        if self._waiting:
+            raise UpstreamInvalidResponse(detail=f"{self._coding}: bytes after the end of the data")
 
     def _begin(self, first: int) -> _Decompress:
         if self._coding in {"gzip", "x-gzip"}:

@@ -166,8 +166,11 @@ class Answer:
         if self._inflater is None:
             content = self._content
             return content.taken(limit) if content.ended else await content.whole(limit)
-        chunks, size = [], 0
+        chunks: list[bytes] = []
+        size = 0
         while chunk := await self._read_inflated(self._inflater):
+            if chunks:  # a large answer: other calls run between its steps
+                await asyncio.sleep(0)
             size += len(chunk)
             if size > limit:
                 self.close()

@@ -379,4 +379,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.since = self.state.now
         self._linger_from = self._reader.received
         self._reader.drop_held()
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # asyncio raises it if the client has reset the connection
+            self._close()

@@ -171,9 +171,10 @@ class RequestParser:
     def _execute(self, data: bytearray, start: int, end: int) -> None:
         assert self._llhttp is not None
         try:
-            self._llhttp.feed_data(memoryview(data)[start:end])
-        except httptools.HttpParserUpgrade:
-            self._ignore_upgrade()
+            try:
+                self._llhttp.feed_data(memoryview(data)[start:end])
+            except httptools.HttpParserUpgrade:
+                self._ignore_upgrade()
         except httptools.HttpParserError as error:
             raise BadRequest("The request is not valid HTTP", detail=str(error)) from None
 

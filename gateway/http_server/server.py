@@ -33,6 +33,7 @@ from gateway.log import WarningLimit
 
 log = logging.getLogger("gateway")
 
+ACCEPTED_AT_ONCE: Final = 32  # connections in one turn of the loop, about 2 ms
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
 
@@ -71,6 +72,7 @@ class HTTPServer:
         self._listener: asyncio.Server | None = None
         self._sock: socket.socket
         self._accepting: set[asyncio.Task[object]] = set()
+        self._accepts_more = False
         self._connections: set[Connection] = set()
         self._watched: set[Connection] = set()
         self._refused: set[Connection] = set()  # beyond the limit, until they have received their answer
@@ -84,7 +86,25 @@ class HTTPServer:
         self._loop = loop = asyncio.get_running_loop()
         self.state.start(loop)
         self._sock = sock
-        self._listener = await loop.create_server(self._new_protocol, sock=sock, backlog=self.state.limits.backlog)
+        self._listener = await loop.create_server(self._accepted, sock=sock, backlog=self.state.limits.backlog)
+
+    def _accepted(self) -> Connection | ProxyPreface:
+        """Called for each connection that the loop accepts."""
+        if not self._accepts_more:
+            self._accepts_more = True
+            self._loop.call_soon(self._accept_more)
+        return self._new_protocol()
+
+    def _accept_more(self) -> None:
+        """Accept further queued connections; uvloop accepts one in each turn of the loop.
+
+        A busy loop has few turns. So many new connections, which may all be of one client, would wait for seconds.
+        """
+        self._accepts_more = False
+        for _ in range(ACCEPTED_AT_ONCE):
+            if self._listener is None or (queued := self._next_queued()) is None:
+                return
+            self._take(queued)
 
     def _new_protocol(self) -> Connection | ProxyPreface:
         connection = Connection(self, self._loop)
@@ -107,12 +127,16 @@ class HTTPServer:
         if self._listener is None:
             return
         while (queued := self._next_queued()) is not None:
-            accepting = self._loop.connect_accepted_socket(self._new_protocol, queued)
-            task: asyncio.Task[object] = self._loop.create_task(accepting)
-            self._accepting.add(task)
-            task.add_done_callback(self._accepting.discard)
+            self._take(queued)
         self._listener.close()
         self._listener = None
+
+    def _take(self, queued: socket.socket) -> None:
+        """Make the connection of an accepted socket."""
+        accepting = self._loop.connect_accepted_socket(self._new_protocol, queued)
+        task: asyncio.Task[object] = self._loop.create_task(accepting)
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
 
     def _next_queued(self) -> socket.socket | None:
         try:

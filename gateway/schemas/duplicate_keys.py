@@ -3,12 +3,13 @@
 msgspec keeps the last of two equal keys, other parsers keep the first. So a request with such keys could mean one thing
 to the gateway and another to an upstream, and it is refused. Most requests need no search: a text without more colons
 than the keys that the decoded request must have has none twice, and no unknown ones. Otherwise `key_names` reads the
-text again with the standard library's C parser, which takes 5 to 10 µs for a kilobyte.
+text again with the standard library's C parser, which takes about 7 µs for a kilobyte.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -62,27 +63,40 @@ def key_names(text: bytes) -> set[str]:
 
     Text that is not JSON at all gives an empty set, because the decoders that read it name its error.
     """
-    objects: list[list[tuple[str, Any]]] = []
-    # All of these are C functions: the parser builds no document and calls no Python code.
-    parser = json.JSONDecoder(object_pairs_hook=objects.append, parse_int=len, parse_float=len, strict=False)
-    try:
-        parser.decode(text.decode())
-    except RecursionError:
-        raise InvalidJSON("The request body is nested too deeply.") from None
-    except ValueError:
+    tables: list[dict[str, Any]] = []
+    if not _parse(text, object_hook=tables.append):
         return set()
-    tables = list(map(dict, objects))
-    if sum(map(len, tables)) != sum(map(len, objects)):
-        raise InvalidJSON(f"The request body has the key '{_repeated(objects)}' more than once in one object.")
+    found = sum(map(len, tables))
+    # An object with a key twice has one key less than it has colons after a quote.
+    if found != text.count(b":") and found != most_keys(text) and (name := _repeated(text)) is not None:
+        raise InvalidJSON(f"The request body has the key '{header_name(name)}' more than once in one object.")
     return set().union(*tables)
 
 
-def _repeated(objects: list[list[tuple[str, Any]]]) -> str:
-    """The first key that an object has twice, fit for a message."""
+def _parse(text: bytes, **hook: Callable[[Any], None]) -> bool:
+    """Pass each object to the hook; False for text that is not JSON.
+
+    All of these are C functions: the parser builds no document and calls no Python code.
+    """
+    try:
+        json.JSONDecoder(parse_int=len, parse_float=len, strict=False, **hook).decode(text.decode())
+    except RecursionError:
+        raise InvalidJSON("The request body is nested too deeply.") from None
+    except ValueError:
+        return False
+    return True
+
+
+def _repeated(text: bytes) -> str | None:
+    """The first key that an object has twice; None if there is none."""
+    objects: list[list[tuple[str, Any]]] = []
+    _parse(text, object_pairs_hook=objects.append)
     for pairs in objects:
+        if len(dict(pairs)) == len(pairs):
+            continue
         met: set[str] = set()
         for name, _ in pairs:
             if name in met:
-                return header_name(name)
+                return name
             met.add(name)
-    return ""
+    return None

@@ -23,11 +23,14 @@ MOST_VALUES: Final = 200_000  # members of objects, items of arrays, and contain
 PIECE: Final = 131_072  # bytes between two points at which other requests may run
 SHORT: Final = 32  # bytes of a string that is kept without a look at what follows
 LONGEST_KEY: Final = 1024  # bytes
+PART: Final = 32_768  # bytes of the short form whose keys are read at once, where it can be divided
+DEEPEST: Final = 4  # levels at which it is divided
 
 # Stand for an escaped backslash and an escaped quote. Both are control characters, which JSON text cannot contain.
 _BACKSLASH, _QUOTE = b"\x01\x01", b"\x02\x02"
 _SPACE = b" \t\r\n"
 _table = msgspec.json.Decoder(dict[str, Raw])
+_array = msgspec.json.Decoder(list[Raw])
 
 
 def examined(content: bytes) -> Examined:
@@ -65,14 +68,16 @@ class Examination:
         short = b"".join([*self._short, self._carry]).replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
         self._short.clear()
         yield
-        names = frozenset(key_names(short))
-        yield
+        names = set[str]()
+        for part in _parts(short, DEEPEST):
+            names |= key_names(part)
+            yield
         try:
             fields = _table.decode(content)
         except (msgspec.MsgspecError, RecursionError):
             fields = None  # the decoder of the request names the error
         yield
-        self.result = Examined(content, names, fields)
+        self.result = Examined(content, frozenset(names), fields)
 
     def _check_text(self, piece: bytes, start: int) -> None:
         """Check that one more piece is UTF-8; an empty one is the end."""
@@ -136,3 +141,47 @@ def _shorten(parts: list[bytes]) -> None:
             parts[at] = b""
         elif len(parts[at]) > LONGEST_KEY:
             raise InvalidValue(f"A key in the request is longer than {LONGEST_KEY} bytes.")
+
+
+def _parts(text: bytes, depth: int) -> Iterator[bytes]:
+    """Divide a JSON text into texts that have the same objects and are small where possible.
+
+    A large value of an object is replaced by 0, and divided itself. So a repeated key is still in the rest.
+    """
+    if depth == 0 or len(text) <= PART:
+        yield text
+        return
+    try:
+        if text[:1] == b"[":
+            yield from _parts_of_array(_array.decode(text), depth)
+            return
+        values = [
+            value for value in map(bytes, _table.decode(text).values()) if len(value) > PART and value[0] in b"[{"
+        ]
+    except (msgspec.MsgspecError, RecursionError):
+        values = []  # neither an object nor an array, or invalid
+    rest, start = list[bytes](), 0
+    for value in values:
+        # No string is so long, so this is the value, or an equal one. It may be missing after a repeated key.
+        at = text.find(value, start)
+        if at < 0:
+            break
+        rest.append(text[start:at])
+        start = at + len(value)
+        yield from _parts(value, depth - 1)
+    yield b"0".join([*rest, text[start:]])
+
+
+def _parts_of_array(items: list[Raw], depth: int) -> Iterator[bytes]:
+    """Arrays of consecutive small items, and the parts of the large ones."""
+    small, size = list[bytes](), 0
+    for item in map(bytes, items):
+        if len(item) > PART:
+            yield from _parts(item, depth - 1)
+            continue
+        small.append(item)
+        size += len(item)
+        if size > PART:
+            yield b"[%b]" % b",".join(small)
+            small, size = [], 0
+    yield b"[%b]" % b",".join(small)

@@ -283,7 +283,10 @@ def read_usage(document: Any) -> CompletionUsage | None:
             return usage
         if _REASONED.search(document) is None:
             return usage
-        document = msgspec.json.decode(document)
+        try:
+            document = msgspec.json.decode(document)
+        except UNREADABLE:  # an answer is read without reading its numbers
+            return None
     if not isinstance(document, dict):
         return None
     details = document.get("completion_tokens_details")

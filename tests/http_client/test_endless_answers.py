@@ -29,6 +29,11 @@ def after_gzip() -> Iterator[bytes]:
         yield chunk(bytes(PIECE))
 
 
+def after_empty_gzip() -> Iterator[bytes]:
+    body = gzip.compress(b"") + b"x"
+    yield b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 def gzip_without_content() -> Iterator[bytes]:
     squeeze = zlib.compressobj(wbits=31)
     yield GZIP_HEAD + chunk(squeeze.compress(b"") + squeeze.flush(zlib.Z_SYNC_FLUSH))
@@ -54,7 +59,9 @@ def chunk_extension() -> Iterator[bytes]:
         yield b"y" * PIECE
 
 
-@pytest.mark.parametrize("body", [after_gzip, gzip_without_content, trailers, one_trailer, chunk_extension])
+@pytest.mark.parametrize(
+    "body", [after_gzip, after_empty_gzip, gzip_without_content, trailers, one_trailer, chunk_extension]
+)
 async def test_bytes_after_the_content_of_an_answer_are_refused(body) -> None:
     sent = 0
 

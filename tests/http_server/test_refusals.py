@@ -57,6 +57,7 @@ MALFORMED = {
     "chunk size ended by LF": POST + b"Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n",
     "chunk longer than its size": POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
     "overflowing chunk size": POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 17 + b"\r\n",
+    "tunnel with an unknown coding": b"CONNECT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: 0\r\n\r\n",
     "upgrade with both lengths": POST
     + b"Upgrade: h2c\r\nConnection: upgrade\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "no Host": b"GET / HTTP/1.1\r\n\r\n",

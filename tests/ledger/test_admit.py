@@ -295,6 +295,19 @@ async def test_largest_amounts_stay_exact(world):
         await w.proved()
 
 
+@pytest.mark.parametrize("tokens", [10**14, 2**53 + 1, 2**63 - 1])
+async def test_call_that_may_make_any_number_of_tokens_is_settled(world, tokens):
+    async with world() as w:
+        key = await w.caller()
+        settled, expired = [await w.admit(key, 1000, tokens) for _ in range(2)]
+        await settle(w.ledger, settled, 400)
+        await w.expire(expired)
+        assert await w.ledger.reclaim("acme") == 1
+        account = await w.accounts.show("acme")
+        assert (account.balance, account.held) == (10 * UNIT - 400, 0)
+        await w.proved()
+
+
 @pytest.mark.parametrize("wish", [{"hold": -1}, {"tokens": -1}])
 async def test_negative_amounts_are_not_sent_to_the_store(world, wish):
     async with world() as w:

@@ -25,6 +25,7 @@ from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import decode_chat_request
 from gateway.testing import FakeUpstream, Reply, ask
 from gateway_providers.openai import OpenAIProvider
+from gateway_providers.openai.chunks import read_completion
 
 TARGET = Target("p", "upstream-name", "public-name")
 
@@ -238,6 +239,12 @@ async def test_xai_reasoning_outside_the_completion_is_counted_once() -> None:
 async def test_impossible_usage_is_ignored(usage: Any) -> None:
     answer = await folded(HELLO, STOP, {"choices": [], "usage": usage})
     assert answer.usage is None and answer.choices[0].message.content == "Hello"
+
+
+async def test_usage_with_a_number_out_of_range_is_ignored_in_a_whole_answer() -> None:
+    usage = b'{"prompt_tokens":9,"completion_tokens_details":{"reasoning_tokens":1e400}}'
+    choices = b'[{"message":{"content":"Hello"},"finish_reason":"stop"}]'
+    assert read_completion(b'{"choices":%b,"usage":%b}' % (choices, usage)).usage is None
 
 
 async def test_azure_prelude_and_filter_results_are_dropped() -> None:

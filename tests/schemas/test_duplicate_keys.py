@@ -59,6 +59,7 @@ def test_keys_are_the_same_in_one_piece_and_in_many(value: Any, ascii_only: bool
     assert most_keys(text) >= sum(map(len, objects))
     repeated = any(len(set(names)) < len(names) for names in objects)
     before, large_json.PIECE = large_json.PIECE, piece  # type: ignore[misc]
+    before_part, large_json.PART = large_json.PART, piece + 20  # type: ignore[misc]
     try:
         for names in (key_names, lambda text: examined(text).names):
             if repeated:
@@ -68,6 +69,25 @@ def test_keys_are_the_same_in_one_piece_and_in_many(value: Any, ascii_only: bool
                 assert names(text) == {name for names in objects for name in names}
     finally:
         large_json.PIECE = before  # type: ignore[misc]
+        large_json.PART = before_part  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("where", [b'"messages":%b', b'"tools":[{"x":%b}]', b'"x":{"y":{"z":%b}}'])
+def test_keys_of_a_large_body_are_read_in_small_parts(where: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def read(text: bytes) -> set[str]:
+        sizes.append(len(text))
+        return key_names(text)
+
+    monkeypatch.setattr(large_json, "key_names", read)
+    array = b"[%b]" % b",".join([b'{"role":"user","content":"some words"}'] * 40_000)
+    assert {"role", "content", "model"} <= examined(b'{"model":"m",%b}' % (where % array)).names
+    assert max(sizes) < 2 * large_json.PART
+    with pytest.raises(InvalidJSON, match="'role' more than once"):
+        examined(b'{"model":"m",%b}' % (where % (array[:-1] + b',{"role":1,"role":2}]')))
+    with pytest.raises(InvalidJSON, match="'model' more than once"):
+        examined(b'{"model":"m",%b,"model":"n"}' % (where % array))
 
 
 def body(content: bytes) -> bytes:

@@ -38,7 +38,8 @@ local function grant(owner, rid, hold, tokens)  -- owner: the key, or the accoun
   end
 end
 
-local function write_hold(rid, kid, key, hold, amount, tokens, note)  -- amount: the hold as text
+-- amount, counted: the hold and the tokens as text, because Lua writes a number from 1e14 on with an exponent.
+local function write_hold(rid, kid, key, hold, amount, tokens, counted, note)
   held, key.held = held + hold, key.held + hold
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
@@ -51,7 +52,7 @@ local function write_hold(rid, kid, key, hold, amount, tokens, note)  -- amount:
   end
   local n = #records
   records[n + 1], expiries[n + 1] = rid, expires
-  records[n + 2], expiries[n + 2] = '0 ' .. amount .. ' ' .. tokens .. key.terms .. note, rid
+  records[n + 2], expiries[n + 2] = '0 ' .. amount .. ' ' .. counted .. key.terms .. note, rid
 end
 
 local answer, n = {}, 0
@@ -80,7 +81,7 @@ for i = 1, count do
   if code == OK then
     admitted[rid] = granted
     if granted < hold then amount = string.format('%.0f', granted) end
-    write_hold(rid, kid, key, granted, amount, tokens, ARGV[at + 7])
+    write_hold(rid, kid, key, granted, amount, tokens, ARGV[at + 6], ARGV[at + 7])
   end
   answer[n + 1], answer[n + 2], answer[n + 3] = code, detail, granted
   n = n + 3
