@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.accounts.keys import Keys
 from gateway.config.settings import Settings
 from gateway.errors import InvalidValue
 from gateway.history.usage_question import UsageQuestion
@@ -62,6 +63,24 @@ async def test_question_has_the_account_of_the_key_and_the_query(client: Client,
     assert (first.account, first.user, list(first.group_by)) == ("acme", "", ["day", "model"])
     assert (first.until - first.since) == 30 * 86_400 * 1_000_000
     assert (list(default.group_by), default.until - default.since) == (["day"], 30 * 86_400 * 1_000_000)
+
+
+async def test_key_of_a_member_asks_for_the_calls_of_its_user_only(
+    client: Client, settings: Settings, keys: Keys, bearer: dict[str, str]
+) -> None:
+    asked: list[UsageQuestion] = []
+
+    async def answer(question: UsageQuestion) -> Any:
+        asked.append(question)
+        return {}
+
+    new = await keys.create("acme", user="usr_1")
+    async with (
+        console(settings, answer),
+        client.request("GET", "/v1/usage", headers={"Authorization": f"Bearer {new.text}"}) as response,
+    ):
+        assert response.status == 200
+    assert [(question.key, question.user) for question in asked] == [(new.id, "usr_1")]
 
 
 @pytest.mark.parametrize(

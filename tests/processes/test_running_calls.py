@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -30,11 +34,19 @@ async def ask(port: int, method: str, path: str, token: str) -> tuple[int, Any]:
         return response.status, await response.json()
 
 
+def over(port: int, token: str, *words: str) -> Any:
+    """The JSON that a command prints over the server."""
+    variables = {**os.environ, "GATEWAY_SERVER": f"http://127.0.0.1:{port}", "GATEWAY_TOKEN": token}
+    command = [sys.executable, "-m", "gateway", *words, "--json"]
+    return json.loads(subprocess.run(command, env=variables, capture_output=True, check=True, timeout=30).stdout)
+
+
 async def charge(gateway: Served, request_id: str) -> LedgerLine | None:
     """The ledger line of a call that was charged."""
     return next((line for line in await gateway.charges() if line.request_id == request_id), None)
 
 
+@pytest.mark.gen_test(timeout=120)
 async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port, workers=2)
@@ -69,6 +81,13 @@ async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(
     assert first["tokens_out"] > 0
     assert 0 < Decimal(first["cost"]) <= Decimal(first["held"])
 
+    [oldest], over_server = await asyncio.gather(
+        gateway.command("calls", "list", "--account", "test", "--limit", "1"),
+        asyncio.to_thread(over, port, token, "calls", "list"),
+    )
+    assert oldest["request_id"] == first["request_id"]
+    assert {call["request_id"] for call in over_server} == wanted
+
     assert (await ask(port, "GET", "/calls", stranger))[1]["data"] == []
     path = f"/calls/{first['request_id']}/cancel"
     assert (await ask(port, "POST", path, stranger))[0] == 404
@@ -82,7 +101,10 @@ async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(
     assert line.meta["outcome"] == "request_cancelled"
     assert Decimal(-line.amount) / NANO >= Decimal(cancelled["cost"]) >= Decimal(first["cost"])
     assert (await ask(port, "POST", path, token))[0] == 404
+    second = await gateway.command("calls", "cancel", listed[1]["request_id"])
+    assert second["request_id"] == listed[1]["request_id"]
     for other in streams:
         other.leave()
-    [event] = [one for one in await gateway.command("audit-trail") if one["action"] == "calls.cancel"]
+    by_command, event = [one for one in await gateway.command("audit-trail") if one["action"] == "calls.cancel"]
+    assert (by_command["actor"].partition(":")[0], event["actor"].partition(":")[0]) == ("cli", "token")
     assert (event["object"], event["account"]) == (f"call:{first['request_id']}", "test")

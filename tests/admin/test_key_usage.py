@@ -1,0 +1,51 @@
+"""The usage that a key sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.admin import key_usage as module
+from gateway.admin.key_usage import key_usage
+from gateway.admin.reports import Reports
+from gateway.admin.times import to_micros
+from gateway.admin.transactions import Transactions
+from gateway.database.engine import Database
+from gateway.errors import InvalidValue
+from gateway.history.sql_thread import SqlThread
+from gateway.history.usage_question import UsageQuestion
+from tests.history.made_lines import Account, moment
+
+
+@pytest.fixture
+def reports(database: Database, sql: SqlThread) -> Reports:
+    for name in ("acme", "other"):
+        account = Account(database, name)
+        account.call("2026-10-05T10:30", 500, outcome="ok", user="usr_1", key="key_1")
+        account.call("2026-10-05T11:30", 70, outcome="ok", user="usr_2", key="key_2")
+        account.call("2026-10-06T11:30", 1, outcome="ok", key="key_3")
+        account.flush()
+    return Reports(Transactions(database, sql))
+
+
+async def usage(reports: Reports, *, user: str = "", group_by: tuple[str, ...] = ("day",)) -> dict[str, Any]:
+    since, until = to_micros(moment("2026-10-01")), to_micros(moment("2026-11-01"))
+    return await key_usage(reports, UsageQuestion("acme", "key_1", user, since, until, group_by, "USD"))
+
+
+async def test_service_key_sees_its_account_and_a_members_key_its_user(reports: Reports) -> None:
+    whole, own = await usage(reports), await usage(reports, user="usr_1")
+    assert (whole["object"], whole["account"], whole["currency"]) == ("usage", "acme", "USD")
+    assert [(row["day"], row["amount"]) for row in whole["data"]] == [
+        ("2026-10-05", "0.00000057"),
+        ("2026-10-06", "0.000000001"),
+    ]
+    assert [(row["day"], row["amount"]) for row in own["data"]] == [("2026-10-05", "0.0000005")]
+    assert (await usage(reports, user="usr_9"))["total"]["calls"] == 0
+
+
+async def test_too_many_rows_are_refused(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 1)
+    with pytest.raises(InvalidValue, match="more than 1 rows"):
+        await usage(reports)
