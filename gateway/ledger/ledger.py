@@ -156,8 +156,7 @@ class Ledger:
 
         Conflict means that the hold no longer exists or was changed.
         """
-        key = slot(hold.key.account)
-        target = hold.amount + amount
+        key, target = slot(hold.key.account), hold.amount + amount
         code = await self._links.link(key).eval(
             self._scripts.extend, [key], [hold.request_id, str(hold.amount), str(target), str(amount)]
         )
