@@ -36,6 +36,7 @@ from gateway.database.tables import (
     FIRST_TOKEN_MS,
     MEASURES,
     ROLLUPS,
+    USER,
     import_state,
     ledger_lines,
     usage_daily,
@@ -157,7 +158,7 @@ def fill_months(database: Database, site: Site) -> None:
     labels = [days[column.name] for column in list(usage_daily.primary_key.columns)[1:]]
     names = [column.name for column in usage_monthly.columns]
     while month < site.end:
-        sums = {name: sa.func.sum(days[name]) for name in MEASURES}
+        sums = {name: sa.func.sum(days[name]) for name in MEASURES} | {USER: sa.func.max(days[USER])}
         values = [sums.get(name, days[name] if name != "month" else sa.literal_column(str(month))) for name in names]
         query = sa.select(*values).where(days.day >= month, days.day < next_month(month)).group_by(*labels)
         with database.writing() as connection:
