@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
 from tornado.httputil import HTTPServerConnectionDelegate
@@ -34,6 +36,7 @@ from gateway.log import WarningLimit
 log = logging.getLogger("gateway")
 
 ACCEPTED_AT_ONCE: Final = 32  # connections in one turn of the loop, about 2 ms
+SWEPT_AT_ONCE: Final = 100  # connections in one turn of the loop, about 2 ms if all of them are late
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
 
@@ -220,11 +223,21 @@ class HTTPServer:
         """Enforce the time limits of all connections with one timer; a timer per request costs 3 µs."""
         before = self.state.now
         self.state.read_clock(self._loop)
-        for connection in list(self._connections):
+        self._limit.tick()
+        self._sweep_some(iter(list(self._connections)), before)
+
+    def _sweep_some(self, left: Iterator[Connection], before: float) -> None:
+        """Sweep some connections; requests are served before the next ones, because thousands may be late at once."""
+        some = list(islice(left, SWEPT_AT_ONCE))
+        for connection in some:
+            if connection not in self._connections:  # it was closed meanwhile
+                continue
             connection.sweep(self.state.now)
             if self.state.draining and self.state.now >= self._idle_until:
                 connection.close_if_idle(before)
-        self._limit.tick()
+        if len(some) == SWEPT_AT_ONCE:
+            self._loop.call_soon(self._sweep_some, left, before)
+            return
         self._sweeping = bool(self._connections)
         if self._sweeping:
             self._loop.call_later(self.state.tick, self._sweep)

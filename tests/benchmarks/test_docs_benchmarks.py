@@ -40,7 +40,9 @@ def test_each_option_of_the_bench_is_in_the_first_table() -> None:
     assert set(re.findall(r"--[a-z]+", " ".join(rows(table)))) == options("compare")
 
 
-@pytest.mark.parametrize("command", ["growth", "targets", "plot", "pairs", "instructions", "idle-cpu", "structure"])
+@pytest.mark.parametrize(
+    "command", ["growth", "targets", "plot", "pairs", "instructions", "idle-cpu", "structure", "hostile"]
+)
 def test_options_of_the_other_commands_are_documented(command: str) -> None:
     missing = {option for option in options(command) if f"`{option}" not in PAGE and f" {option}" not in PAGE}
     assert not missing

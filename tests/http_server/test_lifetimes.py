@@ -296,3 +296,28 @@ async def test_connections_in_the_queue_are_served_after_the_listener_closed(ser
     for sock in queued:
         assert sock.recv(1_000).endswith(b"hello")
         sock.close()
+
+
+async def test_queued_connections_are_accepted_in_few_turns_of_the_loop(serve: Any) -> None:
+    served = await serve(Waits)
+    clients = [socket.create_connection(served.address) for _ in range(40)]  # the kernel queues them
+    try:
+        await turns(12)
+        assert served.server.connections == len(clients)
+    finally:
+        for client in clients:
+            client.close()
+
+
+async def test_all_late_connections_are_closed_if_one_turn_sweeps_few(
+    serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.http_server.server.SWEPT_AT_ONCE", 3)
+    served = await serve(Waits, header_timeout=0.1)
+    clients = [socket.create_connection(served.address) for _ in range(10)]
+    try:
+        await eventually(lambda: served.server.connections == len(clients))
+        await eventually(lambda: not served.server.connections)
+    finally:
+        for client in clients:
+            client.close()
