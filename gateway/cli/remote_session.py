@@ -63,10 +63,8 @@ class RemoteSession:
     async def note_doubts(self) -> None:
         """Nothing: the client notes what the server could not confirm."""
 
-    async def create_account(self, actor: Actor, name: str, *, group: str = "default", balance: int = 0) -> Document:
-        """`StoreServices.create_account`."""
-        body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
-        return Document(await self.client.post("accounts", body=body))
+    async def remember_accounts(self) -> None:
+        """Nothing: the server remembers them."""
 
     async def create_key(self, actor: Actor, account: str, **options: Any) -> Document:
         """`StoreServices.create_key`."""
@@ -99,6 +97,10 @@ class RemoteAccountAdmin:
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
+
+    async def create(self, actor: Actor, name: str, *, group: str = "default", balance: int = 0) -> Document:
+        body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
+        return Document(await self._client.post("accounts", body=body))
 
     async def credit(
         self,
