@@ -331,20 +331,6 @@ def _count(document: dict[str, Any], name: str) -> int:
     return round(value)
 
 
-def text_usage(usage: CompletionUsage) -> Usage | None:
-    """The usage of a possible count of plain text, as most are; None for any other count."""
-    prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if (
-        type(prompt) is int
-        and type(completion) is int
-        and 0 <= prompt <= MAX_TOKENS
-        and 0 <= completion <= MAX_TOKENS
-        and usage.is_plain()
-    ):
-        return Usage(in_text=prompt, out_text=completion)
-    return None
-
-
 def is_possible(usage: object) -> bool:
     """Whether this is a usage with possible counts; a plugin may return any object."""
     if not isinstance(usage, CompletionUsage):

@@ -38,8 +38,6 @@ __all__ = ["postgres"]
 
 SUMMED = [table for table in ROLLUPS if table is not usage_daily_tags]  # the calls have no tags
 
-SUMMED = ROLLUPS[:-1]  # the calls have no tags
-
 
 def import_all(terminal: Terminal, valkey: Path, address: DatabaseAddress | None = None) -> None:
     """What an importer does when it starts: it imports every account, and trims."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, structs
 
 from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT
 from gateway.billing.delivered import QUARTERS_PER_TOKEN, Delivered
-from gateway.billing.usage import Usage, text_usage, tokens_of
+from gateway.billing.usage import MAX_TOKENS, Usage, tokens_of
 from gateway.billing.usage_bounds import (
     BELOW_DELIVERED,
     TOKENS_ABOVE_REQUEST,
@@ -108,12 +108,26 @@ class ChatCounting(Struct, frozen=True):
         return Counted(structs.replace(usage, audio_seconds_in=seconds, estimated=True), fault)
 
 
+def _text_usage(usage: CompletionUsage) -> Usage | None:
+    """The usage of a possible count of plain text, as most are; None for any other count."""
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    if (
+        type(prompt) is int
+        and type(completion) is int
+        and 0 <= prompt <= MAX_TOKENS
+        and 0 <= completion <= MAX_TOKENS
+        and usage.is_plain()
+    ):
+        return Usage(in_text=prompt, out_text=completion)
+    return None
+
+
 def plain_count(call: Call, reported: CompletionUsage, delivered: Delivered) -> Usage | None:
     """The usage of a whole answer whose count is of plain text and within every bound; None for all others.
 
     Most counts are; `ChatCounting` takes 1 µs more for them.
     """
-    usage, quote = text_usage(reported), call.quote
+    usage, quote = _text_usage(reported), call.quote
     if usage is None or not quote.bounded:
         return None
     limit, factor = quote.worst_case.tokens_out, call.model.token_factor
