@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateway.accounts.accounts import Account, Accounts, Refused
+from gateway.accounts.accounts import Accounts, Refused
 from gateway.accounts.keys import Keys, NewKey
 from gateway.accounts.pepper import peppers_of
 from gateway.accounts.store_claim import claim, has_keys, prove_pepper
@@ -60,12 +60,10 @@ class StoreServices:
         """Who may call."""
         return Keys(self.store, lambda: peppers_of(self.settings).current)
 
-    async def create_account(self, actor: Actor, name: str, *, group: str, balance: int) -> Account:
-        """`AccountAdmin.create`; the audit then expects one more account."""
-        created = await self.account_admin.create(actor, name, group=group, balance=balance)
+    async def remember_accounts(self) -> None:
+        """Remember the number of accounts for the next audit."""
         with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
             self.known_accounts.raise_to(len(await self.ledger.accounts()))
-        return created
 
     async def create_key(self, actor: Actor, account: str, **options: Any) -> NewKey:
         """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""

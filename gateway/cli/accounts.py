@@ -44,9 +44,13 @@ command.add_command(statement)
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
     known_group(settings, group)
-    account = change(
-        settings, lambda session: session.create_account(session.actor, name, group=group, balance=balance)
-    )
+
+    async def work(session: Session) -> Account:
+        created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
+        await session.remember_accounts()
+        return created
+
+    account = change(settings, work)
     _show(account, as_json=as_json)
 
 

@@ -23,9 +23,10 @@ from gateway.backup.account_export import export_lines
 from gateway.backup.backup import make_backup
 from gateway.backup.files import note_of
 from gateway.config.loader import load
+from gateway.database import migrate
 from gateway.database.address import address_of
 from gateway.database.engine import Database
-from gateway.database.people_tables import PEOPLE
+from gateway.database.people_tables import metadata
 from gateway.history.trim_pause import PAUSED, TrimPause
 from gateway.ledger import Journal, Ledger
 from gateway.store import Store
@@ -323,23 +324,44 @@ def test_older_database_is_replaced_only_on_demand_and_not_upgraded_before(
     database.close()
 
 
+def first_tables() -> dict[str, set[str]]:
+    """The columns of each table in the first version of the database."""
+    engine = sa.create_engine("sqlite://")
+    with engine.begin() as connection:
+        migrate.upgrade_to(connection, "0001")
+        found = sa.inspect(connection)
+        tables = {name: {column["name"] for column in found.get_columns(name)} for name in found.get_table_names()}
+    engine.dispose()
+    return tables
+
+
 def make_older(folder: Path) -> None:
-    """Make the database of a backup one of the version before there were people in it."""
+    """Make the database of a backup one of the first version, without people."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    people = [table.name for table in PEOPLE]
+    first = first_tables()
     if (folder / "gateway.db").exists():
         with closing(sqlite3.connect(folder / "gateway.db")) as connection:
-            for name in reversed(people):
-                connection.execute(f"DROP TABLE {name}")
+            for table in reversed(metadata.sorted_tables):
+                if table.name not in first:
+                    connection.execute(f"DROP TABLE {table.name}")
+                for column in table.columns if table.name in first else ():
+                    if column.name not in first[table.name]:
+                        connection.execute(f"ALTER TABLE {table.name} DROP COLUMN {column.name}")
             connection.execute("UPDATE alembic_version SET version_num = '0001'")
             connection.commit()
-    for name in people:
-        (folder / "database" / f"{name}.jsonl").unlink(missing_ok=True)
-        manifest["files"].pop(f"database/{name}.jsonl", None)
+        manifest["files"]["gateway.db"] = msgspec.to_builtins(note_of(folder / "gateway.db"))
+    for file in (folder / "database").glob("*.jsonl"):
+        if file.stem in first:
+            names, *rows = map(json.loads, file.read_text().splitlines())
+            kept = [index for index, name in enumerate(names) if name in first[file.stem]]
+            file.write_text("".join(json.dumps([row[index] for index in kept]) + "\n" for row in (names, *rows)))
+            manifest["files"][f"database/{file.name}"] = msgspec.to_builtins(note_of(file))
+        else:
+            file.unlink()
+            del manifest["files"][f"database/{file.name}"]
+    for name in manifest["database"]["rows"].keys() - first:
         del manifest["database"]["rows"][name]
     manifest["database"]["revision"] = "0001"
-    if "gateway.db" in manifest["files"]:
-        manifest["files"]["gateway.db"] = msgspec.to_builtins(note_of(folder / "gateway.db"))
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

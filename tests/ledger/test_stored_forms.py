@@ -77,7 +77,7 @@ def test_meta_has_the_factor_of_the_price_and_the_upstream_cost_at_its_end():
     )
     quote = quote_of(version="v7")
     assert reclaim_meta(KEY, structs.replace(quote, price=quote.price.times(500_000_000))) == (
-        b'{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":1000,"reclaimed":true,"price_factor":"0.5"}'
+        '{"key":"key_x","model":"m","estimated":true,"price":"v7","hold":1000,"reclaimed":true,"price_factor":"0.5"}'
     )
 
 

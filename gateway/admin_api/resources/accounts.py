@@ -90,7 +90,8 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
 async def create(call: Call, body: NewAccount) -> dict[str, Any]:
     known_group(call.services.settings, body.group)
     balance = amount_of(body.balance, "balance")
-    created = await call.store.create_account(call.actor, body.name, group=body.group, balance=balance)
+    created = await call.store.account_admin.create(call.actor, body.name, group=body.group, balance=balance)
+    await call.store.remember_accounts()
     return created.json_form()
 
 
