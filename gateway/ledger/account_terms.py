@@ -37,6 +37,7 @@ class Known(Struct):
     group: str
     terms: PriceTerms
     groups: GroupTable  # whose factor is in `terms`
+    head: str = ""  # the first arguments of an admission, once there was one
 
 
 class AccountTerms:
@@ -66,6 +67,7 @@ class AccountTerms:
             return self._default
         if known.groups is not self._groups:
             known.terms, known.groups = self._terms(known.group, known.terms.epoch, known.terms.own), self._groups
+            known.head = ""
         return known
 
     def regroup(self, account: str, group: str) -> None:

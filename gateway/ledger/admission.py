@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from gateway import errors
@@ -18,7 +18,7 @@ from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
-from gateway.ledger.account_terms import AccountTerms
+from gateway.ledger.account_terms import AccountTerms, Known
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
@@ -115,12 +115,13 @@ class Admission:
     def _command(self, batch: Batch[Waiting], key: str) -> bytes:
         """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
         known = self.terms.of(batch.account)
-        group = known.group
-        limits = known.groups.of(group)
-        shared = _group_text(group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
-        epoch = _epoch(batch, known.terms)
-        text = f"*{10 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{shared}{LENGTH[len(epoch)]}{epoch}"
+        group, terms, head = known.group, known.terms, known.head
+        if not head:
+            head = known.head = _group_text(known, terms.epoch)
+        text = ""
         for request_id, api_key, quote, _ in batch.items:
+            if quote.terms is not terms and quote.terms != terms:
+                head = _group_text(known, STALE)
             key_id, model, hold, tokens = api_key.id, quote.model, str(quote.hold), str(quote.tokens)
             enabled = ENABLED if group in quote.groups else NOT_ENABLED
             if api_key.scopes:
@@ -131,12 +132,13 @@ class Admission:
                 f"{enabled}{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
                 f"{_lowering_text(quote.least, quote.share) if quote.least else NEVER_LOWERED}"
             )
-        return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
+        text = f"*{10 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{head}{text}\r\n"
+        return text.encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
         known = self.terms.of(batch.account)
         group = known.group
-        args = group_arguments(group, known.groups.of(group), _epoch(batch, known.terms))
+        args: list[Argument] = [*group_arguments(group, known.groups.of(group), _epoch(batch, known.terms))]
         for request_id, key, quote, _ in batch.items:
             args += call_arguments(group, request_id, key, quote)
         return args
@@ -238,9 +240,9 @@ def _epoch(batch: Batch[Waiting], terms: PriceTerms) -> str:
     return terms.epoch
 
 
-def group_arguments(group: str, limits: GroupLimits, epoch: str) -> list[Argument]:
+def group_arguments(group: str, limits: GroupLimits, epoch: str) -> tuple[str | int, ...]:
     """The first arguments of rules.lua: the group, its limits, the lease in µs, and the epoch of the own prices."""
-    return [group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE, epoch]
+    return group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE, epoch
 
 
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
@@ -283,7 +285,7 @@ async def run_rules(
     """
     account, group, epoch = slot(key.account), DEFAULT_GROUP, quote.terms.epoch
     for _ in range(MAX_TRIES):
-        args = group_arguments(group, groups.of(group), epoch)
+        args: list[Argument] = [*group_arguments(group, groups.of(group), epoch)]
         args += call_arguments(group, request_id, key, quote)
         reply = await links.link(account).eval(script, [account], args)
         if reply[0] == NOACCT:
@@ -297,10 +299,9 @@ async def run_rules(
     raise terms_keep_changing()
 
 
-@lru_cache(maxsize=1024)
-def _group_text(group: str, rpm: int, tpm: int, concurrency: int) -> str:
+def _group_text(known: Known, epoch: str) -> str:
     """The arguments of a group in the Redis protocol, without the last line break."""
-    return "".join(bulk(argument) for argument in (group, rpm, tpm, concurrency, LEASE))
+    return "".join(map(bulk, group_arguments(known.group, known.groups.of(known.group), epoch)))
 
 
 def _refusal(code: int, detail: Any, rates: RateState | None, quote: Quote, *, scope: str) -> GatewayError:

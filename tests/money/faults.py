@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "charges without the factor": (charges_without_factor, {promises.RECOMPUTED, promises.AUDIT}),
     "holds without the factor": (holds_without_factor, {promises.HELD, promises.WITHIN}),
     "ignores the budget of a key": (
-        lua("settle", "if key[1] then", "if false then"),
+        lua("settle", "if of_key then", "if false then"),
         {promises.BUDGETS, promises.WITHIN},
     ),
     "ignores the cap of the month": (
@@ -159,7 +159,7 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     ),
     "admits without money": (
         lua("admit", "if both >= hold and most >= hold then return hold end", "if true then return hold end"),
-        {promises.SOLVENT},
+        {promises.SOLVENT, promises.BUDGETS},
     ),
     "charges no more than the hold": (
         lua("settle", "local most = hold + room_beyond(", "local most = hold + 0 * room_beyond("),
