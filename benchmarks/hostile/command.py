@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.fault import BenchFault
-from benchmarks.hostile.setting import STREAM, Setting, setting
+from benchmarks.hostile.setting import NICE, STREAM, Setting, setting
 from benchmarks.load import Load, Result, Spread, http_request, run_load
 from benchmarks.processes import CpuMeter
 from benchmarks.start import prepare
@@ -33,7 +33,6 @@ SETTLES = 10.0  # seconds between two phases: calls of the plugin end, which ign
 MOST = 2.0  # p99 of the hostile phases / p99 of the others
 JSON = Load(mode="open", connections=64, rate=80.0)
 STREAMS = Load(mode="streams", connections=10, model=STREAM, chunks=9)  # 20 streams a second
-NICE = 5  # of the attackers: the load generator must be able to measure
 ENDS_WITHIN = 40.0
 
 
@@ -46,6 +45,7 @@ class Phase(Struct, frozen=True):
     json: Spread
     first: Spread  # chunk of a stream
     busy: float  # of the gateway's core, 0 to 1
+    late: float  # ms, p99: how far the good upstream was behind its schedule, for lack of time on its core
     attacks: dict[str, dict[str, int]]
 
 
@@ -117,6 +117,7 @@ def run_phase(place: Setting, seconds: float, *, hostile: bool, scale: float) ->
         plain.latency,
         streams.first_chunk,
         used[0] / plain.seconds,
+        streams.upstream_late.p99 if streams.upstream_late else 0.0,
         attacks,
     )
 
@@ -167,12 +168,26 @@ def line_of(phase: Phase) -> str:
 def table_of(phases: list[Phase]) -> Table:
     """Every phase."""
     table = Table(title="a healthy account, alone and beside a hostile one; times in ms", title_justify="left")
-    for name in ("phase", "requests", "failures", "JSON p50", "p99", "max", "first chunk p50", "p99", "max", "busy"):
+    for name in (
+        "phase",
+        "requests",
+        "failures",
+        "JSON p50",
+        "p99",
+        "max",
+        "first chunk p50",
+        "p99",
+        "max",
+        "busy",
+        "upstream late",
+    ):
         table.add_column(name, justify="left" if name in ("phase", "failures") else "right")
     for phase in phases:
         spreads = [f"{value:.1f}" for one in (phase.json, phase.first) for value in (one.p50, one.p99, one.max)]
         name = "hostile" if phase.hostile else "alone"
-        table.add_row(name, str(phase.requests), phase.failures or "0", *spreads, f"{phase.busy:.0%}")
+        table.add_row(
+            name, str(phase.requests), phase.failures or "0", *spreads, f"{phase.busy:.0%}", f"{phase.late:.1f}"
+        )
     return table
 
 

@@ -22,6 +22,7 @@ from benchmarks.processes import running
 from benchmarks.upstream import mock_upstream
 
 START_WITHIN = 10.0
+NICE = 10  # of the attackers, their upstream and the sink: the load generator must be able to measure
 STREAM = "mock-9x50"  # nine chunks, 50 ms apart
 
 CONFIG = """\
@@ -146,7 +147,7 @@ def _server(kind: str, folder: Path, cores: Iterable[int]) -> Iterator[int]:
     """One of the servers of benchmarks.hostile.server, by its port."""
     log = folder / f"{kind}-server.log"
     root = str(Path(__file__).parents[2])
-    program = [sys.executable, "-m", "benchmarks.hostile.server", kind]
+    program = ["nice", "-n", str(NICE), sys.executable, "-m", "benchmarks.hostile.server", kind]
     with running(program, log=log, cores=cores, env={"PYTHONPATH": root}) as process:
         deadline = time.monotonic() + START_WITHIN
         while not (words := log.read_text(encoding="utf-8").split()):

@@ -76,6 +76,7 @@ class FormReader:
         self._filename: str | None = None
         self._content_type = ""
         self._ended = False
+        self._begun = False  # whether anything but line ends was fed
         self._hash = hashlib.sha256()
         # Of the part under way:
         self._headers: dict[str, str] = {}
@@ -86,6 +87,12 @@ class FormReader:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the body."""
+        if not self._begun:
+            # The parser skips some bytes before the first boundary, and others only where the body is cut.
+            data = data.lstrip(b"\r\n")
+            self._begun = bool(data)
+            if data and data[:1] != b"-":
+                raise BadRequest("The request body is not valid multipart/form-data.")
         try:
             self._parser.write(data)
         except FormParserError:

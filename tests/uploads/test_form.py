@@ -55,6 +55,14 @@ def test_parts_are_accepted_in_any_order() -> None:
     assert sound == SOUND
 
 
+@pytest.mark.parametrize("before", [b"x", b"\r\0\0", b"\r\n \r\n"])
+@pytest.mark.parametrize("step", [1, 2, 1 << 20])
+def test_text_before_the_first_boundary_is_refused(before: bytes, step: int) -> None:
+    assert read(b"\r\n" + encode(PLAIN), step=step) == read(encode(PLAIN))
+    with pytest.raises(BadRequest, match="not valid multipart"):
+        read(before + encode(PLAIN), step=step)
+
+
 def test_events_after_the_end_are_not_part_of_the_answer() -> None:
     assert read(encode(PLAIN) + b"epilogue")[0].texts == read(encode(PLAIN))[0].texts
 
