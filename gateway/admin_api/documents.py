@@ -31,6 +31,7 @@ class Account(Struct):
     concurrency: int | None
     monthly: Amount | None
     month_spent: Amount | None
+    prices: dict[str, dict[str, str]]  # its own prices, by model
 
 
 class Credit(Struct):

@@ -217,25 +217,28 @@ class Pipeline:
     async def _admit_again(self, call: Call, endpoint: Endpoint[Any], error: Exception) -> Hold:
         """Admit a call after an error that says what to change; raises an error that nothing can be done about."""
         lowered = restricted = False
-        for _ in range(MAX_TRIES):
-            if isinstance(error, Repriced):
-                await self._reprice(call, endpoint, error)
-            elif isinstance(error, errors.KeyRestricted):
-                if restricted:
+        try:
+            for _ in range(MAX_TRIES):
+                if isinstance(error, Repriced):
+                    await self._reprice(call, endpoint, error)
+                elif isinstance(error, errors.KeyRestricted):
+                    if restricted:
+                        raise error
+                    restricted = True
+                    _check_scopes(call, error.scopes)
+                elif lowered or not call.quote.share:
                     raise error
-                restricted = True
-                _check_scopes(call, error.scopes)
-            elif lowered or not call.quote.share:
-                raise error
-            else:
-                lowered = True
-            try:
-                if lowered:
-                    return await self._admit_lowered(call, endpoint)
-                return await self._services.ledger.admit(call.request_id, call.key, call.quote)
-            except ADMITTED_AGAIN as again:
-                error = again
-        raise terms_keep_changing()
+                else:
+                    lowered = True
+                try:
+                    if lowered:
+                        return await self._admit_lowered(call, endpoint)
+                    return await self._services.ledger.admit(call.request_id, call.key, call.quote)
+                except ADMITTED_AGAIN as again:
+                    error = again
+            raise terms_keep_changing()
+        finally:
+            del error  # its traceback refers to this frame
 
     async def _reprice(self, call: Call, endpoint: Endpoint[Any], error: Repriced) -> None:
         """Quote the call again at the prices that its account has now."""

@@ -31,6 +31,10 @@ PEPPER = "a pepper that both versions share"
 WORKERS = ("-m gateway.worker ", "-m gateway.runtime.worker ")  # command lines of the old and of the new version
 
 
+#: A table that the old version does not know, and the one after it.
+CONSOLE, STORE = "[console]\nenabled = false\nport = 0\n\n", "[store]\n"
+
+
 class Versioned(Served):
     """A gateway that runs either version; `source` is the folder with the code of the old one."""
 
@@ -44,6 +48,8 @@ class Versioned(Served):
         self.environment = dict(os.environ)
         if is_old:
             self.environment["PYTHONPATH"] = str(self.source)
+        text = self.config.read_text(encoding="utf-8").replace(CONSOLE, "")
+        self.config.write_text(text if is_old else text.replace(STORE, CONSOLE + STORE, 1), encoding="utf-8")
 
     async def restart_as_other_version(self) -> None:
         """Start the other version on the folder, the ports and the configuration of this gateway, which has ended."""
