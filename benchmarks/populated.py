@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from benchmarks.contenders.contender import Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Place, Running, await_ready
 from benchmarks.contenders.gateway import COMMAND
 from benchmarks.cores import pinned
 from benchmarks.load import Load, http_request
@@ -34,6 +34,7 @@ from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
 from gateway.store import EmbeddedServer, Store
 from gateway.store.command import Script
+from gateway.testing.ports import free_ports
 
 BALANCE = 1_000_000 * NANO
 AT_ONCE = 500  # accounts made at the same time
@@ -126,7 +127,7 @@ def populated(population: Population, place: Place) -> Iterator[Site]:
         store.start_blocking()
     try:
         models = [f"mock{number:05}" for number in range(population.models)]
-        port = free_port()
+        [port] = free_ports(1)
         config = write_config([*models, *place.models], place, port=port, socket=store.socket)
         serve = [*COMMAND, "serve", "--config", str(config)]
         env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
@@ -153,7 +154,7 @@ def _fill(place: Place, pepper: bytes, population: Population) -> list[NewKey]:
 def write_config(models: list[str], place: Place, *, port: int, socket: Path) -> Path:
     """The configuration file."""
     head = CONFIG.format(
-        port=port, workers=place.workers, metrics_port=free_port(), socket=socket, upstream=place.upstream_url
+        port=port, workers=place.workers, metrics_port=free_ports(1)[0], socket=socket, upstream=place.upstream_url
     )
     config = place.folder / "gateway.toml"
     config.write_text(head + "".join(MODEL.format(name=name) for name in dict.fromkeys(models)), encoding="utf-8")

@@ -7,7 +7,7 @@
 
         @contextmanager
         def running(self, place: Place) -> Iterator[Running]:
-            port = free_port()
+            [port] = free_ports(1)
             command = ["mine", "--listen", str(port), "--upstream", place.upstream_url]
             with running(command, log=place.folder / "mine.log", cores=place.cores.contender) as process:
                 server = Running(port=port, pids=(process.pid,))
@@ -17,8 +17,6 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -34,8 +32,6 @@ from benchmarks.load import Load, http_request
 from benchmarks.processes import Process
 from benchmarks.upstream import Upstream
 
-LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-LOWEST_PORT = 10_000
 START_WITHIN = 90.0  # seconds until the first answer; LiteLLM alone takes more than ten
 REFUSES_WITHIN = 10.0  # seconds of answers other than 200
 
@@ -81,22 +77,6 @@ class Contender(ABC):
     @abstractmethod
     def running(self, place: Place) -> AbstractContextManager[Running]:
         """Start it, yield when it answers, and end it; BenchFault when it does not start."""
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on just now, outside the range that the system gives to others by itself.
-
-    A port of that range may be given away before the contender listens on it, and the load would go to a stranger.
-    """
-    first = int(LOCAL_PORTS.read_text(encoding="utf-8").split()[0])
-    while True:
-        port = random.randrange(LOWEST_PORT, first) if first > LOWEST_PORT else 0  # 0: one that the system chooses
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
 
 
 def await_ready(name: str, server: Running, process: Process) -> None:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from benchmarks.checkout import Checkout
 from benchmarks.compiler import cache_folder
-from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready
 from benchmarks.cores import pinned
 from benchmarks.fault import BenchFault
 from benchmarks.processes import running
+from gateway.testing.ports import free_ports
 
 COMMAND = (sys.executable, "-m", "gateway")
 COMMAND_WITHIN = 30.0
@@ -100,7 +101,7 @@ class Gateway(Contender):
         with pinned(place.cores.load):
             store.start_blocking()
         try:
-            port = free_port()
+            [port] = free_ports(1)
             config = write_config(
                 place,
                 port=port,
@@ -169,7 +170,7 @@ def write_config(place: Place, *, port: int, socket: Path, server: str = "", fur
     head = CONFIG.format(
         port=port,
         workers=place.workers,
-        metrics_port=free_port(),
+        metrics_port=free_ports(1)[0],
         socket=socket,
         upstream=place.upstream_url,
         server=server,

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready
 from benchmarks.processes import running
+from gateway.testing.ports import free_ports
 
 ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it fetches its price list from the network at start
@@ -44,7 +45,7 @@ class LiteLLM(Contender):
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """JSON is YAML: the configuration needs no YAML writer."""
-        port = free_port()
+        [port] = free_ports(1)
         config = place.folder / "litellm.yaml"
         config.write_bytes(
             msgspec.json.encode(

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready
 from benchmarks.processes import running
+from gateway.testing.ports import free_ports
 
 CONFIG = """\
 {user}
@@ -60,7 +61,7 @@ class Nginx(Contender):
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """In the foreground; one worker process per core."""
-        port = free_port()
+        [port] = free_ports(1)
         config = place.folder / "nginx.conf"
         config.write_text(
             CONFIG.format(

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready
 from benchmarks.processes import running
+from gateway.testing.ports import free_ports
 
 SERVER = Path("node_modules/@portkey-ai/gateway/build/start-server.js")
 
@@ -36,7 +37,7 @@ class Portkey(Contender):
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """The upstream is named in each request."""
-        port = free_port()
+        [port] = free_ports(1)
         command = ["node", str(self._server), f"--port={port}", "--headless"]
         env = {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"}
         with running(command, log=place.folder / "portkey.log", cores=place.cores.contender, env=env) as process:

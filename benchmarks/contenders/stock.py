@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.contenders.contender import Contender, Place, Running, await_ready, free_port
+from benchmarks.contenders.contender import Contender, Place, Running, await_ready
 from benchmarks.processes import running
+from gateway.testing.ports import free_ports
 
 APP = Path(__file__).with_name("stock_app.py")
 
@@ -21,7 +22,7 @@ class Stock(Contender):
     @contextmanager
     def running(self, place: Place) -> Iterator[Running]:
         """One process."""
-        port = free_port()
+        [port] = free_ports(1)
         command = [sys.executable, str(APP), str(port), place.upstream_url]
         with running(command, log=place.folder / "stock.log", cores=place.cores.contender) as process:
             server = Running(port=port, pids=(process.pid,))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from benchmarks.contenders.contender import Place, await_ready, free_port
+from benchmarks.contenders.contender import Place, await_ready
 from benchmarks.contenders.contender import Running as Serving
 from benchmarks.contenders.gateway import COMMAND, LOG, command
 from benchmarks.cores import Cores, pinned
@@ -20,6 +20,7 @@ from benchmarks.fault import BenchFault
 from benchmarks.hostile import plugin
 from benchmarks.processes import running
 from benchmarks.upstream import mock_upstream
+from gateway.testing.ports import free_ports
 
 START_WITHIN = 10.0
 NICE = 10  # of the attackers, their upstream and the sink: the load generator must be able to measure
@@ -102,7 +103,7 @@ def setting(folder: Path, cores: Cores) -> Iterator[Setting]:
             _server("sink", folder, cores.load) as sink,
         ):
             place = Place(folder, cores=cores, upstream=upstream, models=("mock", STREAM))
-            port = free_port()
+            [port] = free_ports(1)
             config = _write_config(place, port=port, bad=bad, socket=store.socket)
             env = {"BENCH_UPSTREAM_KEY": "sk-mock", "PYTHONPATH": str(_write_plugin(folder))}
             load_pepper(folder / "data")
@@ -123,7 +124,7 @@ def setting(folder: Path, cores: Cores) -> Iterator[Setting]:
 
 
 def _write_config(place: Place, *, port: int, bad: int, socket: Path) -> Path:
-    text = CONFIG.format(port=port, metrics_port=free_port(), socket=socket, upstream=place.upstream_url, bad=bad)
+    text = CONFIG.format(port=port, metrics_port=free_ports(1)[0], socket=socket, upstream=place.upstream_url, bad=bad)
     providers = dict.fromkeys(place.models, "mock") | dict.fromkeys(BAD, "bad")
     providers |= {"sleeper": "sleeper", "deaf": "deaf"}
     text += "".join(MODEL.format(name=name, provider=provider) for name, provider in providers.items())

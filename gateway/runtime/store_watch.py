@@ -44,6 +44,7 @@ class StoreWatch:
         self._new_pepper = False
         self._on_claimed = on_claimed
         self._on_back = on_back
+        self._begun = False  # `begin` has returned, with the peppers
         self._contacted = False
         self.guard = StoreGuard(
             deployment=self._known.read(),
@@ -65,6 +66,7 @@ class StoreWatch:
             self.guard.peppers = self._found.fingerprints
         if store.whole():
             await self._first_contact()
+        self._begun = True
         return self._found
 
     async def run(self) -> None:
@@ -80,7 +82,9 @@ class StoreWatch:
             await asyncio.sleep(AGAIN if line else EVERY)
 
     async def is_usable(self) -> bool:
-        """Whether every server holds this deployment's store and takes writes."""
+        """Whether every server holds this deployment's store and takes writes; not before `begin` has returned."""
+        if not self._begun:
+            return False
         line, _ = await self._problem()
         return not line
 

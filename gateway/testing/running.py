@@ -11,7 +11,6 @@ Sharp edge: it runs the `gateway` that this interpreter has installed, plugins i
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 from gateway.accounts.accounts import Accounts
@@ -32,6 +31,7 @@ from gateway.ledger import Ledger
 from gateway.store import EmbeddedServer, Store
 from gateway.store.address import StoreAddress
 from gateway.store.configured import configured_address
+from gateway.testing.ports import free_ports
 
 START_WITHIN = 30.0  # seconds
 STOP_WITHIN = 40.0
@@ -137,12 +137,3 @@ def running_gateway(config: str, *, workers: int = 1) -> Iterator[RunningGateway
         finally:
             if gateway.process is not None and gateway.process.poll() is None:
                 gateway.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody uses at the moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]

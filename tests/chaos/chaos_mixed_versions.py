@@ -27,7 +27,8 @@ from tornado.ioloop import IOLoop
 
 from gateway.routing.circuit_sync import read_circuit_events
 from gateway.testing import FakeUpstream, Reply
-from tests.chaos.redis_topologies import DATA, PASSWORD, URL_PASSWORD, Node, free_ports
+from gateway.testing.ports import free_ports
+from tests.chaos.redis_topologies import DATA, PASSWORD, URL_PASSWORD, Node
 from tests.chaos.traffic import CHUNK, MODELS, PER_TOKEN, Call, Traffic, paced, traffic_on
 from tests.chaos.truth import SPENT, charged, off, written
 from tests.chaos.versions import OLD_COMMIT, Versioned, both_versions, old_source

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from gateway.store.embedded.binary import find_server
+from gateway.testing.ports import free_ports
 
 SERVICE = "orders"
 PASSWORD = "s3cret/of:all"
@@ -57,7 +57,14 @@ class Node:
             for name, value in settings.items():
                 command += [f"--{name}", *str(value).split(" ")] if value != "" else [f"--{name}", ""]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(self.answers)
+        until(self._serves)
+
+    def _serves(self) -> bool:
+        """Whether it answers; AssertionError with its log if it has ended."""
+        assert self.process is not None
+        log = self.folder / "log"
+        assert self.process.poll() is None, log.read_text() if log.exists() else "it has ended"
+        return self.answers()
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -323,16 +330,6 @@ def _started(topology):
         yield topology
     finally:
         topology.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 def until(condition: Callable[..., object], *, within: float = 10.0) -> None:

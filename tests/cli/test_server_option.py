@@ -33,7 +33,7 @@ from gateway.config.loader import load
 from gateway.ledger import Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.ledger.records import quote_of, settle
 
 from .admin_server import admin_server, foreign_server

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.polling import until_blocking
 
 REQUIREMENT = "litellm[proxy]==1.106.2"

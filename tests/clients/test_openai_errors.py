@@ -16,7 +16,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultHttpxClient, OpenAI
 
 from gateway.testing import Reply, RunningGateway
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 
 from .independent import SENTENCE
 from .scripted import BROKEN_STREAM, SILENT_STREAM, ScriptedUpstream

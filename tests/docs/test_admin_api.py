@@ -18,7 +18,7 @@ import pytest
 
 from gateway.admin_api.access import Access
 from gateway.admin_api.table import ROUTES
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.admin_api.conftest import api, database_url, settings
 from tests.polling import until
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.served import MODELS, Served, children, has_taken, is_alive, port_is_free
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import MODELS, Served, children, command_of, is_alive

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.notifications.receiver import SECRET, Receiver
 from tests.polling import until
 from tests.processes.conftest import Yard

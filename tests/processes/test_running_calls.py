@@ -15,7 +15,7 @@ import pytest
 
 from gateway.amounts import NANO
 from gateway.ledger import LedgerLine
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import Served

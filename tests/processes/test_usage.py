@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.amounts import NANO
-from gateway.testing.running import free_ports
+from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import Served
