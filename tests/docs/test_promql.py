@@ -32,10 +32,10 @@ def test_there_are_expressions_for_each_question() -> None:
     sections = re.split(r"^### ", DOC.partition("## Five questions")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
     assert [section.splitlines()[0] for section in sections] == [
         "Am I losing money?",
-        "Is a provider sick?",
+        "Is a provider failing?",
         "Are customers refused, and why?",
         "Is the machine full?",
-        "Is the books' copy behind?",
+        "Is the database behind?",
     ]
     assert all("```promql" in section for section in sections)
 

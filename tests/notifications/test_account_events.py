@@ -125,7 +125,7 @@ async def test_next_period_arms_a_budget_again(notifying) -> None:
         assert await n.types() == ["budget.100"] * 2
 
 
-async def test_expiring_key_is_told_7_days_and_1_day_before(notifying) -> None:
+async def test_expiring_key_is_an_event_7_days_and_1_day_before(notifying) -> None:
     async with notifying() as n:
         await n.world.accounts.create("acme", balance=100 * UNIT)
         now = datetime.now(UTC)
