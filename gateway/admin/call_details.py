@@ -32,12 +32,16 @@ _FLAGS = ("estimated", "clamped", "reclaimed")
 
 
 class CallDetails(Struct, frozen=True, kw_only=True):
-    """A call; amounts are nano-units. `cost` is None if the price table or the usage is not known."""
+    """A call; amounts are nano-units. `cost` is None if the price table or the usage is not known.
+
+    `with_costs`: whether the lines show what the call cost the operator.
+    """
 
     request_id: str
     lines: list[LedgerLine]  # oldest first; a call that was amended has several
     refunded: int
     cost: ItemisedCost | None
+    with_costs: bool = False
 
     @property
     def account(self) -> str:
@@ -65,7 +69,7 @@ class CallDetails(Struct, frozen=True, kw_only=True):
             "uncollected": format_amount(uncollected),
             "refunded": format_amount(self.refunded),
             "cost": None if self.cost is None else _cost_form(self.cost),
-            "lines": [line.json_form() for line in self.lines],
+            "lines": [line.json_form(with_costs=self.with_costs) for line in self.lines],
         }
 
 
@@ -94,6 +98,7 @@ class CallReader:
             lines=lines,
             refunded=int(refunded or 0),
             cost=None if price is None or "usage" not in meta else itemised_cost(price, **_basis(meta)),
+            with_costs=actor.may("read"),
         )
 
     async def _lines(self, request_id: str, account: str | None) -> list[LedgerLine]:

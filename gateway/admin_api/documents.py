@@ -244,6 +244,10 @@ class Line(Struct):
     upstream: str | UnsetType = UNSET
     outcome: str | UnsetType = UNSET
     price: Any = UNSET
+    price_factor: str | UnsetType = UNSET
+    upstream_cost: Annotated[
+        Amount | UnsetType, Meta(description="What the operator pays; only for tokens without an account.")
+    ] = UNSET
     service_tier: str | UnsetType = UNSET
     duration_ms: int | UnsetType = UNSET
     first_token_ms: int | UnsetType = UNSET
@@ -251,6 +255,8 @@ class Line(Struct):
     reclaimed: Any = UNSET
     refunds: str | UnsetType = UNSET
     note: str | UnsetType = UNSET
+    user: Annotated[str | UnsetType, Meta(description="The id of the user who has the key.")] = UNSET
+    tags: dict[str, str] | UnsetType = UNSET
 
 
 class AuditReport(Struct):
@@ -287,7 +293,7 @@ class Model(Struct):
 
 
 class TargetHealth(Struct):
-    """How a target of a model fares with one of its credentials."""
+    """The state of a target of a model with one of its credentials."""
 
     model: str
     provider: str

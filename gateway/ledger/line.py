@@ -61,9 +61,11 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         """The model that served: the requested one or a fallback. None for a line that is not of a call."""
         return self.meta.get("served_model") or self.meta.get("model")
 
-    def json_form(self) -> dict[str, Any]:
-        """The document that the command line prints."""
+    def json_form(self, *, with_costs: bool = True) -> dict[str, Any]:
+        """The document that the command line prints; `with_costs`: also what the call cost the operator."""
         meta = self.meta
+        usage = meta.get("usage", {})
+        upstream_cost = meta.get("upstream_cost") if with_costs else None
         return {
             "request_id": self.request_id,
             "kind": self.kind,
@@ -74,18 +76,23 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
             "key": meta.get("key"),
             "amount": format_amount(self.amount),
             "balance": format_amount(self.balance),
-            "usage": _shown(meta.get("usage", {})),
+            "usage": _with_cost(usage) if with_costs else without_cost(usage),
             "estimated": meta.get("estimated", False),
             "attempts": meta.get("attempts", 0),
             **({"hold": format_amount(meta["hold"])} if "hold" in meta else {}),
-            **({"upstream_cost": format_amount(meta["upstream_cost"])} if "upstream_cost" in meta else {}),
+            **({"upstream_cost": format_amount(upstream_cost)} if upstream_cost is not None else {}),
             **({"uncollected": format_amount(self.uncollected)} if self.uncollected else {}),
             **({"late": True} if self.late else {}),
             **{name: meta[name] for name in EXTRA if name in meta},
         }
 
 
-def _shown(usage: dict[str, Any]) -> dict[str, Any]:
+def without_cost(usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage without `provider_cost`, which is what the operator pays."""
+    return {name: count for name, count in usage.items() if name != "provider_cost"}
+
+
+def _with_cost(usage: dict[str, Any]) -> dict[str, Any]:
     """The usage with `provider_cost`, the only amount of money in it, in the printed form of amounts."""
     cost = usage.get("provider_cost")
     return usage if cost is None else {**usage, "provider_cost": format_amount(cost)}

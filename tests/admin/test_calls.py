@@ -93,7 +93,7 @@ async def test_call_is_shown_with_each_bucket_its_price_and_the_charge(
         request = account.call(
             "2026-10-01T10:00", price.cost(usage), usage=usage, price="v1", user="usr_2", hold=900, price_factor="1"
         )
-        account.call("2026-10-02T10:00", 5, price="gone")
+        account.call("2026-10-02T10:00", 5, price="gone", upstream_cost=3)
         account.flush()
         reader = CallReader(Transactions(database, sql), w.store)
         form = (await reader.show(ROOT, request)).json_form()
@@ -110,7 +110,9 @@ async def test_call_is_shown_with_each_bucket_its_price_and_the_charge(
         }
         assert (form["amount"], form["hold"], form["duration_ms"]) == ("0.000000621", "0.0000009", 300)
         assert (await reader.show(MEMBER, request)).request_id == request  # their own call
-        assert (await reader.show(ROOT, "req_acme_2")).cost is None
+        other = await reader.show(ROOT, "req_acme_2")
+        assert (other.cost, other.json_form()["lines"][0]["upstream_cost"]) == (None, "0.000000003")
+        assert "upstream_cost" not in (await reader.show(OWNER, "req_acme_2")).json_form()["lines"][0]
         for actor, request_id in ((ROOT, "nobody"), (STRANGER, request), (MEMBER, "req_acme_2")):
             with pytest.raises(NotFound):
                 await reader.show(actor, request_id)

@@ -53,7 +53,8 @@ async def lines(call: Call, account: str, query: LinesQuery) -> dict[str, Any]:
     found = await reader.newest(account, before=before, since=query.since, limit=query.limit)
     is_last = len(found) < query.limit or found[-1].n == 1 or found[-1].kind == CARRY
     last = LinePosition.of(found[-1]) if not is_last else None
-    return page("lines", [line.json_form() for line in found], [last.n, last.id, last.opening] if last else None)
+    forms = [line.json_form(with_costs=call.actor.may("read")) for line in found]
+    return page("lines", forms, [last.n, last.id, last.opening] if last else None)
 
 
 async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:

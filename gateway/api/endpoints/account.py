@@ -15,6 +15,7 @@ from gateway.api.handler import KeyedHandler
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.ledger import LedgerLine
+from gateway.ledger.line import without_cost
 
 
 class BalanceHandler(KeyedHandler):
@@ -80,8 +81,7 @@ def _receipt(
         "hold": format_amount(meta.get("hold", 0)),
         "price": meta.get("price", ""),
         "price_factor": meta.get("price_factor", "1"),
-        # `provider_cost` is what the operator pays; the caller does not see it.
-        "usage": {name: count for name, count in meta.get("usage", {}).items() if name != "provider_cost"},
+        "usage": without_cost(meta.get("usage", {})),
         "estimated": meta.get("estimated", False),
         "attempts": meta.get("attempts", 0),
         "outcome": meta.get("outcome", ""),
