@@ -47,14 +47,14 @@ class SignInLimits:
     def _names(self, subject: str, address: str) -> list[tuple[str, int]]:
         names = [(self._name("subject", subject), PER_SUBJECT)]
         if address:
-            names.append((self._name("address", _network(address)), PER_ADDRESS))
+            names.append((self._name("address", network_of(address)), PER_ADDRESS))
         return names
 
     def _name(self, kind: str, text: str) -> str:
         return f"signin:{kind}:{hmac.digest(self._key, text.encode(), 'sha256')[:16].hex()}"
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """The address; of IPv6 the first 64 bits, which one customer has."""
     try:
         parsed = ip_address(address)

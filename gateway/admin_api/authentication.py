@@ -11,11 +11,12 @@ import time
 from collections import OrderedDict
 
 from gateway.admin.actor import Actor
+from gateway.admin.sign_in_limits import network_of
 from gateway.admin_api.services import AdminServices
 from gateway.errors import NotSignedIn, SignInLimited
 
 WINDOW = 900.0  # seconds after the first unknown token
-MOST_UNKNOWN = 50  # unknown tokens from one address in a window
+MOST_UNKNOWN = 50  # unknown tokens from one address in a window; of IPv6 from the first 64 bits
 REMEMBERED = 10_000  # addresses, and valid tokens
 
 
@@ -58,16 +59,16 @@ class AttemptLimits:
 
     def check(self, address: str) -> None:
         """SignInLimited if the address has used up its attempts."""
-        start, count = self._counts.get(address, (0.0, 0))
+        start, count = self._counts.get(network_of(address), (0.0, 0))
         left = start + WINDOW - time.monotonic()
         if count >= MOST_UNKNOWN and left > 0:
             raise SignInLimited("Too many unknown tokens from this address; try again later", retry_after=left)
 
     def count(self, address: str) -> None:
         """Count an unknown token."""
-        now = time.monotonic()
-        start, count = self._counts.get(address, (now, 0))
-        self._counts[address] = (start, count + 1) if now - start < WINDOW else (now, 1)
-        self._counts.move_to_end(address)
+        network, now = network_of(address), time.monotonic()
+        start, count = self._counts.get(network, (now, 0))
+        self._counts[network] = (start, count + 1) if now - start < WINDOW else (now, 1)
+        self._counts.move_to_end(network)
         if len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)

@@ -23,7 +23,7 @@ HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", 
 
 
 @click.command()
-@click.option("--health", "with_health", is_flag=True, help="How every target fares, as the running gateway found out.")
+@click.option("--health", "with_health", is_flag=True, help="The state of every target in the running gateway.")
 @click.option("--account", metavar="NAME", help="The prices that this account pays.")
 @configured
 def command(settings: Settings, with_health: bool, account: str | None, as_json: bool) -> None:

@@ -129,7 +129,9 @@ def enable(settings: Settings, email: str, as_json: bool) -> None:
     """Undo `disable`; the user's API keys work again."""
 
     async def work(session: PeopleSession) -> User:
-        return await session.people.users.enable(session.actor, await session.user_id(email))
+        user = await session.people.users.enable(session.actor, await session.user_id(email))
+        await session.store.note_doubts()
+        return user
 
     _show(run_people(settings, work), as_json=as_json)
 

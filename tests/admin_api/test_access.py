@@ -139,6 +139,9 @@ async def test_address_with_many_unknown_tokens_waits_while_valid_tokens_work(
         assert refused.error["code"] == "too_many_attempts" and int(refused.headers["Retry-After"]) <= 900
         assert (await a.ask("GET", "/token", headers=here)).status == 200
         assert (await a.ask("GET", "/token", token=bad, headers=there)).status == 401
+        network = [{"X-Forwarded-For": f"2001:db8:1::{n}"} for n in range(4)]
+        statuses = [(await a.ask("GET", "/token", token=bad, headers=one)).status for one in network]
+        assert statuses == [401, 401, 401, 429]
 
 
 def test_table_with_a_faulty_entry_is_refused() -> None:

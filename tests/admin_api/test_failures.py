@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
+import pytest
+
 from gateway.admin.actor import EVERYTHING, Actor
+from gateway.admin.store_services import StoreServices
 from gateway.config.settings import Settings
 from tests.admin_api.client import Api, NamedActors
 
@@ -29,6 +32,26 @@ async def test_store_that_is_away_gets_503(api) -> None:
         await a.services.store.store.close()
         answer = await a.ask("GET", "/accounts", token="root")
         assert (answer.status, answer.error["type"]) == (503, "service_unavailable_error")
+
+
+async def test_change_of_keys_that_is_not_on_the_store_s_disk_is_marked(api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def doubts(self: StoreServices) -> list[str]:
+        return ["the store does not answer"]
+
+    async with api(NamedActors(root=ROOT)) as a:
+        user = await a.post("/users", {"email": "ann@example.com"}, token="root")
+        path = f"/users/{user['id']}"
+        member = f"/accounts/acme/members/{user['id']}"
+        assert (await a.ask("PUT", member, {"role": "member"}, token="root")).status == 200
+        monkeypatch.setattr(StoreServices, "doubts", doubts)
+        for method, changed in (
+            ("POST", f"{path}/disable"),
+            ("POST", f"{path}/enable"),
+            ("DELETE", member),
+            ("DELETE", path),
+        ):
+            answer = await a.ask(method, changed, token="root")
+            assert (answer.status, answer.headers.get("x-gateway-unconfirmed")) == (200, "true"), changed
 
 
 async def sent(api: Api, *parts: bytes) -> bytes:

@@ -51,7 +51,7 @@ ROUTES = (
         method="GET",
         path="/models/health",
         access=READ,
-        summary="List how every target fares, as the workers found out",
+        summary="List the state of every target, as the workers found it",
         function=health,
         answer=Page[documents.TargetHealth],
     ),

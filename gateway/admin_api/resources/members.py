@@ -126,9 +126,10 @@ ROUTES = (
         method="DELETE",
         path="/accounts/{account}/members/{user}",
         access=CHANGE,
-        summary="Take a user out of an account",
+        summary="Take a user out of an account, and revoke their keys of it",
         function=remove,
         answer=documents.Member,
+        writes_store=True,
     ),
     Route(
         method="GET",

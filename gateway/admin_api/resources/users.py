@@ -113,15 +113,16 @@ async def user_id(call: Call, user: str) -> str:
     return (await people.users.find(call.actor, user)).id
 
 
-def _post(path: str, function: Any, summary: str, answer: Any = documents.User, *, status: int = 200) -> Route:
+def _post(path: str, function: Any, summary: str) -> Route:
+    """A change of a user, and of the keys of the user in the store."""
     return Route(
         method="POST",
         path=f"/users/{{user}}/{path}",
         access=CHANGE,
         summary=summary,
         function=function,
-        answer=answer,
-        status=status,
+        answer=documents.User,
+        writes_store=True,
     )
 
 
@@ -166,13 +167,26 @@ ROUTES = (
         method="DELETE",
         path="/users/{user}",
         access=CHANGE,
-        summary="Erase all that is stored about a person; it cannot be undone",
+        summary="Erase all that is stored about a person, and revoke their keys; it cannot be undone",
         function=erase,
         answer=documents.Erased,
+        writes_store=True,
     ),
-    _post("disable", disable, "Keep a user from signing in, and end their sessions, links and invitations"),
-    _post("enable", enable, "Undo disable"),
-    _post("link", link, "Make a new link with which a user signs in once", documents.UserWithLink, status=201),
+    _post(
+        "disable",
+        disable,
+        "Keep a user from signing in, end their sessions, links and invitations, and disable their keys",
+    ),
+    _post("enable", enable, "Undo disable; the keys of the user work again"),
+    Route(
+        method="POST",
+        path="/users/{user}/link",
+        access=CHANGE,
+        summary="Make a new link with which a user signs in once",
+        function=link,
+        answer=documents.UserWithLink,
+        status=201,
+    ),
     Route(
         method="GET",
         path="/users/{user}/sessions",
