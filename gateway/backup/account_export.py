@@ -7,6 +7,7 @@ the account is read again. After `TRIES` the script returns them, too: they may 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,9 +20,11 @@ from gateway.ledger.scripts import Links, load_script, slot
 
 TRIES = 3
 PAGE = 500  # lines per read, and fields per part
-#: Ends of the names of keys that `export` reads, beside those of API keys.
+#: Ends of the names of keys that `export` reads, beside those of API keys and of members with API keys.
 PARTS = ("", ":ca", ":rv", ":rx", ":ks", ":op", ":rf", ":lg")
-KEY = ":k:"
+KEY, MEMBER = ":k:", ":u:"
+#: The name of a key of an account: the account, and the end of the name.
+OF_ACCOUNT = re.compile(r"\{a:([^}]*)\}(.*)", re.DOTALL)
 
 _script = load_script("export")
 
@@ -33,6 +36,7 @@ class Export(Struct):
     last_id: str  # of its last ledger line; "0-0" for none
     lines: int  # that are to be in the store
     key_ids: frozenset[str]
+    users: frozenset[str]  # ids of the members with API keys
     parts: list[Part]  # without the ledger
 
 
@@ -53,15 +57,18 @@ def _export(account: str, last: bytes, head: list[bytes], *rest: list[Any]) -> E
     if not head:
         return None
     name = slot(account)
-    checkpoint, holds, expiries, ids, keys, operations, refunds = rest
+    checkpoint, holds, expiries, ids, keys, members, operations, refunds = rest
     parts = [Part(name, "hash", head)]
     parts += _chunks(f"{name}:ca", "hash", checkpoint) + _chunks(f"{name}:rv", "hash", holds)
     parts += _chunks(f"{name}:rx", "zset", expiries) + _chunks(f"{name}:ks", "set", ids)
     for key_id, fields in zip(keys[::2], keys[1::2], strict=True):
         parts += _chunks(f"{name}{KEY}{key_id.decode()}", "hash", fields)
+    for user, fields in zip(members[::2], members[1::2], strict=True):
+        parts += _chunks(f"{name}{MEMBER}{user.decode()}", "hash", fields)
     parts += _chunks(f"{name}:op", "hash", operations) + _chunks(f"{name}:rf", "hash", refunds)
     lines = int(_field(head, b"seq")) - int(_field(checkpoint, b"n"))
-    return Export(account, last.decode() or "0-0", lines, frozenset(map(bytes.decode, ids)), parts)
+    key_ids, users = frozenset(map(bytes.decode, ids)), frozenset(map(bytes.decode, members[::2]))
+    return Export(account, last.decode() or "0-0", lines, key_ids, users, parts)
 
 
 def _flat(pairs: dict[bytes, bytes]) -> list[bytes]:

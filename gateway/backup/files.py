@@ -26,9 +26,7 @@ def new_folder(folder: Path) -> None:
         if any(folder.iterdir()):
             raise BackupError(f"{folder} is not empty: a backup needs a folder of its own")
         folder.chmod(0o700)
-    except NotADirectoryError:
-        raise BackupError(f"{folder} is not a folder") from None
-    except FileExistsError:
+    except (NotADirectoryError, FileExistsError):
         raise BackupError(f"{folder} is not a folder") from None
 
 

@@ -1,7 +1,7 @@
 """What a restore undoes: compares a backup with what is known of the time after it.
 
 Sources are the store and the database that are there before the restore, as far as they can be read: keys and accounts
-that were closed since come back to life, ledger lines and other changes since are lost.
+that were closed after the backup are open again, later ledger lines and other later changes are lost.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store import Store
 
 EVENTS = 10_000  # that are read at most
-#: Actions that close something, by the kind of their object.
-CLOSING = frozenset({"keys.revoke", "accounts.disable", "users.disable", "users.erase", "tokens.revoke"})
+#: Actions that close something, and those that open it again.
+CLOSING = frozenset(
+    {"keys.revoke", "keys.disable", "accounts.disable", "users.disable", "users.erase", "tokens.revoke"}
+)
+OPENING = frozenset({"keys.enable", "accounts.enable", "users.enable"})
+CLOSED = (b"revoked", b"disabled")  # states of keys
 IN_STORE = ("account", "key")
 CALLS = frozenset({"use", "reclaim"})
 
@@ -91,11 +95,11 @@ async def undone_in_store(store: Store, saved: SavedState, begun: datetime) -> U
         _note_lines(undone, name, lines)
     undone.accounts = sorted(await scan_set(store.link(ACCOUNTS), ACCOUNTS) - saved.accounts.keys())
     outbox, after = AuditOutbox(store), ""
+    events: list[AuditEvent] = []
     while entries := await outbox.read(after):
         after = entries[-1][0]
-        _note_events(
-            undone, [event for _, event in entries if event is not None and event.at >= to_micros(begun)], saved
-        )
+        events += [event for _, event in entries if event is not None and event.at >= to_micros(begun)]
+    _note_events(undone, events, saved)
     return undone
 
 
@@ -110,7 +114,7 @@ async def _compare_account(store: Store, name: str, saved: SavedAccount, undone:
     undone.revived += [
         Revived("key", id_, name)
         for id_, found in zip(ids, states, strict=True)
-        if saved.keys[id_] == "active" and found == b"revoked"
+        if saved.keys[id_] == "active" and found in CLOSED
     ]
     return [line async for line in read_lines(store, name, since=saved.last_id) if line.n > saved.seq]
 
@@ -161,11 +165,16 @@ def _note_events(undone: Undone, events: list[AuditEvent], saved: SavedState) ->
     known = {event["id"] for event in undone.changes}
     undone.changes += [event.json_form() for event in events if event.id not in known]
     made = {event.object for event in events if event.action.endswith(".create")}
-    for event in events:
+    last = {event.object: event for event in sorted(events, key=_time) if event.action in CLOSING | OPENING}
+    for event in last.values():
         kind, _, id_ = event.object.partition(":")
         if event.action in CLOSING and event.object not in made and _was_open(saved, kind, id_, event.account):
             one = Revived(kind, id_, event.account if kind != "account" else "")
             undone.revived = sorted({*undone.revived, one})
+
+
+def _time(event: AuditEvent) -> tuple[int, str]:
+    return event.at, event.id
 
 
 def _was_open(saved: SavedState, kind: str, id_: str, account: str) -> bool:

@@ -133,9 +133,7 @@ class Restore:
         """Refuse to replace anything without `force`; find out what the restore undoes."""
         undone = Undone()
         occupied = []
-        if self._embedded and not (self._settings.data_dir / "store").exists():
-            pass  # no server is started to find nothing
-        else:
+        if not self._embedded or (self._settings.data_dir / "store").exists():
             async with self._store() as store:
                 if not await is_empty(store):
                     occupied.append("the store")

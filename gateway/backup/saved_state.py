@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.backup.account_export import KEY
+from gateway.backup.account_export import KEY, OF_ACCOUNT
 from gateway.backup.records import Part
-
-_OF_ACCOUNT = re.compile(r"\{a:([^}]*)\}(.*)", re.DOTALL)
 
 
 class SavedAccount(Struct):
@@ -36,7 +33,7 @@ def read_saved_state(parts: Iterable[Part]) -> SavedState:
     saved = SavedState()
     for part in parts:
         saved.records += 1
-        if match := _OF_ACCOUNT.fullmatch(part.key):
+        if match := OF_ACCOUNT.fullmatch(part.key):
             _note(saved.accounts.setdefault(match[1], SavedAccount()), match[2], part)
         elif part.key == "history:database":
             saved.database = part.values[0].decode()

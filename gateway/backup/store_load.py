@@ -8,36 +8,28 @@ from itertools import chain
 from typing import Any
 
 from gateway.backup.records import Part
+from gateway.ledger.paging import scan_pages
 from gateway.store import Store
 from gateway.store.command import Argument
 from gateway.store.identity import StoreIdentity
 
 IN_FLIGHT = 500  # commands without a reply
-NAMES = 1000
+NAMES = 1000  # names per SCAN
 
 
 async def is_empty(store: Store) -> bool:
     """Whether no server has a key."""
     for link in store.links:
-        cursor: bytes | str = "0"
-        while True:
-            cursor, page = await link.call("SCAN", cursor, "COUNT", NAMES)
-            if page:
-                return False
-            if cursor == b"0":
-                break
+        async for _ in scan_pages(link, "SCAN", count=NAMES):
+            return False
     return True
 
 
 async def remove_everything(store: Store) -> None:
     """Remove all keys of the database, a page at a time."""
     for link in store.links:
-        cursor: bytes | str = "0"
-        while True:
-            cursor, page = await link.call("SCAN", cursor, "COUNT", NAMES)
+        async for page in scan_pages(link, "SCAN", count=NAMES):
             await asyncio.gather(*(link.call("DEL", name) for name in page))
-            if cursor == b"0":
-                break
 
 
 async def load(store: Store, parts: Iterable[Part]) -> None:

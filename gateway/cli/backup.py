@@ -15,7 +15,9 @@ from gateway.config.settings import Settings
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--with-pepper", is_flag=True, help="Also the pepper; whoever has such a backup can check stolen keys.")
+@click.option(
+    "--with-pepper", is_flag=True, help="Also the pepper; with such a backup its reader can test guesses of keys."
+)
 @configured
 def command(settings: Settings, folder: Path, with_pepper: bool, as_json: bool) -> None:
     """Write the database, the store and this machine's journals into DIR, which is new or empty."""

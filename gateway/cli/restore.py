@@ -36,7 +36,7 @@ TABLES = {
 def command(
     ctx: click.Context, settings: Settings, folder: Path, force: bool, keep_database: bool, as_json: bool
 ) -> None:
-    """Put the backup in DIR in place; list what comes back to life and what is lost; audit the result."""
+    """Put the backup in DIR in place; list what is open again and what is lost; audit the result."""
     from gateway.backup.restore import Restore
 
     if pid := running_pid(settings.data_dir):

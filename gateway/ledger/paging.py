@@ -6,6 +6,8 @@ may be read or not.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from gateway.store.link import RedisLink
 
 PAGE = 500  # elements per command: some 0.1 ms of Redis's time
@@ -33,12 +35,17 @@ async def scan_scores(link: RedisLink, key: str) -> dict[bytes, float]:
     return {member: float(score) for member, score in zip(found[::2], found[1::2], strict=True)}
 
 
-async def _scan(link: RedisLink, command: str, key: str, *, match: str = "*") -> list[bytes]:
-    """All replies of the pages in one list; an element may be in it twice."""
-    found: list[bytes] = []
+async def scan_pages(link: RedisLink, *command: str, match: str = "*", count: int = PAGE) -> AsyncIterator[list[bytes]]:
+    """The pages of SCAN, or of SSCAN, HSCAN or ZSCAN and a key; an element may be in two of them."""
     cursor: bytes | str = "0"
     while True:
-        cursor, page = await link.call(command, key, cursor, "MATCH", match, "COUNT", PAGE)
-        found += page
+        cursor, page = await link.call(*command, cursor, "MATCH", match, "COUNT", count)
+        if page:
+            yield page
         if cursor == b"0":
-            return found
+            return
+
+
+async def _scan(link: RedisLink, command: str, key: str, *, match: str = "*") -> list[bytes]:
+    """All pages in one list; an element may be in it twice."""
+    return [element async for page in scan_pages(link, command, key, match=match) for element in page]

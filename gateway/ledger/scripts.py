@@ -34,6 +34,7 @@ SHARED = {
     "open": ("line",),
     "snapshot": ("sums",),
     "key_page": ("sums",),
+    "export": ("member",),
     "claim": ("period", "member", "hold", "line", "charged"),
     "keep": ("kept",),
     "forget": ("kept",),

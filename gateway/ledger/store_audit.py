@@ -21,7 +21,7 @@ from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_ch
 from gateway.ledger.audit import AccountAudit
 from gateway.ledger.audit_report import AuditReport, Mismatch
 from gateway.ledger.gather_all import gather_all
-from gateway.ledger.paging import scan_set
+from gateway.ledger.paging import scan_pages, scan_set
 from gateway.ledger.scripts import Links, Scripts, slot
 from gateway.store.connection import RedisReplyError
 from gateway.store.link import RedisLink
@@ -102,16 +102,12 @@ async def _scan(links: Links) -> Scanned:
 
 
 async def _scan_server(link: RedisLink, pattern: str, key_ids: dict[str, set[str]]) -> None:
-    cursor: bytes | str = "0"
-    while True:
-        cursor, page = await link.call("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+    async for page in scan_pages(link, "SCAN", match=pattern, count=PAGE):
         for key in page:
             name, _, rest = key.decode(errors="replace").removeprefix("{a:").partition("}")
             found = key_ids.setdefault(name, set())
             if rest.startswith(":k:"):
                 found.add(rest.removeprefix(":k:"))
-        if cursor == b"0":
-            return
 
 
 async def _checkpoints(links: Links, accounts: Iterable[str], report: AuditReport) -> dict[str, ArchiveCheckpoint]:

@@ -40,6 +40,9 @@ from tests.world import World
 __all__ = ["acme", "postgres"]
 
 
+MEMBER_WITHOUT_A_KEY = "{a:acme}:u:usr_2"
+
+
 def new_id() -> str:
     return f"req_{secrets.token_hex(16)}"
 
@@ -142,10 +145,9 @@ def test_restore_into_an_empty_place_brings_everything_back(
     deployment.ok("audit")
 
 
-def test_restore_lists_what_comes_back_to_life_and_what_is_lost(
-    deployment: Terminal, valkey: Path, tmp_path: Path
-) -> None:
+def test_restore_lists_what_is_open_again_and_what_is_lost(deployment: Terminal, valkey: Path, tmp_path: Path) -> None:
     deployment.ok("accounts", "create", "quiet")
+    deployment.ok("accounts", "create", "paused")
     revoked = deployment.json("keys", "list", "acme")[0]["id"]
     token = deployment.json("tokens", "create", "ci", "--scopes", "read")["id"]
     folder = str(tmp_path / "backup")
@@ -155,6 +157,8 @@ def test_restore_lists_what_comes_back_to_life_and_what_is_lost(
     deployment.ok("keys", "revoke", later)
     deployment.ok("tokens", "revoke", token)
     deployment.ok("accounts", "disable", "quiet")
+    deployment.ok("accounts", "disable", "paused")
+    deployment.ok("accounts", "enable", "paused")
     deployment.ok("accounts", "create", "newer")
     deployment.ok("accounts", "credit", "acme", "3", "--id", "invoice-7", "--note", "by card")
     more_calls(valkey, 70, 80)
@@ -175,6 +179,21 @@ def test_restore_lists_what_comes_back_to_life_and_what_is_lost(
     assert {event["action"] for event in undone["changes"]} >= {"keys.revoke", "accounts.credit", "tokens.revoke"}
     assert deployment.json("keys", "show", revoked)["state"] == "active"
     deployment.ok("audit")
+
+
+def test_keys_of_a_user_who_was_disabled_are_listed_though_the_database_stays(
+    deployment: Terminal, tmp_path: Path
+) -> None:
+    deployment.ok("users", "create", "ann@example.com")
+    deployment.ok("users", "member", "ann@example.com", "acme", "member")
+    key = deployment.json("keys", "create", "acme", "--user", "ann@example.com")["id"]
+    folder = str(tmp_path / "backup")
+    deployment.ok("backup", folder)
+    deployment.ok("users", "disable", "ann@example.com")
+    restored = deployment.json("restore", folder, "--force", "--keep-database")
+    assert restored["undone"]["revived"] == [{"kind": "key", "id": key, "account": "acme"}]
+    assert deployment.json("keys", "show", key)["state"] == "active"
+    assert deployment.json("users", "show", "ann@example.com")["state"] == "disabled"
 
 
 def test_older_store_under_the_newer_database_is_superseded_by_the_importer(
@@ -277,13 +296,15 @@ def test_call_that_is_settled_while_the_store_is_read_is_charged_by_its_journal(
 
     async def work(store: Store) -> None:
         world = World(store, {})
-        hold = await world.admit(await world.caller("acme"), 1000, request_id=new_id())
+        hold = await world.admit(await world.caller("acme", user="usr_1"), 1000, request_id=new_id())
+        await store.client.hset(MEMBER_WITHOUT_A_KEY, "cap", 50)
         journal = Journal(folder)
         ledger = Ledger(store, {}, journal=journal)
 
         async def settled(*arguments: Any) -> Any:
             ledger.book(hold, record_of(700))
             await ledger.drain()
+            await store.client.hset(MEMBER_WITHOUT_A_KEY, "spent", 30)  # with a key of this moment
             async for part in export_lines(*arguments):
                 yield part
 
@@ -296,6 +317,8 @@ def test_call_that_is_settled_while_the_store_is_read_is_charged_by_its_journal(
     acme.ok("restore", str(tmp_path / "backup"), "--force")
     restored = acme.json("accounts", "show", "acme")
     assert (restored["balance"], restored["held"]) != (charged, "0")
+    acme.ok("audit")  # the member of the account has spent nothing either
+    assert on_store(valkey, lambda store: store.client.hgetall(MEMBER_WITHOUT_A_KEY)) == {b"cap": b"50"}
 
     async def take_over(store: Store) -> None:
         journal = Journal(folder)
@@ -403,7 +426,7 @@ def test_backup_during_calls_and_credits_has_each_account_at_one_moment(
 ) -> None:
     async def work(store: Store) -> None:
         world = World(store, {})
-        callers = [await world.caller(f"a{number}", balance=1000 * NANO) for number in range(5)]
+        callers = [await world.caller(f"a{n}", balance=1000 * NANO, user=f"usr_{n}") for n in range(5)]
         running = True
 
         async def call(number: int) -> None:
