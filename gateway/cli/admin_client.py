@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -13,13 +13,13 @@ from msgspec import Struct
 from gateway.cli.output import note
 from gateway.cli.root import Failure
 from gateway.cli.server_option import PREFIX, Server
+from gateway.config.loopback import is_loopback
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 
 PAGE = 1000  # objects on a page
 TIMEOUTS = Timeouts(connect=10.0, first_byte=60.0, idle=60.0, total=300.0)
-LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 NO_ROUTE = ("unknown_url", "method_not_allowed")
 UNKNOWN_FIELD = "unknown_parameter"
 
@@ -42,7 +42,8 @@ class AdminClient:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._upstream = Upstream(tls=_tls(server))
-        if server.url.startswith("http://") and not server.url.startswith(LOOPBACK):
+        parts = urlsplit(server.url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             note(f"{server.url} is not encrypted: others on the way can read the token")
 
     async def close(self) -> None:
