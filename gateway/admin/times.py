@@ -15,7 +15,10 @@ def moment(text: str) -> datetime:
     if not _MOMENT.fullmatch(text):
         raise ValueError("not RFC 3339")
     parsed = datetime.fromisoformat(text.upper())
-    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    try:
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("before the year 1 or after the year 9999 in UTC") from None
 
 
 def to_micros(moment: datetime) -> int:

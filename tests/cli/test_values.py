@@ -42,7 +42,21 @@ def test_rfc_3339_time_is_read_as_utc(text: str, moment: datetime) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "30", "d", "-3d", "1.5d", "30 d", "2026-02-30", "2026-12-31T23:59:59", "20261231", "99999w", "٣d"],
+    [
+        "",
+        "soon",
+        "30",
+        "d",
+        "-3d",
+        "1.5d",
+        "30 d",
+        "2026-02-30",
+        "2026-12-31T23:59:59",
+        "20261231",
+        "99999w",
+        "٣d",
+        "0001-01-01T00:00:00+10:00",
+    ],
 )
 def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a time"):
