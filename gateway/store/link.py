@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -46,7 +45,7 @@ from gateway.store.greeting import (
 from gateway.store.identity import IDENTITY, StoreGuard, tagged
 from gateway.store.redis_address import RedisAddress
 from gateway.store.resend import RepeatableCall, ResentReply
-from gateway.store.transport import probe_idle, tls_context
+from gateway.store.transport import Transport
 
 MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
 MAX_BACKOFF = 1.0
@@ -87,7 +86,7 @@ class RedisLink:
     _standby: set[asyncio.Task[None]] = field(default_factory=set)  # open connections in place of a late one
     _greeted: float = 0.0  # loop time at which a server replied to a greeting last
     _reason: str = "not connected yet"
-    _tls: ssl.SSLContext | None = None
+    _transport: Transport = field(default_factory=Transport)
 
     @property
     def connected(self) -> bool:
@@ -286,12 +285,7 @@ class RedisLink:
                 on_push=self.on_push,
             )
 
-        if address.path:
-            _, connection = await loop.create_unix_connection(protocol, address.path)
-        else:
-            tls = self._tls_context() if address.tls else None
-            transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
-            probe_idle(transport.get_extra_info("socket"))
+        connection = await self._transport.open(protocol, address)
         try:
             tag = self.tag()
             key = "" if tag is None else tagged(IDENTITY, tag)
@@ -305,11 +299,6 @@ class RedisLink:
         except BaseException:
             connection.abort("the greeting failed")
             raise
-
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = tls_context(self.address)
-        return self._tls
 
     def _connection_lost(self, connection: RedisConnection, reason: str, unanswered: list[Unanswered]) -> None:
         self._retired.discard(connection)

@@ -1,11 +1,40 @@
-"""The TLS context and the socket options of connections to the store."""
+"""Opens connections to the store: sockets with their options and TLS."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
+from collections.abc import Callable
+from typing import TypeVar
 
 from gateway.store.redis_address import RedisAddress
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Transport:
+    """Opens the connections of one link. Its TLS context is made once, when it is first needed."""
+
+    def __init__(self) -> None:
+        self._tls: ssl.SSLContext | None = None
+
+    async def open(self, protocol: Callable[[], P], address: RedisAddress) -> P:
+        """The protocol of a new connection; OSError, or ValueError for an unusable certificate file."""
+        loop = asyncio.get_running_loop()
+        if address.path:
+            _, opened = await loop.create_unix_connection(protocol, address.path)
+            return opened
+        transport, opened = await loop.create_connection(
+            protocol, address.host, address.port, ssl=self._context(address) if address.tls else None
+        )
+        probe_idle(transport.get_extra_info("socket"))
+        return opened
+
+    def _context(self, address: RedisAddress) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = tls_context(address)
+        return self._tls
 
 
 def tls_context(address: RedisAddress) -> ssl.SSLContext:
