@@ -9,7 +9,6 @@ from gateway.accounts.accounts import Account, Accounts
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import changes, new_event
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refunds import check_note
 from gateway.admin.refusals import existing_account, refusals_translated
 from gateway.amounts import format_amount
 from gateway.errors import AlreadyExists, NotFound
@@ -49,7 +48,6 @@ class AccountAdmin:
     ) -> Credited:
         """Add to the balance, or with `allow_negative` take away; a repeated operation changes nothing."""
         actor.require("credits", name)
-        check_note(note)
         await existing_account(self._accounts, name)
         with refusals_translated():
             credited = await self._accounts.credit(

@@ -68,6 +68,13 @@ def require_key_rights(actor: Actor, account: str, user: str = "") -> None:
         raise Forbidden("This needs the scope 'keys', or an owner of the account")
 
 
+def require_key_reader(actor: Actor, account: str, user: str) -> None:
+    """Raise Forbidden unless the actor may see the keys of `user` in the account, or is that user."""
+    is_self = actor.kind == "user" and actor.id == user
+    if not (is_self or actor.may_read("keys", account) or actor.owns(account)):
+        raise Forbidden("This needs the scope 'read' or 'keys', or an owner of the account")
+
+
 def _shown(limits: KeyLimits) -> dict[str, Any]:
     shown: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if (budget := limits.get("budget")) is not None:

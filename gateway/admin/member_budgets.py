@@ -13,12 +13,12 @@ from gateway.accounts.key_settings import key_fields
 from gateway.accounts.keys import period_spent
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import changes, new_event
-from gateway.admin.keys import require_key_rights
+from gateway.admin.keys import require_key_reader, require_key_rights
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import user_by_id
 from gateway.amounts import format_amount
-from gateway.errors import Forbidden, InvalidValue, NotFound
+from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.periods import Every, charged_in
 from gateway.ledger.scripts import Links, load_script, slot
 from gateway.store.command import text_fields
@@ -57,9 +57,7 @@ class MemberBudgets:
 
     async def show(self, actor: Actor, user_id: str, account: str) -> MemberBudget:
         """What a member has spent; NotFound if the user is no member. A user may see their own."""
-        is_self = actor.kind == "user" and actor.id == user_id
-        if not (is_self or actor.may_read("keys", account) or actor.owns(account)):
-            raise Forbidden("This needs the scope 'read' or 'keys', or an owner of the account")
+        require_key_reader(actor, account, user_id)
         await self._require_member(user_id, account)
         return await self._read(user_id, account)
 

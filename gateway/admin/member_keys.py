@@ -1,9 +1,9 @@
 """Keys of users. Only a member of an account has keys of it.
 
-Who leaves an account, or is erased, loses the keys there for good: they are revoked. The keys of a disabled user are
-disabled, and work again when the user is enabled. A key may be created while its user leaves: `create` looks at the
-membership again after the key is in the store, and whoever ends the membership looks at the keys again after that. A
-rotation looks at the state of the old key again, so the keys of a user who is disabled are read twice.
+When a user leaves an account or is erased, the keys there are revoked. The keys of a disabled user are disabled, and
+work again when the user is enabled. A key may be created while its user leaves: `create` checks the membership again
+after the key is in the store, and the end of a membership reads the keys again after that. A rotation checks the state
+of the old key again, so the keys of a user who is disabled are read twice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord, Keys, NewKey
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import new_event
-from gateway.admin.keys import KeyAdmin, require_key_rights
+from gateway.admin.keys import KeyAdmin, require_key_reader, require_key_rights
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id
-from gateway.errors import Forbidden, GatewayError, InvalidValue, NotFound
+from gateway.errors import GatewayError, InvalidValue, NotFound
 
 
 class MemberKeys:
@@ -56,10 +56,8 @@ class MemberKeys:
         """The keys of a user in an account, or in all accounts that the user belongs to, oldest first."""
         user = await self._transactions.read(user_by_id, user_id)
         accounts = [account] if account else sorted(user.accounts)
-        is_self = actor.kind == "user" and actor.id == user_id
         for name in accounts:
-            if not (is_self or actor.may_read("keys", name) or actor.owns(name)):
-                raise Forbidden("This needs the scope 'read' or 'keys', or an owner of the account")
+            require_key_reader(actor, name, user_id)
         found = [key for name in accounts for key in await self._keys.of_user(name, user_id)]
         return sorted(found, key=lambda key: (key.created, key.id))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gateway.accounts.accounts import MAX_NOTE, NAME, OPERATION
+from gateway.accounts import accounts
+from gateway.accounts.accounts import NAME, OPERATION
+from gateway.admin.refusals import refusals_translated
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.errors import Conflict, InvalidValue, NotFound
 from gateway.ledger import Ledger
@@ -92,5 +94,5 @@ def _check(amount: int | None, operation: str | None, note: str) -> None:
 
 def check_note(note: str) -> None:
     """InvalidValue for a note that is too long, or cannot be shown."""
-    if len(note) > MAX_NOTE or not note.isprintable():
-        raise InvalidValue(f"a note is at most {MAX_NOTE} printable characters")
+    with refusals_translated():
+        accounts.check_note(note)

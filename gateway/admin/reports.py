@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
@@ -55,13 +55,7 @@ class Reports:
         filters = restricted(actor, usage.filters)
         if query.margin:
             _require_margin(actor)
-        usage = UsageQuery(
-            since=usage.since,
-            until=usage.until,
-            dimensions=usage.dimensions,
-            period=usage.period,
-            filters=filters,
-        )
+        usage = structs.replace(usage, filters=filters)
         rows, emails = await self._transactions.read(_read, usage)
         return Report(
             since=from_micros(usage.since),

@@ -14,7 +14,7 @@ from gateway.amounts import NANO, format_amount
 from gateway.config.loopback import is_loopback
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, dotted
-from gateway.config.validation import costs_of
+from gateway.config.validation import costs_of, with_keys
 
 # Public prices per 1,000,000 tokens lie between 0.01 and 600 dollars.
 LOWEST = NANO // 10_000
@@ -116,8 +116,8 @@ def _cycle_from(start: str, models: Mapping[str, ModelSettings], aliases: Mappin
 
 def _prices(model: ModelSettings, key: Key) -> Iterator[str]:
     for place, prices in ((*key, "price"), model.price or ()), *costs_of(model, key):
-        for index, price in enumerate(prices):
-            yield from _price(price, place if len(prices) == 1 else (*place, index))
+        for at, price in with_keys(prices, place):
+            yield from _price(price, at)
 
 
 def _price(price: PriceSettings, key: Key) -> Iterator[str]:

@@ -217,7 +217,7 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
     if model.free:
         reader.problem(place, "a price and free = true exclude each other")
         return
-    for at, price in _each(model.price, place):
+    for at, price in with_keys(model.price, place):
         _check_price(price, model, reader, at)
     _check_dates(model.price, reader, place, today=today)
 
@@ -225,7 +225,7 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
 def _check_costs(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
     """The cost prices of the targets; nothing has to be in them, and amounts may be zero."""
     for place, costs in costs_of(model, key):
-        for at, cost in _each(costs, place):
+        for at, cost in with_keys(costs, place):
             _check_text_prices(cost, reader, at)
             _check_tiers(cost, reader, at)
         _check_dates(costs, reader, place, today=today)
@@ -240,7 +240,7 @@ def costs_of(model: ModelSettings, key: Key) -> Iterator[tuple[Key, tuple[PriceS
             yield (*key, "targets", index, "cost"), target.cost
 
 
-def _each(prices: Sequence[PriceSettings], key: Key) -> Iterator[tuple[Key, PriceSettings]]:
+def with_keys(prices: Sequence[PriceSettings], key: Key) -> Iterator[tuple[Key, PriceSettings]]:
     """The prices with their keys."""
     for index, price in enumerate(prices):
         yield key if len(prices) == 1 else (*key, index), price
