@@ -35,7 +35,7 @@ class ChannelResult(Struct, frozen=True):
 
 
 class Threshold(Struct, frozen=True):
-    """The balance at which an account's owner is told; None: that of the configuration."""
+    """The balance at which `balance.low` is sent for an account; None: that of the configuration."""
 
     account: str
     balance_low: int | None

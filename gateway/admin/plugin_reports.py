@@ -23,7 +23,7 @@ def plugin_forms(settings: Settings, events: list[CircuitEvent]) -> list[dict[st
 
 
 def quarantine(reports: list[PluginReport], settings: Settings, events: list[CircuitEvent], now: float) -> None:
-    """Mark the plugins whose code the running gateway leaves alone."""
+    """Mark the plugins whose code the running gateway does not call now."""
     by_name = {report.name: report for report in reports}
     for item in events:
         provider = settings.providers.get(item.provider)

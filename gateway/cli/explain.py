@@ -56,11 +56,11 @@ def command(
 
     (name,) = known_models(settings, [model])
     catalog = Catalog.build(settings)
-    found = catalog.models[name]
-    asked = endpoint_named(endpoint or found.record.endpoints[0])
+    served = catalog.models[name]
+    asked = endpoint_named(endpoint or served.record.endpoints[0])
 
     def quote(terms: PriceTerms) -> Quote:
-        return asked.quote_size(catalog.priced(found, terms), RequestSize(**size))
+        return asked.quote_size(catalog.priced(served, terms), RequestSize(**size))
 
     async def work(session: Session) -> Explanation:
         return await explain(
@@ -73,11 +73,12 @@ def command(
             endpoint=asked.name,
         )
 
-    told = run(settings, work)
+    explanation = run(settings, work)
     if as_json:
-        print_json(told)
+        print_json(explanation)
     else:
-        print_table(COLUMNS, msgspec.to_builtins(told.rules))
-    verdict = "would be admitted" if told.admitted else f"would be refused by {told.refused_by}"
-    note(f"{verdict}: {told.tokens} tokens, hold {told.hold} for up to {told.output} tokens of output")
-    ctx.exit(0 if told.admitted else 1)
+        print_table(COLUMNS, msgspec.to_builtins(explanation.rules))
+    verdict = "would be admitted" if explanation.admitted else f"would be refused by {explanation.refused_by}"
+    hold = f"hold {explanation.hold} for up to {explanation.output} tokens of output"
+    note(f"{verdict}: {explanation.tokens} tokens, {hold}")
+    ctx.exit(0 if explanation.admitted else 1)

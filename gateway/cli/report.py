@@ -32,7 +32,7 @@ class Filters(TypedDict, total=False):
 
 def _filters(function: Any) -> Any:
     for name in reversed(Filters.__annotations__):
-        help_ = f"Only usage of these, by {name}."
+        help_ = f"Only calls with one of these values of {name}."
         function = click.option(f"--{name}", name, type=NAMES, metavar="A,…", help=help_)(function)
     return function
 

@@ -24,7 +24,7 @@ class ImportHints:
 
     def __init__(self, links: Links, *, with_short: bool = True) -> None:
         self._links = links
-        self._with_short = with_short  # whether somebody is told of balances
+        self._with_short = with_short  # whether the notifications read the second set
         self._accounts: set[str] = set()
         self._short: set[str] = set()
         self._sending: asyncio.Task[None] | None = None

@@ -86,11 +86,12 @@ class PriceTables:
         if not version or version in self._stored:
             return
         if len(self._own) >= OWN:
-            self._stored.discard(version := next(iter(self._own)))
-            del self._own[version]
+            oldest = next(iter(self._own))
+            del self._own[oldest]
+            self._stored.discard(oldest)
         await store_prices(self._links, [price])
-        self._own[price.version] = price
-        self._stored.add(price.version)
+        self._own[version] = price
+        self._stored.add(version)
 
     def publish_again(self) -> None:
         """Store the tables in the background, because a server may lack them."""

@@ -103,9 +103,15 @@ async def refund(
     last = lines[-1] if lines else earlier[-1] if earlier else None
     meta = RefundMeta("", "", request_id, 0, note)
     if last is not None:
-        told = last.meta
+        charge = last.meta
         meta = RefundMeta(
-            told["key"], told["model"], request_id, last.milliseconds, note, told.get("user", ""), told.get("tags")
+            charge["key"],
+            charge["model"],
+            request_id,
+            last.milliseconds,
+            note,
+            charge.get("user", ""),
+            charge.get("tags"),
         )
     code, booked, balance = await links.link(key).eval(
         scripts.refund,

@@ -1,6 +1,6 @@
 """Counts the requests that were refused before their admission, by key, model, error code and hour.
 
-An admitted call has a ledger line, which a refused one has not. So each worker counts refusals in memory and appends
+An admitted call has a ledger line, and a refused one has none. So each worker counts refusals in memory and appends
 them once a minute, as one batch, to a stream of the store; the importer moves the batches to the database. Counts of
 the last minute are lost if a worker is killed. What it keeps is bounded, whatever callers send: models are those of the
 configuration, codes those of the error tree, and further keys count in the total only.

@@ -1,1 +1,1 @@
-"""Events that operators and owners are told of: found off the request path, queued in the store, sent signed."""
+"""Events for operators and owners of accounts: found off the request path, queued in the store, sent signed."""

@@ -124,7 +124,7 @@ class AccountWatch:
             try:
                 ids = sorted(await scan_set(self._links.link(slot(account)), f"{slot(account)}:ks"))
             except GatewayError:
-                continue  # its server is away, or it is damaged, which the audit says
+                continue  # its server is away, or it is damaged, which the audit reports
             for start in range(0, len(ids), AT_ONCE):
                 page = ids[start : start + AT_ONCE]
                 fields = await self._read([account] * len(page), KEY_FIELDS, [f":k:{key_id}" for key_id in page])
@@ -162,7 +162,7 @@ async def _gathered(calls: Iterable[asyncio.Future[Any]]) -> list[Any]:
 
 
 def _readable(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions; none of an account or key whose fields are damaged, which the audit says."""
+    """The conditions; none of an account or key whose fields are damaged, which the audit reports."""
     try:
         return list(conditions)
     except ValueError:

@@ -21,7 +21,7 @@ from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import Store
 
 REFUSALS = frozenset({"credential", "credit"})
-WELL = 5.0  # seconds of lag up to which the importer is not late
+USUAL_LAG = 5.0  # seconds; with no more than this the importer is not late
 MORE_EVERY = 300.0  # seconds between two events of refused settlements while their number grows
 FAILURES = frozenset({"failures", "plugin"})  # "limited" is not among them: the provider works, but slower
 
@@ -82,7 +82,7 @@ class GatewayWatch:
         self._lag = lag
         self._most_lag = most_lag
         self._machine = machine
-        self._told, self._told_at = RefusedSettlements(), 0.0
+        self._reported, self._reported_at = RefusedSettlements(), 0.0
 
     async def step(self) -> None:
         """Look at everything. StoreUnavailable."""
@@ -105,10 +105,10 @@ class GatewayWatch:
     def _set_aside(self) -> Condition:
         """A higher number of refused settlements is a higher level, and an event of its own; fewer are not."""
         found, now = self._refused.found, time.monotonic()
-        if found.count > self._told.count > 0 and now - self._told_at < MORE_EVERY:
-            found = self._told
-        elif found.count != self._told.count:
-            self._told, self._told_at = found, now
+        if found.count > self._reported.count > 0 and now - self._reported_at < MORE_EVERY:
+            found = self._reported
+        elif found.count != self._reported.count:
+            self._reported, self._reported_at = found, now
         data = {
             "machine": socket.gethostname(),
             "settlements": found.count,
@@ -122,7 +122,7 @@ class GatewayWatch:
         An importer that has just started is late by the time that it has been failing for.
         """
         lag = self._lag()
-        if lag is None or WELL < lag < self._most_lag:
+        if lag is None or USUAL_LAG < lag < self._most_lag:
             return None
         return Condition("importer.behind", "importer", int(lag >= self._most_lag), {"seconds": int(lag)})
 

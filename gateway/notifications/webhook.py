@@ -61,7 +61,7 @@ class Webhook:
                 async with await self._client.send(
                     "POST", url, headers=headers, body=body, timeouts=TIMEOUTS
                 ) as answer:
-                    return _judged(answer.status, answer.headers.get("retry-after") or "")
+                    return _result(answer.status, answer.headers.get("retry-after") or "")
         except TimeoutError:
             return Attempt(problem=f"no answer within {TIMEOUTS.total:.0f} s")
         except GatewayError as error:
@@ -87,7 +87,7 @@ def unusable_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
             yield "secrets", str(error)
 
 
-def _judged(status: int, retry_after: str) -> Attempt:
+def _result(status: int, retry_after: str) -> Attempt:
     if 200 <= status < 300:
         return Attempt(status)
     if 300 <= status < 400:

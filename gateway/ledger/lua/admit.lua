@@ -1,8 +1,8 @@
 -- Admits or refuses a batch of calls of one account by rules.lua. A refused call writes nothing and consumes no limit.
 -- KEYS: {a:<account>}   ARGV: see rules.lua
--- Returns REGROUP group | REPRICE epoch | NOACCT, or nine integers per call: code, detail, held amount (of a refusal: whose limit refuses,
--- see rules.lua), then limit, remaining and reset
--- (µs) of requests and of tokens, -1 if there is no limit. detail: Redis time (µs) of an admission, or the wait (µs).
+-- Returns REGROUP group | REPRICE epoch | NOACCT, or nine integers per call: code, detail, held amount (of a refusal:
+-- whose limit refuses, see rules.lua), then limit, remaining and reset (µs) of requests and of tokens, -1 if there is no
+-- limit. detail: Redis time (µs) of an admission, or the wait (µs).
 -- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
 -- fit into a balance below 2^53.
 

@@ -1,7 +1,8 @@
 -- Explains the decision about one call with rules.lua: it ignores each rule that refuses and decides again. So it names
 -- every refusing rule. Reads only, so it runs on a replica.
 -- KEYS: {a:<account>}   ARGV: see rules.lua, with one call
--- Returns REGROUP group | REPRICE epoch | NOACCT, or {}, then the refusals: code, wait (µs), … and the facts: name, value (as text), …
+-- Returns REGROUP group | REPRICE epoch | NOACCT, or {}, then the refusals: code, wait (µs), … and the facts: name, value
+-- (as text), …
 
 local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
 local hold, tokens = tonumber(ARGV[HEAD + 5]), tonumber(ARGV[HEAD + 6])

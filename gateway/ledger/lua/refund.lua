@@ -28,10 +28,10 @@ local function charge_in_lines()  -- nil if there is no line, or only one that a
   if ARGV[8] ~= '' and ARGV[10] ~= '' then sum, whole = -ARGV[10], true end
   for i = 11, #ARGV do
     local line = redis.call('XRANGE', A .. ':lg', ARGV[i], ARGV[i])[1]
-    local told = {}
-    for j = 1, line and #line[2] or 0, 2 do told[line[2][j]] = line[2][j + 1] end
-    if told.rid == rid and CHARGES[told.kind] then
-      sum, whole = sum - told.amount, whole or told.kind == 'use' or told.kind == 'reclaim'
+    local fields = {}
+    for j = 1, line and #line[2] or 0, 2 do fields[line[2][j]] = line[2][j + 1] end
+    if fields.rid == rid and CHARGES[fields.kind] then
+      sum, whole = sum - fields.amount, whole or fields.kind == 'use' or fields.kind == 'reclaim'
     end
   end
   return whole and sum or nil

@@ -1,7 +1,8 @@
 -- Counts the replay of a stored answer against the request limits, by the rules of an admission that apply to it: key,
 -- account, permission and requests. It needs no money, no tokens and no concurrency lease.
 -- KEYS: {a:<account>}   ARGV: see rules.lua, with one ask
--- Returns REGROUP group | REPRICE epoch | NOACCT, or eight integers as admit.lua: code, wait (µs), and the state of the limits.
+-- Returns REGROUP group | REPRICE epoch | NOACCT, or eight integers as admit.lua: code, wait (µs), and the state of the
+-- limits.
 
 local kid, model, enabled = ARGV[HEAD + 2], ARGV[HEAD + 3], ARGV[HEAD + 4]
 local key = open_key(kid)

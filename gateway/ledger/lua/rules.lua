@@ -2,14 +2,14 @@
 -- `explain` returns the refusals.
 -- `own` in a hash says that an account has limits of its own or a cap, or that a key has a user, scopes, a period or a
 -- most per call. Others cost nothing more.
--- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none) epoch (of the account's own prices), then per call
+-- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none) epoch (of the account's own prices), then per
+--       call
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model, else 0, then the key's scopes that the caller has checked
 --       least, share: a hold that does not fit is lowered to 1/share of the free money, if that is at least `least`;
 --       share 0: it is never lowered
 -- Returns REGROUP group if the account is in another group than ARGV says, REPRICE epoch if its own prices have another
--- epoch, or NOACCT. The detail of KEY is GONE if the
--- store does not have the key, although keys are never deleted.
+-- epoch, or NOACCT. The detail of KEY is GONE if the store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 -- The cap of the month; the most of one call; see `unchecked`; the budget of the key's user.

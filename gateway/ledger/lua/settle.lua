@@ -9,7 +9,8 @@
 -- ledger.
 --
 -- A call is charged at most its hold and the money that no call holds: the balance above the floor, and the rest of the
--- budgets of the key and of its user. The remaining cost is `uncollected` on its line. A call that costs nothing has a line too.
+-- budgets of the key and of its user. The remaining cost is `uncollected` on its line. A call that costs nothing has a
+-- line, too.
 -- Each call writes its line and its marker. All other changes are summed up and written once at the end of the batch.
 -- An error stops the loop, and the sums of the lines written so far are still written: balance, number, sums and holds
 -- always agree with the lines.

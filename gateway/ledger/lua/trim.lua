@@ -16,9 +16,9 @@ if (carry[1] or '0') ~= ARGV[1] or (carry[2] or '') ~= ARGV[2] then return MOVED
 
 local line = redis.call('XRANGE', A .. ':lg', id, id)[1]
 if not line then return UNKNOWN end
-local told = {}
-for i = 1, #line[2], 2 do told[line[2][i]] = line[2][i + 1] end
-if told.n ~= n or told.bal ~= bal then return UNKNOWN end
+local fields = {}
+for i = 1, #line[2], 2 do fields[line[2][i]] = line[2][i + 1] end
+if fields.n ~= n or fields.bal ~= bal then return UNKNOWN end
 
 local clock = redis.call('TIME')
 local ms, step = string.match(id, '^(%d+)%-(%d+)$')

@@ -1,5 +1,6 @@
 -- Notes that a condition holds and queues its event, once per crossing.
--- KEYS: states of the kind, due, deliveries, created   ARGV: subject level mark value most, then member and text of each delivery
+-- KEYS: states of the kind, due, deliveries, created
+-- ARGV: subject level mark value most, then member and text of each delivery
 -- A state is `level cleared value mark`; `cleared` is the time (ms) since which the condition no longer holds, or 0.
 -- Returns whether the event is new, and how many of the oldest deliveries were dropped because there are more than `most`.
 
