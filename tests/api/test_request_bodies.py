@@ -185,8 +185,8 @@ async def test_small_unfinished_bodies_count_in_the_budget(
             b"\r\n\r\n", b"\r\n\r\nea60\r\n"
         )
     async with unfinished(address, start):
-        await until(lambda: memory.used == 50_000)
-    await until(lambda: memory.used == 0)
+        assert await until(lambda: memory.used == 50_000)
+    assert await until(lambda: memory.used == 0)
 
 
 async def test_inflated_bytes_count_in_the_budget(client: Client, small_budgets: Gateway) -> None:

@@ -29,6 +29,7 @@ def test_random_cases_find_no_fault(name: str, capfd: pytest.CaptureFixture[str]
         report = search(target, seconds)
     finally:
         target.close()
+    assert report.cases
     with capfd.disabled():
         print(f"\n{report.text()}")
 

@@ -71,6 +71,7 @@ async def test_lines_are_imported_once_by_two_importers_at_a_time(world, importi
             await first.hint("acme")
             await asyncio.gather(first.round(), second.round())
         await first.sweep()
+        assert len(first.lines()) == len(await first.in_store())
         await first.same()
 
 

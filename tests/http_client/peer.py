@@ -101,11 +101,11 @@ async def always_ok(line: Line) -> None:
         await line.send(OK)
 
 
-async def gone(line: Line, *, within: float = 5.0) -> None:
+async def assert_closed(line: Line, *, within: float = 5.0) -> None:
     """Wait until the other side has closed the connection, for so many seconds of the event loop's time at most."""
     async with asyncio.timeout(30), at_once(within=within):
         await line.ended.wait()
 
 
-async def gone_at_once(line: Line) -> None:
-    await gone(line, within=0.25)
+async def assert_closed_at_once(line: Line) -> None:
+    await assert_closed(line, within=0.25)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import UpstreamInvalidResponse
 from tests.http_client.loops import io_loop, loop_kind  # noqa: F401 - fixtures
-from tests.http_client.peer import CHUNKED, Line, Peer, gone
+from tests.http_client.peer import CHUNKED, Line, Peer, assert_closed
 from tests.http_client.test_http_client import client
 
 PIECE = 64 * 1024
@@ -79,7 +79,7 @@ async def test_bytes_after_the_content_of_an_answer_are_refused(body) -> None:
         answer = await link.send("POST", peer.url, body=b"{}")
         with pytest.raises(UpstreamInvalidResponse):
             await answer.read()
-        await gone(peer.lines[0])
+        await assert_closed(peer.lines[0])
     assert sent < READ_AT_MOST
 
 

@@ -30,7 +30,7 @@ from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 from tests.delays import caller_is_silent_for, forever, upstream_is_silent_for
 from tests.http_client.loops import io_loop, loop_kind  # noqa: F401 - fixtures
-from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, each, gone, gone_at_once
+from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, assert_closed, assert_closed_at_once, each
 from tests.leftovers import garbage
 from tests.polling import at_once, until, until_still
 
@@ -135,7 +135,7 @@ async def test_answer_of_any_framing_is_read_in_pieces_of_any_size(raw: bytes, b
             assert await fetch(link, peer.url) == body
             assert len(peer.lines) == 1
         else:
-            await gone(peer.lines[0])
+            await assert_closed(peer.lines[0])
 
 
 async def test_body_that_ends_with_the_connection_is_complete() -> None:
@@ -170,7 +170,7 @@ async def test_headers_over_64_kib_are_refused(lines: bytes) -> None:
     async with Peer(each(b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\n")) as peer, client() as link:
         with pytest.raises(UpstreamInvalidResponse):
             await fetch(link, peer.url)
-        await gone(peer.lines[0])
+        await assert_closed(peer.lines[0])
 
 
 async def test_interim_answers_without_end_are_refused() -> None:
@@ -192,7 +192,7 @@ async def test_data_before_broken_framing_are_delivered_first() -> None:
         assert await answer.read_chunk() == b"abcd"
         with pytest.raises(UpstreamInvalidResponse):
             await answer.read_chunk()
-        await gone(peer.lines[0])
+        await assert_closed(peer.lines[0])
 
 
 @pytest.mark.parametrize(("raw", "kind"), [(b"", UpstreamUnreachable), (CHUNKED + b"1\r\na\r\n", UpstreamTruncated)])
@@ -234,14 +234,14 @@ async def test_idle_connection_that_receives_data_is_closed() -> None:
     async with Peer(each(OK)) as peer, client() as link:
         await fetch(link, peer.url)
         await peer.lines[0].send(OK)
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
 
 
 async def test_idle_connection_is_closed_after_the_keepalive_time() -> None:
     async with Peer(each(OK)) as peer, client(keepalive=0.1) as link:
         await asyncio.gather(fetch(link, peer.url), fetch(link, peer.url))
         for line in peer.lines:
-            await gone(line, within=0.5)
+            await assert_closed(line, within=0.5)
 
 
 async def test_most_recently_used_connection_is_reused_first() -> None:
@@ -298,7 +298,7 @@ async def test_closing_the_client_closes_busy_and_idle_connections() -> None:
         answer = await link.send("POST", peer.url)
         await link.close()
         for line in peer.lines:
-            await gone_at_once(line)
+            await assert_closed_at_once(line)
         with pytest.raises(UpstreamTruncated):
             await answer.read()
 
@@ -310,7 +310,7 @@ async def test_released_stream_that_does_not_end_is_closed_after_a_second() -> N
             assert len(await answer.read_events()) == 1
             answer.release()
         released = time.monotonic()
-        await gone(peer.lines[0], within=1.5)
+        await assert_closed(peer.lines[0], within=1.5)
         assert time.monotonic() - released > 0.7
 
 
@@ -325,7 +325,7 @@ async def test_released_stream_that_keeps_sending_data_is_closed_at_once() -> No
         answer = await link.send("POST", peer.url)
         await answer.read_chunk()
         answer.release()
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
 
 
 # Back-pressure and time ----------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ async def test_idle_time_restarts_with_every_piece_of_an_answer_read_whole() -> 
             await answer.read()
         assert sent == 4, "the whole took longer than the idle time"
         assert 4 * pause + 0.9 * idle < time.monotonic() - started < 4, "after the idle time, not the first byte's"
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
 
 
 async def test_total_time_includes_the_wait_for_the_head() -> None:
@@ -477,7 +477,7 @@ async def test_upload_with_a_wrong_announced_length_is_cut(length: int) -> None:
         with pytest.raises(ValueError, match="Content-Length"):
             await link.send("POST", peer.url, headers={"Content-Length": str(length)}, body=source.stream)
         assert source.closed
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
 
 
 async def test_answer_before_the_end_of_an_upload_ends_it() -> None:
@@ -490,7 +490,7 @@ async def test_answer_before_the_end_of_an_upload_ends_it() -> None:
         async with await link.send("POST", peer.url, body=source.stream) as answer:
             assert (answer.status, await answer.read()) == (413, b"big")
         await until(lambda: source.closed)
-        await gone_at_once(peer.lines[0])  # half a request was sent: it cannot carry another
+        await assert_closed_at_once(peer.lines[0])  # half a request was sent: it cannot carry another
 
 
 async def test_early_answer_to_a_large_body_does_not_go_back_to_the_pool() -> None:
@@ -534,7 +534,7 @@ async def test_cancelled_upload_closes_socket_and_source() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await until(lambda: source.closed)
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
 
 
 # Compression ---------------------------------------------------------------------------------------------------------
@@ -607,7 +607,7 @@ async def test_tls_names_the_host_keeps_the_connection_and_closes_at_once(server
         answer = await link.send("POST", peer.url)
         assert await answer.read_chunk() == b"a"
         answer.close()
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
         assert (names, len(peer.lines)) == (["localhost"], 1)
 
 

@@ -31,7 +31,7 @@ from gateway.http_client.upstream import Upstream
 from tests.delays import forever
 from tests.http_client.forward_proxy import ForwardProxy
 from tests.http_client.loops import io_loop, loop_kind  # noqa: F401 - fixtures
-from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, each, gone_at_once
+from tests.http_client.peer import CHUNKED, OK, Line, Peer, always_ok, assert_closed_at_once, each
 from tests.leftovers import garbage
 from tests.polling import turns, until, until_still
 
@@ -427,7 +427,7 @@ async def test_silent_upstream_times_out_and_its_connection_is_closed(
         assert await answer.read_chunk() == b"a"
         with pytest.raises(UpstreamTimeout):
             await answer.read_chunk()
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
         await until(lambda: proxy.open == 0)
 
 
@@ -465,7 +465,7 @@ async def test_closing_an_answer_closes_its_connection_at_once(
             (await sending).close()
         else:
             sending.cancel()
-        await gone_at_once(peer.lines[0])
+        await assert_closed_at_once(peer.lines[0])
         await until(lambda: proxy.open == 0)
 
 
@@ -597,7 +597,7 @@ async def test_half_sent_request_is_dropped_and_not_flushed(certificates: Certif
             with connection:
                 await until(lambda: unsent(port))
                 sending.cancel()
-                await until(lambda: not is_open(port))
+                assert await until(lambda: not is_open(port))
 
 
 def is_open(port: int) -> bool:

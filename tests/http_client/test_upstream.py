@@ -314,7 +314,7 @@ async def test_redirects_are_not_followed() -> None:
         assert len(fake.seen) == 1
 
 
-async def closed_at_once(fake: FakeUpstream, act: Callable[[], Awaitable[None]]) -> None:
+async def assert_closed_at_once(fake: FakeUpstream, act: Callable[[], Awaitable[None]]) -> None:
     async with at_once():
         await act()
         seen = await fake.wait_ended()
@@ -332,7 +332,7 @@ async def test_cancelled_wait_for_headers_closes_the_socket_at_once() -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-        await closed_at_once(fake, cancel)
+        await assert_closed_at_once(fake, cancel)
 
 
 async def test_cancelled_stream_closes_the_socket_at_once() -> None:
@@ -353,7 +353,7 @@ async def test_cancelled_stream_closes_the_socket_at_once() -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-        await closed_at_once(fake, cancel)
+        await assert_closed_at_once(fake, cancel)
 
 
 async def test_closing_an_answer_early_closes_the_socket_at_once() -> None:
@@ -364,7 +364,7 @@ async def test_closing_an_answer_early_closes_the_socket_at_once() -> None:
             async with await link.send("POST", fake.url, body=b"{}") as answer:
                 await answer.read_events()
 
-        await closed_at_once(fake, leave)
+        await assert_closed_at_once(fake, leave)
 
 
 async def test_stalled_reader_holds_little_of_a_fast_upstream() -> None:

@@ -197,7 +197,7 @@ async def meanwhile_another(client: Client) -> None:
         await response.read()
 
 
-async def nothing_left() -> None:
+async def assert_nothing_left() -> None:
     await until(lambda: handlers() == 0)
     assert not garbage()
 
@@ -211,7 +211,7 @@ async def test_failures_of_any_kind_leave_no_garbage(client: Client, upstream: F
         script(upstream, fail)
         await ASKS[name].send(client, f"alone: {kind}")
         assert len(upstream.seen) == 1, kind
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @EACH
@@ -222,7 +222,7 @@ async def test_failover_to_another_target_leaves_no_garbage(client: Client, upst
         status = await ASKS[name].send(client, f"pair: {kind}")
         tried += status == 200 and len(upstream.seen) == 2
     assert tried >= 6
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
@@ -230,20 +230,20 @@ async def test_failures_of_every_target_leave_no_garbage(client: Client, upstrea
     script(upstream, refused, FAILURES["500"], refused)
     assert await ASKS[name].send(client, "pair") >= 500
     assert len(upstream.seen) == 3
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
 async def test_retry_on_the_same_target_leaves_no_garbage(client: Client, upstream: FakeUpstream, name: str) -> None:
     script(upstream, refused)
     assert await ASKS[name].send(client, "retried") == 200
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
 async def test_unreachable_target_leaves_no_garbage(client: Client, name: str) -> None:
     assert await ASKS[name].send(client, "unreachable") == 200
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_continuation_and_failed_continuation_leave_no_garbage(client: Client, upstream: FakeUpstream) -> None:
@@ -252,7 +252,7 @@ async def test_continuation_and_failed_continuation_leave_no_garbage(client: Cli
         script(upstream, cut, others, others)
         assert await ask.send(client, "continued") == 200
         assert len(upstream.seen) >= 2
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @EACH
@@ -262,7 +262,7 @@ async def test_timeouts_before_and_inside_an_answer_leave_no_garbage(
     for fail in (silent, stuck):
         script(upstream, fail)
         await ASKS[name].send(client, "impatient")
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
@@ -271,7 +271,7 @@ async def test_second_attempt_that_exceeds_the_total_timeout_leaves_no_garbage(
 ) -> None:
     script(upstream, refused, silent)
     assert await ASKS[name].send(client, "late") == 504
-    await nothing_left()
+    await assert_nothing_left()
 
 
 RACES: dict[str, tuple[Fail, ...]] = {
@@ -287,7 +287,7 @@ RACES: dict[str, tuple[Fail, ...]] = {
 async def test_hedged_call_leaves_no_garbage(client: Client, upstream: FakeUpstream, race: str) -> None:
     script(upstream, *RACES[race])
     await ASKS["chat, streamed"].send(client, "raced")
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
@@ -303,7 +303,7 @@ async def test_provider_that_raises_leaves_no_garbage(
         provider.stream_chat = lambda *_: iter(())  # type: ignore[attr-defined]  # no stream at all
     assert await ASKS[name].send(client, "alone") == 502
     assert await ASKS[name].send(client, "pair") == 200
-    await nothing_left()
+    await assert_nothing_left()
 
 
 # The call is ended ---------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ async def test_client_that_disconnects_leaves_no_garbage(client: Client, upstrea
         await meanwhile_another(client)
         reading.cancel()
         assert (await upstream.wait_ended(len(fails) - 1)).outcome == "left"
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_client_that_disconnects_during_a_hedge_leaves_no_garbage(client: Client, upstream: FakeUpstream) -> None:
@@ -326,7 +326,7 @@ async def test_client_that_disconnects_during_a_hedge_leaves_no_garbage(client: 
     reading = asyncio.create_task(ASKS["chat, streamed"].send(client, "raced"))
     await upstream.wait_started(1)
     reading.cancel()
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @SOME
@@ -338,7 +338,7 @@ async def test_client_that_disconnects_between_two_attempts_leaves_no_garbage(
     await upstream.wait_ended(0)
     await meanwhile_another(client)
     reading.cancel()
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @EACH
@@ -358,7 +358,7 @@ async def test_revoked_or_drained_call_leaves_no_garbage(
         await meanwhile_another(client)
         cut_off()
         await reading
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_stream_that_exceeds_the_balance_leaves_no_garbage(
@@ -370,7 +370,7 @@ async def test_stream_that_exceeds_the_balance_leaves_no_garbage(
     headers = {"Authorization": f"Bearer {key.text}"}
     fields = {"messages": [{"role": "user", "content": words}]}
     assert await ASKS["chat, streamed"].send(client, "dear", headers=headers, **fields) == 200
-    await nothing_left()
+    await assert_nothing_left()
 
 
 # The request is refused ----------------------------------------------------------------------------------------------
@@ -389,12 +389,12 @@ async def test_refused_request_leaves_no_garbage(
     assert await ask.send(client, "alone", headers={"Content-Encoding": "gzip"}) == 400
     assert await ask.send(client, "alone", headers={"Idempotency-Key": "\u00e9"}) == 400
     assert await ask.send(client, "", temperature="hot", n="many", dimensions="no", speed="no") == 400
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_request_unsupported_by_every_target_leaves_no_garbage(client: Client) -> None:
     assert await ASKS["speech, as events"].send(client, "plain") == 400
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_requests_with_one_idempotency_key_leave_no_garbage(client: Client, upstream: FakeUpstream) -> None:
@@ -404,7 +404,7 @@ async def test_requests_with_one_idempotency_key_leave_no_garbage(client: Client
     assert sorted(statuses) == [200, 409]
     assert await ask.send(client, "alone", headers=headers) == 200
     assert await ask.send(client, "alone", headers=headers, seed=1) == 400
-    await nothing_left()
+    await assert_nothing_left()
 
 
 # An upload goes wrong ------------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ async def test_client_that_disconnects_during_an_upload_leaves_no_garbage(client
         if moment != "at once":
             await meanwhile_another(client)
         writer.transport.abort()
-    await nothing_left()
+    await assert_nothing_left()
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
@@ -440,7 +440,7 @@ async def test_invalid_large_form_leaves_no_garbage(client: Client, coding: str)
         with contextlib.suppress(aiohttp.ClientError):  # refused while it is still being sent
             async with client.request("POST", "/v1/audio/transcriptions", headers=headers, data=data) as response:
                 assert response.status == 400
-    await nothing_left()
+    await assert_nothing_left()
 
 
 async def test_upload_that_cannot_be_read_again_leaves_no_garbage(
@@ -454,4 +454,4 @@ async def test_upload_that_cannot_be_read_again_leaves_no_garbage(
 
     script(upstream, fail)
     assert await ASKS["transcription of a file on the disk"].send(client, "pair") >= 500
-    await nothing_left()
+    await assert_nothing_left()

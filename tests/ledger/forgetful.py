@@ -109,7 +109,7 @@ class Forgetful:
         os.truncate(append_only_file(self.folder), self.remembered)
         await self.server.start()
 
-    async def charged(self, amount: int) -> None:
+    async def assert_charged(self, amount: int) -> None:
         account = await self.accounts.show("acme")
         assert (account.balance, account.held) == (10_000 - amount, 0)
         assert (await self.ledger.audit()).mismatches == []

@@ -36,7 +36,7 @@ class Journaled:
     async def held(self, account: str = "acme") -> int:
         return (await self.world.accounts.show(account)).held
 
-    async def released(self, account: str = "acme") -> None:
+    async def assert_released(self, account: str = "acme") -> None:
         """Wait until all that was sent is answered and journaled, then check that nothing is left."""
         link = self.world.store.link(f"{{a:{account}}}")
         await asyncio.sleep(0)  # an admission of this tick is sent now
@@ -75,7 +75,7 @@ async def test_caller_cancelled_at_any_step_leaves_no_hold_and_no_slot(world, tm
             await asyncio.sleep(0)
         if not future.cancel():  # it was answered before
             j.ledger.book(future.result(), None)
-        await j.released()
+        await j.assert_released()
 
 
 async def test_caller_cancelled_while_the_script_is_loaded_leaves_no_hold_and_no_slot(world, tmp_path):
@@ -86,7 +86,7 @@ async def test_caller_cancelled_while_the_script_is_loaded_leaves_no_hold_and_no
         while not j.ledger._admission._batches._tasks:  # the first reply was NOSCRIPT
             await asyncio.sleep(0)
         future.cancel()
-        await j.released()
+        await j.assert_released()
 
 
 async def test_caller_cancelled_while_the_store_is_away_leaves_no_hold_and_no_slot(world, tmp_path):
@@ -98,7 +98,7 @@ async def test_caller_cancelled_while_the_store_is_away_leaves_no_hold_and_no_sl
         assert not link.connected
         future.cancel()
         await until(lambda: link.connected)
-        await j.released()
+        await j.assert_released()
 
 
 # A reply that does not come ------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ async def test_admission_whose_reply_is_lost_with_its_connection_is_sent_again_a
         hold = await future
         assert (await j.world.accounts.show("acme")).held == 100
         j.ledger.book(hold, None)
-        await j.released()
+        await j.assert_released()
 
 
 async def test_admission_whose_reply_does_not_come_in_time_is_released_again(world, tmp_path):
@@ -133,7 +133,7 @@ async def test_admission_whose_reply_does_not_come_in_time_is_released_again(wor
         with pytest.raises(StoreUnavailable) as caught:
             await future
         assert caught.value.fate is StoreFate.UNKNOWN
-        await j.released()
+        await j.assert_released()
 
 
 async def test_admission_over_a_closed_link_fails_and_leaves_no_slot(world, tmp_path):
@@ -158,8 +158,8 @@ async def test_flushed_scripts_cause_no_lost_or_repeated_admission_or_settlement
         assert [await j.held(name) for name in ("acme", "umbra")] == [20_000, 20_000]
         for hold in after:
             j.ledger.book(hold, None)
-        await j.released("acme")
-        await j.released("umbra")
+        await j.assert_released("acme")
+        await j.assert_released("umbra")
         accounts = [await j.world.accounts.show(name) for name in ("acme", "umbra")]
         assert {account.balance for account in accounts} == {10_000_000_000 - 60}
 
@@ -175,8 +175,8 @@ async def test_call_that_cannot_be_encoded_does_not_affect_other_accounts_of_its
         with pytest.raises(GatewayError):
             await bad
         await settle(j.ledger, good.result(), 5)
-        await j.released()
-        await j.released("umbra")
+        await j.assert_released()
+        await j.assert_released("umbra")
 
 
 # A reply that cannot be used -----------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ async def test_reply_that_cannot_be_used_fails_its_caller_and_releases_the_hold(
             await asyncio.wait_for(lost, 5)
         assert caught.value.fate is StoreFate.UNKNOWN
         assert "could not be used" in caplog.text
-        await j.released()
+        await j.assert_released()
 
 
 async def test_call_that_was_answered_keeps_its_hold_if_the_rest_of_the_reply_cannot_be_used(world, tmp_path):
@@ -218,7 +218,7 @@ async def test_call_that_was_answered_keeps_its_hold_if_the_rest_of_the_reply_ca
 
         await until(only_the_first)
         await settle(j.ledger, hold, 7)
-        await j.released()
+        await j.assert_released()
         assert (await j.world.accounts.show("acme")).balance == 10_000_000_000 - 7
 
 
@@ -239,7 +239,7 @@ async def test_settlements_whose_reply_cannot_be_used_are_sent_again_and_charged
             j.ledger.book(hold, record_of(7))
         await asyncio.wait_for(j.ledger.drain(), 5)
         assert j.ledger._writer._booked == 0
-        await j.released()
+        await j.assert_released()
         assert (await j.world.accounts.show("acme")).balance == 10_000_000_000 - 21
         assert not (tmp_path / "refused.jsonl").exists()
 
@@ -285,7 +285,7 @@ async def test_redirected_admissions_reach_a_server_without_the_script_once(worl
         kept, gone = j.ledger.admit(*w.ask(key)), j.ledger.admit(*w.ask(key))
         gone.cancel()
         await settle(j.ledger, await kept, 5)
-        await j.released()
+        await j.assert_released()
         assert len(links.moves) == 1
         assert (await w.accounts.show("acme")).balance == 10_000_000_000 - 5
         j.journal.close()

@@ -21,7 +21,7 @@ from tests.polling import until
 UNIT = 1_000_000_000
 
 
-async def refused(world, error: type[errors.GatewayError], admit: Awaitable[object]) -> errors.GatewayError:
+async def assert_refused(world, error: type[errors.GatewayError], admit: Awaitable[object]) -> errors.GatewayError:
     """Await an admission that must fail so, and compare all of the store before and after."""
     before = await world.dump()
     with pytest.raises(error) as caught:
@@ -46,7 +46,7 @@ async def test_revoked_key_is_refused_by_the_very_next_admission(world):
         key = await w.caller()
         await w.admit(key)
         await w.keys.revoke(key.id)
-        await refused(w, errors.InvalidApiKey, w.admit(key))
+        await assert_refused(w, errors.InvalidApiKey, w.admit(key))
 
 
 async def test_expired_key_is_refused(world):
@@ -54,14 +54,14 @@ async def test_expired_key_is_refused(world):
         key = await w.caller(expires=datetime.now(UTC) + timedelta(days=30))
         await w.admit(key)
         await w.store.client.hset(f"{{a:acme}}:k:{key.id}", "exp", int(datetime.now(UTC).timestamp()))
-        await refused(w, errors.InvalidApiKey, w.admit(key))
+        await assert_refused(w, errors.InvalidApiKey, w.admit(key))
 
 
 async def test_disabled_account_is_refused_until_enabled(world):
     async with world() as w:
         key = await w.caller()
         await w.accounts.disable("acme")
-        error = await refused(w, errors.InsufficientPermissions, w.admit(key))
+        error = await assert_refused(w, errors.InsufficientPermissions, w.admit(key))
         assert "disabled" in error.message
         await w.accounts.enable("acme")
         await w.admit(key)
@@ -71,13 +71,13 @@ async def test_account_that_the_store_has_lost_is_unavailable_and_no_invalid_key
     async with world() as w:
         key = await w.caller()
         await w.store.client.delete("{a:acme}")
-        await refused(w, errors.StoreUnavailable, w.admit(key))
+        await assert_refused(w, errors.StoreUnavailable, w.admit(key))
 
 
 async def test_model_of_another_group_is_refused(world):
     async with world() as w:
         key = await w.caller()
-        await refused(w, errors.ModelNotPermitted, w.admit(key, groups=frozenset({"gold"})))
+        await assert_refused(w, errors.ModelNotPermitted, w.admit(key, groups=frozenset({"gold"})))
 
 
 async def test_account_rules_override_the_group_and_key_rules_override_both(world):
@@ -89,18 +89,18 @@ async def test_account_rules_override_the_group_and_key_rules_override_both(worl
         await w.admit(picky, model="n", groups=frozenset())
         await w.accounts.deny("acme", ["n", "m"])
         for caller, model in ((key, "n"), (key, "m"), (picky, "n"), (picky, "m"), (picky, "no"), (picky, "n\no")):
-            await refused(w, errors.ModelNotPermitted, w.admit(caller, model=model))
+            await assert_refused(w, errors.ModelNotPermitted, w.admit(caller, model=model))
         await w.accounts.allow("acme", ["m"])
         await w.admit(key)
-        await refused(w, errors.ModelNotPermitted, w.admit(picky))
+        await assert_refused(w, errors.ModelNotPermitted, w.admit(picky))
 
 
 async def test_balance_that_does_not_cover_the_hold_is_refused(world):
     async with world() as w:
         key = await w.caller(balance=1000)
-        await refused(w, errors.BalanceExhausted, w.admit(key, 1001))
+        await assert_refused(w, errors.BalanceExhausted, w.admit(key, 1001))
         await w.admit(key, 1000)
-        await refused(w, errors.BalanceExhausted, w.admit(key, 1))
+        await assert_refused(w, errors.BalanceExhausted, w.admit(key, 1))
 
 
 async def test_free_call_needs_no_balance(world):
@@ -115,7 +115,7 @@ async def test_budget_counts_what_is_spent_and_what_is_held(world):
         key = await w.caller(budget=1000)
         await settle(w.ledger, await w.admit(key, 600), 400)
         await w.admit(key, 500)
-        await refused(w, errors.BudgetExceeded, w.admit(key, 101))
+        await assert_refused(w, errors.BudgetExceeded, w.admit(key, 101))
         await w.admit(key, 100)
         other = await w.caller()
         await w.admit(other, 5000)
@@ -127,7 +127,7 @@ async def test_concurrency_of_the_key_is_freed_at_settlement(world):
         key = await w.caller(concurrency=2)
         first = await w.admit(key)
         await w.admit(key)
-        error = await refused(w, errors.ConcurrencyLimited, w.admit(key))
+        error = await assert_refused(w, errors.ConcurrencyLimited, w.admit(key))
         assert error.headers()["Retry-After"] == "1"
         await void(w.ledger, first)
         await w.admit(key)
@@ -152,11 +152,11 @@ async def test_concurrency_of_the_group_counts_all_keys_of_the_account(world):
         one, two, other = await w.caller(), await w.caller(), await w.caller("umbra")
         await w.admit(one)
         hold = await w.admit(two)
-        await refused(w, errors.ConcurrencyLimited, w.admit(one))
+        await assert_refused(w, errors.ConcurrencyLimited, w.admit(one))
         await w.admit(other)
         await w.expire(hold)
         third = await w.admit(one)
-        await refused(w, errors.ConcurrencyLimited, w.admit(two))
+        await assert_refused(w, errors.ConcurrencyLimited, w.admit(two))
         await settle(w.ledger, third, 0)
         await w.admit(two)
 
@@ -186,7 +186,7 @@ async def test_outdated_cached_group_is_corrected_by_the_store(world):
         key = await w.caller()
         await w.admit(key)
         await w.accounts.move("acme", "gold")
-        await refused(w, errors.ModelNotPermitted, w.admit(key))
+        await assert_refused(w, errors.ModelNotPermitted, w.admit(key))
         hold = await w.admit(key, groups=frozenset({"gold"}))
         assert hold.rates is not None and hold.rates.limit_requests == 7
         await w.accounts.move("acme", "default")
@@ -225,7 +225,7 @@ async def test_limits_replaced_at_a_reload_apply_to_the_next_admission(world):
         await w.admit(key)
         w.ledger.use_groups({"default": GroupLimits(rpm=1)})
         await w.admit(key)
-        await refused(w, errors.RequestRateLimited, w.admit(key))
+        await assert_refused(w, errors.RequestRateLimited, w.admit(key))
 
 
 async def test_repeated_admission_is_one_hold(world):
@@ -238,7 +238,7 @@ async def test_repeated_admission_is_one_hold(world):
         assert [hold.admitted_at for hold in again] == [first.admitted_at] * 2
         assert await w.dump() == before
         await settle(w.ledger, first, 7)
-        await refused(w, errors.Conflict, w.ledger.admit(*ask))
+        await assert_refused(w, errors.Conflict, w.ledger.admit(*ask))
 
 
 async def test_same_request_twice_in_one_tick_is_one_hold(world):
@@ -287,7 +287,7 @@ async def test_largest_amounts_stay_exact(world):
         most = 9_000_000 * UNIT
         key = await w.caller(balance=most)
         hold = await w.admit(key, most - 1)
-        await refused(w, errors.BalanceExhausted, w.admit(key, 2))
+        await assert_refused(w, errors.BalanceExhausted, w.admit(key, 2))
         await w.admit(key, 1)
         await settle(w.ledger, hold, most - 3)
         account = await w.accounts.show("acme")
@@ -311,7 +311,7 @@ async def test_call_that_may_make_any_number_of_tokens_is_settled(world, tokens)
 @pytest.mark.parametrize("wish", [{"hold": -1}, {"tokens": -1}])
 async def test_negative_amounts_are_not_sent_to_the_store(world, wish):
     async with world() as w:
-        await refused(w, errors.InternalError, w.admit(await w.caller(), **wish))
+        await assert_refused(w, errors.InternalError, w.admit(await w.caller(), **wish))
 
 
 async def test_argument_that_cannot_be_sent_fails_its_admission(world):

@@ -200,7 +200,7 @@ async def test_settlement_sent_after_the_reconnect_does_not_hide_settlements_los
         await worker.come_back()
         await worker.ledger.drain()
         await until(lambda: not worker.journal.unconfirmed)
-        await worker.charged(7 + 8)
+        await worker.assert_charged(7 + 8)
 
 
 async def test_confirmed_settlements_of_an_ended_worker_are_taken_over(tmp_path):
@@ -216,7 +216,7 @@ async def test_confirmed_settlements_of_an_ended_worker_are_taken_over(tmp_path)
         assert (await worker.accounts.show("acme")).held == 100
         async with worker.heir() as heir:
             assert await heir.recovery.take_over() == TakenOver(settlements=1)
-        await worker.charged(7)
+        await worker.assert_charged(7)
 
 
 def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
@@ -234,13 +234,13 @@ async def test_store_that_loses_settlements_taken_over_gets_them_again(tmp_path)
         await worker.end()
         async with worker.heir() as heir:
             assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=1)
-            await worker.charged(7 + 8)
+            await worker.assert_charged(7 + 8)
             await worker.die()
             await worker.come_back()
             await until(worker.store.whole)
             await until(lambda: heir.sent_again)
             await until(lambda: not heir.journal.unconfirmed)
-            await worker.charged(7 + 8)
+            await worker.assert_charged(7 + 8)
 
 
 async def test_settlements_taken_over_without_a_store_arrive_when_it_answers(tmp_path):
@@ -262,7 +262,7 @@ async def test_settlements_taken_over_without_a_store_arrive_when_it_answers(tmp
             await worker.come_back()
             await until(lambda: heir.sent_again)
             assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=2)
-            await worker.charged(7 + 8)
+            await worker.assert_charged(7 + 8)
             assert (await last_line(worker.ledger, "acme", silent.request_id)).kind == "reclaim"
 
 
@@ -292,12 +292,12 @@ async def test_take_over_that_is_killed_at_any_step_is_completed_by_another_proc
             monkeypatch.undo()
         async with worker.heir() as heir:
             await heir.recovery.take_over()
-            await worker.charged(7 + 6 + 8 + 5)
+            await worker.assert_charged(7 + 6 + 8 + 5)
             await worker.die()
             await worker.come_back()
             await until(lambda: heir.sent_again)
             await until(lambda: not heir.journal.unconfirmed)
-            await worker.charged(7 + 6 + 8 + 5)
+            await worker.assert_charged(7 + 6 + 8 + 5)
 
 
 class Killed(Exception):
@@ -345,7 +345,7 @@ async def test_running_calls_are_charged_by_a_take_over_with_a_full_disk(tmp_pat
             monkeypatch.setattr("gateway.ledger.journal.os.write", full)
             assert await heir.recovery.take_over() == TakenOver(settlements=1, calls=1)
             monkeypatch.undo()
-            await worker.charged(7 + 8)
+            await worker.assert_charged(7 + 8)
             assert list(heir.journal.folder.glob("*.board")) == []
 
 

@@ -27,77 +27,81 @@ async def member(w) -> dict[str, int]:
     return {name: int(fields.get(name.encode(), 0)) for name in ("spent", "held")}
 
 
-async def keys_of_ann(w, count: int = 2, **key):
-    return [await w.caller(user=ANN, **key) for _ in range(count)]
+async def assert_member(w, *, spent: int, held: int) -> None:
+    """These are the sums of the member, and the ledger of the account adds up."""
+    assert await member(w) == {"spent": spent, "held": held}
+    await w.proved()
+
+
+async def keys_of_ann(w, count: int = 2, *, budget: int = 0, every: str = ""):
+    """Keys of the member, with a budget over them unless it is 0."""
+    keys = [await w.caller(user=ANN) for _ in range(count)]
+    if budget:
+        await limit(w, budget, every)
+    return keys
+
+
+async def charges(w) -> list[tuple[int, int]]:
+    """What calls were charged, and what of their cost was not collected."""
+    return [(-line.amount, line.uncollected) async for line in w.ledger.lines("acme") if line.kind == "use"]
 
 
 async def test_budget_is_shared_by_all_keys_of_the_user_and_by_no_other_key(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
+        one, two = await keys_of_ann(w, budget=1000)
         service = await w.caller()
-        await limit(w, 1000)
         await settle(w.ledger, await w.admit(one, 600), 600)
         with pytest.raises(errors.MemberBudgetExceeded) as refused:
             await w.admit(two, 401)
         assert (refused.value.status, refused.value.type, refused.value.scope) == (429, "insufficient_quota", "member")
         await w.admit(two, 400)
         await w.admit(service, 5000)
-        assert await member(w) == {"spent": 600, "held": 400}
-        await w.proved()
+        await assert_member(w, spent=600, held=400)
 
 
 async def test_holds_of_running_calls_count_over_all_keys_and_in_one_batch(world):
     async with world() as w:
-        keys = await keys_of_ann(w, 4)
-        await limit(w, 1000)
+        keys = await keys_of_ann(w, 4, budget=1000)
         asks = [w.admit(key, 300) for key in keys]
         answers = await asyncio.gather(*asks, return_exceptions=True)
         assert sum(isinstance(answer, errors.MemberBudgetExceeded) for answer in answers) == 1
-        assert await member(w) == {"spent": 0, "held": 900}
-        await w.proved()
+        await assert_member(w, spent=0, held=900)
 
 
 async def test_charge_above_the_hold_takes_only_what_the_members_other_calls_do_not_hold(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000)
+        one, two = await keys_of_ann(w, budget=1000)
         first, second = await w.admit(one, 300), await w.admit(two, 500)
         await settle(w.ledger, first, 5000)
-        lines = [line async for line in w.ledger.lines("acme") if line.kind == "use"]
-        assert [(-line.amount, line.uncollected) for line in lines] == [(500, 4500)]  # the hold, and 200 that were free
-        assert await member(w) == {"spent": 500, "held": 500}
+        assert await charges(w) == [(500, 4500)]  # the hold, and 200 that were free
+        await assert_member(w, spent=500, held=500)
         await settle(w.ledger, second, 500)
-        assert await member(w) == {"spent": 1000, "held": 0}
-        await w.proved()
+        await assert_member(w, spent=1000, held=0)
 
 
 async def test_stream_is_not_extended_past_the_members_budget(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000)
+        one, two = await keys_of_ann(w, budget=1000)
         hold = await w.admit(one, 300)
         await w.admit(two, 500)
         with pytest.raises(errors.MemberBudgetExceeded):
             await w.ledger.extend(hold, 201)
         await w.ledger.extend(hold, 200)
-        assert await member(w) == {"spent": 0, "held": 1000}
-        await w.proved()
+        await assert_member(w, spent=0, held=1000)
 
 
 async def test_reclaimed_call_counts_for_the_member_and_within_the_budget(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000)
+        one, two = await keys_of_ann(w, budget=1000)
         hold = await w.admit(one, 300)
         await w.admit(two, 600)
         hold.used = 900
         await w.ledger.renew_leases([hold])
         await w.expire(hold)
         assert await w.ledger.reclaim("acme") == 1
-        assert await member(w) == {"spent": 400, "held": 600}
+        await assert_member(w, spent=400, held=600)
         await settle(w.ledger, hold, 950)  # the worker was only paused: nothing more is free
-        assert await member(w) == {"spent": 400, "held": 600}
-        await w.proved()
+        await assert_member(w, spent=400, held=600)
 
 
 async def test_late_settlement_counts_for_the_member(world):
@@ -108,14 +112,12 @@ async def test_late_settlement_counts_for_the_member(world):
         await w.store.client.hset("{a:acme}", "held", 0)
         await w.store.client.hset(MEMBER, "held", 0)
         await settle(w.ledger, hold, 200)
-        assert await member(w) == {"spent": 200, "held": 0}
-        await w.proved()
+        await assert_member(w, spent=200, held=0)
 
 
 async def test_refund_gives_the_money_back_to_the_members_budget(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000, "month")
+        one, two = await keys_of_ann(w, budget=1000, every="month")
         hold = await w.admit(one, 1000)
         await settle(w.ledger, hold, 1000)
         with pytest.raises(errors.MemberBudgetExceeded):
@@ -124,14 +126,12 @@ async def test_refund_gives_the_money_back_to_the_members_budget(world):
         await w.admit(two, 400)
         line = [line async for line in w.ledger.lines("acme")][-1]
         assert line.meta["user"] == ANN
-        assert await member(w) == {"spent": 600, "held": 400}
-        await w.proved()
+        await assert_member(w, spent=600, held=400)
 
 
 async def test_budget_of_a_period_begins_again_with_the_next_one(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000, "day")
+        one, two = await keys_of_ann(w, budget=1000, every="day")
         await settle(w.ledger, await w.admit(one, 900), 900)
         with pytest.raises(errors.MemberBudgetExceeded):
             await w.admit(two, 200)
@@ -162,12 +162,11 @@ async def test_every_line_of_a_call_of_a_user_names_the_user(world):
 
 async def test_explain_names_the_members_budget_and_reads_only(world):
     async with world() as w:
-        (key,) = await keys_of_ann(w, 1)
-        await limit(w, 100)
+        (key,) = await keys_of_ann(w, 1, budget=100)
         before = await w.dump()
-        told = await w.ledger.explain(*w.ask(key, 101))
-        assert [refusal.code for refusal in told.refusals] == [15]
-        assert (told.facts["member.budget"], told.facts["member.spent"]) == ("100", "0")
+        explained = await w.ledger.explain(*w.ask(key, 101))
+        assert [refusal.code for refusal in explained.refusals] == [15]
+        assert (explained.facts["member.budget"], explained.facts["member.spent"]) == ("100", "0")
         assert await w.dump() == before
 
 
@@ -188,8 +187,7 @@ async def test_audit_finds_wrong_sums_of_a_member(world):
 async def test_members_never_spend_more_than_their_budget_in_random_calls(world, seed):
     rng = random.Random(seed)
     async with world() as w:
-        keys = await keys_of_ann(w, 3) + [await w.caller()]
-        await limit(w, 5000)
+        keys = await keys_of_ann(w, 3, budget=5000) + [await w.caller()]
         running: list[Any] = []
         for _ in range(60):
             kind = rng.choice(("admit", "admit", "settle", "extend", "reclaim"))
@@ -216,14 +214,12 @@ async def test_members_never_spend_more_than_their_budget_in_random_calls(world,
 
 async def test_hold_of_an_older_worker_is_not_part_of_what_the_member_holds(world):
     async with world() as w:
-        one, two = await keys_of_ann(w)
-        await limit(w, 1000)
+        one, two = await keys_of_ann(w, budget=1000)
         hold = await w.admit(one, 300)
         await w.admit(two, 500)
         record = (await w.store.client.hget("{a:acme}:rv", hold.request_id)).decode()
         await w.store.client.hset("{a:acme}:rv", hold.request_id, record.replace(" -u ", " - "))
         await w.store.client.hincrby(MEMBER, "held", -300)
         await settle(w.ledger, hold, 5000)
-        lines = [line async for line in w.ledger.lines("acme") if line.kind == "use"]
-        assert [(-line.amount, line.uncollected) for line in lines] == [(500, 4500)]
+        assert await charges(w) == [(500, 4500)]
         assert (await member(w))["held"] == 500

@@ -98,4 +98,4 @@ async def test_tables_that_a_server_lacks_are_stored_again_at_a_reconnect(gatewa
     async def stored_again() -> bool:
         return set(await read_prices(store, versions)) == set(versions)
 
-    await until(stored_again)
+    assert await until(stored_again)

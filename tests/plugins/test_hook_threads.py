@@ -138,7 +138,8 @@ async def test_hook_that_raises_is_named_and_gets_the_next_record(
     await client.chat()
     await client.chat()
     await until(lambda: len(slow.records) == 2)
-    await until(lambda: caplog.text.count(f"plugin slow raised {type(error).__name__} in call_settled") == 2)
+    message = f"plugin slow raised {type(error).__name__} in call_settled"
+    assert await until(lambda: caplog.text.count(message) == 2)
 
 
 def build(io_loop: IOLoop, store: Store, settings: Settings, *observers: Observer) -> Gateway:

@@ -129,7 +129,7 @@ async def test_cache_reads_and_writes_are_billed_at_their_own_prices(
         after = await accounts.show(api_key.account)
         return bool(before.balance - after.balance == round(cost))
 
-    await until(is_charged)
+    assert await until(is_charged)
 
 
 async def test_overload_inside_a_stream_is_retried_on_the_next_target(

@@ -388,8 +388,8 @@ async def test_a_hedge_cancelled_at_any_step_leaves_nothing_in_flight(moment: in
     if not isinstance(opened, BaseException):
         await opened.close()  # it had won before
     begun = {place(found)[0] for found in stage.tried if found.circuit.in_flight or found.circuit.latency}
-    await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
-    await until(lambda: begun <= set(answers.closed))
+    assert await until(lambda: all(found.circuit.in_flight == 0 for found in stage.tried))
+    assert await until(lambda: begun <= set(answers.closed))
 
 
 async def test_one_call_probes_a_target_even_if_many_were_resolved_at_once() -> None:

@@ -135,7 +135,7 @@ async def test_what_the_upstream_says_of_a_credential_holds_on_every_machine(
 ) -> None:
     one, sibling, elsewhere = workers
     one.fail(error)
-    await until(lambda: {worker.target.blocking().cause for worker in (sibling, elsewhere)} == {cause})
+    assert await until(lambda: {worker.target.blocking().cause for worker in (sibling, elsewhere)} == {cause})
 
 
 async def test_credentials_that_the_proxy_of_a_machine_refuses_stay_in_use_on_other_machines(

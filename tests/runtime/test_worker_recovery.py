@@ -128,7 +128,7 @@ async def test_restarted_workers_lose_nothing_with_a_store_that_loses_its_data_e
             await worker.die()
             await worker.come_back()
             await until(lambda left=truth: taken_over(worker, left), within=10.0)
-        await worker.charged(truth)
+        await worker.assert_charged(truth)
 
 
 async def taken_over(worker: Forgetful, truth: int) -> bool:

@@ -94,7 +94,7 @@ FIELD_NAMES = st.sampled_from([*ChatRequest.__struct_fields__, "headers", "x"])
 FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-def decodes_or_refuses(body: bytes) -> None:
+def assert_decodes_or_refuses(body: bytes) -> None:
     try:
         assert isinstance(decode_chat_request(body), ChatRequest)
     except BadRequest as error:
@@ -104,20 +104,20 @@ def decodes_or_refuses(body: bytes) -> None:
 @FUZZ
 @given(path=st.sampled_from(TYPED_PATHS), value=ANY_JSON)
 def test_any_value_at_any_position_decodes_or_is_refused(path, value):
-    decodes_or_refuses(json.dumps(replace(GOOD, path, value)).encode("utf-8", "surrogatepass"))
+    assert_decodes_or_refuses(json.dumps(replace(GOOD, path, value)).encode("utf-8", "surrogatepass"))
 
 
 @FUZZ
 @given(fields=st.dictionaries(FIELD_NAMES, ANY_JSON, max_size=3))
 def test_any_field_with_any_value_decodes_or_is_refused(fields):
-    decodes_or_refuses(json.dumps({**GOOD, **fields}).encode())
+    assert_decodes_or_refuses(json.dumps({**GOOD, **fields}).encode())
 
 
 @FUZZ
 @given(at=st.integers(0, len(good_body())), junk=st.binary(min_size=1, max_size=6), cut=st.integers(0, 6))
 def test_any_bytes_anywhere_decode_or_are_refused(at, junk, cut):
     body = good_body()
-    decodes_or_refuses(body[:at] + junk + body[at + cut :])
+    assert_decodes_or_refuses(body[:at] + junk + body[at + cut :])
 
 
 @FUZZ

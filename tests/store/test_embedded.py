@@ -224,7 +224,7 @@ async def test_the_server_of_a_killed_gateway_ends_with_it(tmp_path):
     pid = int(await gateway.stdout.readline())
     gateway.kill()
     await gateway.wait()
-    await until(lambda: not alive(pid), within=10.0)
+    assert await until(lambda: not alive(pid), within=10.0)
 
 
 async def test_an_orphaned_server_is_ended_before_a_new_server_starts(tmp_path):

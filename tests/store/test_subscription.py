@@ -14,6 +14,7 @@ from gateway.metrics import Metrics
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.circuit_sync import CircuitSync
 from gateway.store import Store
+from tests.polling import until
 
 TURNS = 40  # of the event loop; it has subscribed and waits after some 20
 TRIES = 3  # for each number of turns: replies of the store come in different ones
@@ -64,17 +65,21 @@ def test_cancellation_ends_a_subscription_in_any_loop_iteration(valkey, new_loop
 
 @pytest.mark.parametrize("listener", [running, health_sharing])
 async def test_listener_closes_in_any_loop_iteration(store, listener):
+    tasks = asyncio.all_tasks()
     for number in range(TURNS):
         one = listener(store)
         one.start()
         await turns(number)
         async with asyncio.timeout(5):
             await one.close()
+    assert await until(lambda: asyncio.all_tasks() <= tasks)
 
 
 @pytest.mark.parametrize("listener", [running, health_sharing])
 async def test_listener_that_never_started_can_be_closed(store, listener):
+    tasks = asyncio.all_tasks()
     await listener(store).close()
+    assert asyncio.all_tasks() == tasks
 
 
 async def test_lost_connection_does_not_hide_that_the_listener_was_cancelled(store):
