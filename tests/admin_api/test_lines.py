@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.admin.actor import Actor
+from gateway.admin.actor import Actor, Scope
 from gateway.billing.usage import Usage
 from tests.admin_api.client import NamedActors
 from tests.history.made_lines import Account
 
-READ = frozenset({"read"})
+READ: frozenset[Scope] = frozenset({"read"})
 
 
 async def test_cost_of_the_operator_is_shown_to_tokens_of_the_site_only(api) -> None:
