@@ -1,7 +1,8 @@
 """The generators of the hostile account, all at once, against one port.
 
-``python -m benchmarks.hostile.attacks PORT KEY REVOKED SCALE`` runs until SIGTERM, and then prints what it has done:
-per attack the number of requests, and of answers by status. SCALE multiplies the rates.
+``python -m benchmarks.hostile.attacks PORT KEY REVOKED SCALE [NAME …]`` runs until SIGTERM, and then prints what it has
+done: per attack the number of requests, and of answers by status. SCALE multiplies the rates; NAMEs are the attacks to
+run, by default all.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from typing import Any
 
 from benchmarks.hostile import bodies
 
@@ -27,8 +29,8 @@ DRIP = 2048  # bytes per second of such a body
 class Attacker:
     """Every attack on one port."""
 
-    def __init__(self, port: int, key: str, revoked: str, scale: float) -> None:
-        self._port, self._key, self._revoked, self._scale = port, key, revoked, scale
+    def __init__(self, port: int, key: str, revoked: str, scale: float, only: Collection[str] = ()) -> None:
+        self._port, self._key, self._revoked, self._scale, self._only = port, key, revoked, scale, only
         self.done: dict[str, Counter[str]] = {}
 
     async def run(self) -> None:
@@ -48,15 +50,18 @@ class Attacker:
             ("long-line", 1, bodies.chat("long-line", key, stream=True)),
         ]
         async with asyncio.TaskGroup() as group:
-            for name, rate, request in paced:
+            for name, rate, request in filter(self._is_wanted, paced):
                 group.create_task(self._paced(name, rate * self._scale, request))
-            for model in ("sleeper", "deaf"):
-                for _ in range(10):
-                    group.create_task(self._repeat(model, partial(self._leave_early, model)))
-            for _ in range(UNFINISHED):
-                group.create_task(self._repeat("unfinished", self._unfinished))
-            for number in range(IDLE):
-                group.create_task(self._repeat("idle", partial(self._idle, number)))
+            repeated = [(model, 10, partial(self._leave_early, model)) for model in ("sleeper", "deaf")]
+            repeated.append(("unfinished", UNFINISHED, self._unfinished))
+            repeated += [("idle", 1, partial(self._idle, number)) for number in range(IDLE)]
+            for name, times, attack in filter(self._is_wanted, repeated):
+                for _ in range(times):
+                    group.create_task(self._repeat(name, attack))
+            await asyncio.Event().wait()
+
+    def _is_wanted(self, attack: tuple[Any, ...]) -> bool:
+        return not self._only or attack[0] in self._only
 
     async def _paced(self, name: str, rate: float, request: bytes) -> None:
         """Send at a rate, whether answers come or not, but at most 20 at a time."""
@@ -141,9 +146,9 @@ class Attacker:
                 writer.transport.abort()
 
 
-async def main(port: int, key: str, revoked: str, scale: float) -> None:
+async def main(port: int, key: str, revoked: str, scale: float, *only: str) -> None:
     """Attack until SIGTERM."""
-    attacker = Attacker(port, key, revoked, scale)
+    attacker = Attacker(port, key, revoked, scale, only)
     task = asyncio.create_task(attacker.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
@@ -154,4 +159,4 @@ async def main(port: int, key: str, revoked: str, scale: float) -> None:
 if __name__ == "__main__":
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), *sys.argv[5:]))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +52,8 @@ class Phase(Struct, frozen=True):
 @click.command()
 @click.option("--minutes", default=20.0, show_default=True, envvar="HOSTILE_MINUTES", help="Of all phases together.")
 @click.option("--scale", default=1.0, show_default=True, help="Multiplies the rates of the attacks.")
-def hostile(*, minutes: float, scale: float) -> None:
+@click.option("--only", multiple=True, metavar="ATTACK", help="Only this attack; may be repeated.")
+def hostile(*, minutes: float, scale: float, only: tuple[str, ...]) -> None:
     """Measure a healthy account beside one that does everything it should not.
 
     The gateway has one core; its store, the upstreams and all load have the others. The healthy account sends 100
@@ -71,7 +72,9 @@ def hostile(*, minutes: float, scale: float) -> None:
             for number in range(2 * PAIRS):
                 if number:
                     time.sleep(SETTLES)
-                phases.append(run_phase(place, minutes * 60 / (2 * PAIRS), hostile=number % 2 == 1, scale=scale))
+                phases.append(
+                    run_phase(place, minutes * 60 / (2 * PAIRS), hostile=number % 2 == 1, scale=scale, only=only)
+                )
                 messages.print(line_of(phases[-1]), markup=False, highlight=False)
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
@@ -84,12 +87,12 @@ def hostile(*, minutes: float, scale: float) -> None:
         sys.exit(1)
 
 
-def run_phase(place: Setting, seconds: float, *, hostile: bool, scale: float) -> Phase:
+def run_phase(place: Setting, seconds: float, *, hostile: bool, scale: float, only: Sequence[str] = ()) -> Phase:
     """One phase; the attackers run during all of it."""
     meters: list[CpuMeter] = []
     used: list[float] = []
     attacks: dict[str, dict[str, int]] = {}
-    with attackers(place, hostile=hostile, scale=scale, done=attacks), ThreadPoolExecutor(2) as threads:
+    with attackers(place, hostile=hostile, scale=scale, only=only, done=attacks), ThreadPoolExecutor(2) as threads:
 
         def drive(load: Load, *, metered: bool) -> Result:
             folder = place.folder / load.mode
@@ -123,11 +126,13 @@ def run_phase(place: Setting, seconds: float, *, hostile: bool, scale: float) ->
 
 
 @contextmanager
-def attackers(place: Setting, *, hostile: bool, scale: float, done: dict[str, dict[str, int]]) -> Iterator[None]:
+def attackers(
+    place: Setting, *, hostile: bool, scale: float, only: Sequence[str], done: dict[str, dict[str, int]]
+) -> Iterator[None]:
     """Run the attackers for the length of the block, against the gateway or the sink; `done` gets what they did."""
     port = place.serving.port if hostile else place.sink
     root = Path(__file__).parents[2]
-    arguments = [str(port), place.hostile_key, place.revoked_key, str(scale)]
+    arguments = [str(port), place.hostile_key, place.revoked_key, str(scale), *only]
     with pinned(place.cores.load):
         process = subprocess.Popen(
             ["nice", "-n", str(NICE), sys.executable, "-m", "benchmarks.hostile.attacks", *arguments],

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from gateway.api.handler import KeyedHandler
+from gateway.api.paced_steps import PacedSteps
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
@@ -23,6 +24,9 @@ from gateway.uploads.inflate import FREE, BodyInflater
 #: Bytes; a body up to this size is read first, and admission checks the key in its own round trip to the store.
 SMALL_BODY = 65_536
 SMALL_LENGTHS = range(1, SMALL_BODY + 1)  # a body of unknown length has 0, and is not small
+
+
+_paced = PacedSteps()
 
 
 class JsonBody:
@@ -154,6 +158,6 @@ async def confirm_before_body(handler: KeyedHandler, length: int, most: int) -> 
 
 async def examine(content: bytes) -> Examined:
     """Examine a large body; other requests run meanwhile."""
-    for _ in (examination := Examination(content)).steps():
-        await asyncio.sleep(0)
+    examination = Examination(content)
+    await _paced.run(examination.steps())
     return examination.result

@@ -1,8 +1,8 @@
 """Decompresses answers of servers that compress although they were asked not to, one step at a time.
 
 `feed` takes arrived bytes; `step` returns at most `STEP` decompressed bytes, or b"" if more must arrive.
-Sharp edge: a small piece may decompress to a thousand times its size, so the caller limits the decompressed bytes. The
-reverse is limited here: bytes after the end of the data, and data that decompress to nothing.
+Sharp edge: the caller limits the decompressed bytes. Limited here are their ratio to the compressed ones, bytes
+after the end of the data, and data that decompress to nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
 STEP: Final = 128 * 1024
 GZIP: Final = 16 + zlib.MAX_WBITS
+FREE: Final = 1024 * 1024  # bytes that are decompressed whatever the ratio
+MOST_RATIO: Final = 100  # real answers reach 30, and zlib at most 1,030
 MAX_EMPTY: Final = 64 * 1024  # compressed bytes in a row that may decompress to nothing, such as a long header
 
 
 class Inflater:
     """One body in a content coding: gzip or deflate. Any other coding is refused when its first bytes arrive."""
 
-    __slots__ = ("_coding", "_empty", "_inflate", "_waiting")
+    __slots__ = ("_coding", "_consumed", "_empty", "_inflate", "_size", "_waiting")
 
     def __init__(self, coding: str) -> None:
         self._coding = coding.strip().lower()
         self._inflate: _Decompress | None = None
         self._waiting = b""
+        self._consumed = 0  # compressed bytes
+        self._size = 0  # decompressed bytes
         self._empty = 0  # bytes since the last step that returned some
 
     @property
@@ -55,7 +59,12 @@ class Inflater:
         except zlib.error as error:
             raise UpstreamInvalidResponse(detail=f"{self._coding}: {error}") from None
         self._waiting = self._inflate.unconsumed_tail or self._inflate.unused_data
-        self._empty = 0 if step else self._empty + before - len(self._waiting)
+        consumed = before - len(self._waiting)
+        self._consumed += consumed
+        self._size += len(step)
+        if self._size > FREE and self._size > MOST_RATIO * self._consumed:
+            raise UpstreamInvalidResponse(detail=f"{self._coding}: over {MOST_RATIO} times its compressed size")
+        self._empty = 0 if step else self._empty + consumed
         if self._empty > MAX_EMPTY:
             raise UpstreamInvalidResponse(detail=f"{self._coding}: {self._empty} bytes without content")
         if not step and self.complete:

@@ -22,6 +22,7 @@ from gateway.log import gateway_log, redact
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins
 from gateway.plugins.provider import Provider
+from gateway.plugins.time_limit import START_WITHIN, end_within
 
 
 class Instances(Struct):
@@ -84,7 +85,7 @@ async def _instance(
 ) -> Provider | None:
     try:
         instance = provider(options, upstream)
-        await instance.start()
+        await end_within(START_WITHIN, instance.start())
         instance.secret_texts = _secret_texts(options)
     except BaseException as error:
         # A third-party constructor or start may raise anything; it must not stop the other providers.

@@ -38,6 +38,7 @@ from gateway.plugins.hook_threads import HookThreads
 from gateway.plugins.instances import build_providers
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider
+from gateway.plugins.time_limit import CLOSE_WITHIN, end_within
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.circuit_sync import CircuitSync
 from gateway.routing.dispatcher import Dispatcher
@@ -279,7 +280,7 @@ class Gateway:
 
     async def _close_provider(self, provider: Provider) -> None:
         try:
-            await provider.close()
+            await end_within(CLOSE_WITHIN, provider.close())
         except Exception as error:
             # Third-party clean-up may raise anything; the other parts must still be closed.
             self.log.provider_failed(provider.name, error)

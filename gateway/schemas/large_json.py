@@ -20,7 +20,7 @@ from gateway.schemas.duplicate_keys import Examined, key_names
 
 LARGE: Final = 1 << 20  # bytes from which a text is examined
 MOST_VALUES: Final = 200_000  # members of objects, items of arrays, and containers
-PIECE: Final = 131_072  # bytes between two points at which other requests may run
+PIECE: Final = 65_536  # bytes between two points at which other requests may run
 SHORT: Final = 32  # bytes of a string that is kept without a look at what follows
 LONGEST_KEY: Final = 1024  # bytes
 PART: Final = 32_768  # bytes of the short form whose keys are read at once, where it can be divided
@@ -57,7 +57,7 @@ class Examination:
         self._values = 0
 
     def steps(self) -> Iterator[None]:
-        """Each step takes a few milliseconds; raises InvalidJSON or InvalidValue."""
+        """Each step takes about a millisecond, a few up to 3; raises InvalidJSON or InvalidValue."""
         content = self._content
         for start in range(0, len(content), PIECE):
             piece = content[start : start + PIECE]
@@ -65,12 +65,15 @@ class Examination:
             self._read(piece)
             yield
         self._check_text(b"", len(content))
-        short = b"".join([*self._short, self._carry]).replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
+        short = b"".join([*self._short, self._carry])
         self._short.clear()
+        yield
+        short = short.replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
         yield
         names = set[str]()
         for part in _parts(short, DEEPEST):
-            names |= key_names(part)
+            if part:
+                names |= key_names(part)
             yield
         try:
             fields = _table.decode(content)
@@ -146,14 +149,17 @@ def _shorten(parts: list[bytes]) -> None:
 def _parts(text: bytes, depth: int) -> Iterator[bytes]:
     """Divide a JSON text into texts that have the same objects and are small where possible.
 
-    A large value of an object is replaced by 0, and divided itself. So a repeated key is still in the rest.
+    A large value of an object is replaced by 0, and divided itself. So a repeated key is still in the rest. An empty
+    text is only a point at which other requests may run.
     """
     if depth == 0 or len(text) <= PART:
         yield text
         return
     try:
         if text[:1] == b"[":
-            yield from _parts_of_array(_array.decode(text), depth)
+            items = _array.decode(text)
+            yield b""
+            yield from _parts_of_array(items, depth)
             return
         values = [
             value for value in map(bytes, _table.decode(text).values()) if len(value) > PART and value[0] in b"[{"
@@ -168,6 +174,7 @@ def _parts(text: bytes, depth: int) -> Iterator[bytes]:
             break
         rest.append(text[start:at])
         start = at + len(value)
+        yield b""
         yield from _parts(value, depth - 1)
     yield b"0".join([*rest, text[start:]])
 

@@ -35,9 +35,9 @@ class BodyInflater:
         """Inflate more compressed bytes; `take` gets at most `FREE` bytes, then at most `STEP` bytes at a time."""
         for start in range(0, len(data), INPUT):
             rest = data[start : start + INPUT]
-            self._consumed += len(rest)
             while rest:
                 plain = await self._step(rest)
+                self._consumed += len(rest) - len(self._inflater.unconsumed_tail)
                 rest = self._inflater.unconsumed_tail
                 self._check(plain)
                 if plain:

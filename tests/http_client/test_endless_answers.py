@@ -105,3 +105,27 @@ async def test_stream_whose_frames_arrive_apart_from_their_content_is_not_limite
 
     async with Peer(behave) as peer, client() as link, await link.send("POST", peer.url, body=b"{}") as answer:
         assert len(await answer.read()) == 5 * events
+
+
+async def read_compressed(document: bytes) -> bytes:
+    """What the client reads of an answer with this document in gzip."""
+
+    async def behave(line: Line) -> None:
+        await line.request()
+        body = gzip.compress(document)
+        await line.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async with Peer(behave) as peer, client() as link:
+        answer = await link.send("POST", peer.url, body=b"{}")
+        return await answer.read()
+
+
+async def test_answer_that_compresses_well_is_read() -> None:
+    document = b'{"data":[%b]}' % b",".join(b'{"index":%d,"text":"the same words again"}' % n for n in range(60_000))
+    assert await read_compressed(document) == document
+
+
+async def test_answer_that_inflates_more_than_a_hundredfold_is_refused() -> None:
+    with pytest.raises(UpstreamInvalidResponse) as caught:
+        await read_compressed(bytes(4 * 2**20))
+    assert "100 times" in (caught.value.detail or "")

@@ -1,0 +1,56 @@
+"""Work in steps on the event loop leaves most of the loop's time to others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.api.paced_steps import OTHERS, PacedSteps
+
+
+def busy(seconds: float, times: int) -> Iterator[None]:
+    """Steps that take so long each."""
+    for _ in range(times):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+        yield
+
+
+@pytest.mark.parametrize("together", [1, 3])
+async def test_all_stepwise_work_together_leaves_two_thirds_of_the_time(together: int) -> None:
+    paced = PacedSteps()
+    began, used = time.monotonic(), time.process_time()
+    await asyncio.gather(*(paced.run(busy(0.002, 20)) for _ in range(together)))
+    share = (time.process_time() - used) / (time.monotonic() - began)
+    assert share < 1.4 / (1 + OTHERS)
+
+
+async def test_short_steps_run_in_one_turn() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await PacedSteps().run(iter([None] * 1000))
+    counting.cancel()
+    assert turns < 20
+
+
+async def test_error_of_a_step_is_raised_and_the_share_is_returned() -> None:
+    def steps() -> Iterator[None]:
+        yield
+        raise ValueError("bad text")
+
+    paced = PacedSteps()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad text"):
+            await paced.run(steps())
+    assert paced._running == 0
