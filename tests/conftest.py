@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import msgspec
@@ -29,12 +31,26 @@ from gateway.ledger import Ledger
 from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
+from tests.migrated_once import migrated_once
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
 TESTS = Path(__file__).parent
 # Each of these tests starts processes, installs packages or loads vendors' SDKs; tox -e quick leaves them out.
 SLOW_FOLDERS = frozenset({"benchmarks", "clients", "plugin_template", "processes"})
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto` starts two processes for each core: the tests wait for sockets and timers half of their time."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the slow folders out of a quick run that does not name them: the SDKs that they import take seconds."""
+    name = collection_path.name
+    is_slow = collection_path.parent == TESTS and name in SLOW_FOLDERS
+    is_quick = config.option.markexpr == "not slow" and not any(name in argument for argument in config.args)
+    return True if is_slow and is_quick else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,6 +101,15 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     server.stop_blocking()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def computed_once() -> Iterator[None]:
+    """Compute once in each process what does not change: which plugins are installed, and what the migrations do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.plugins.loader.entry_points", cache(entry_points))
+        patch.setattr("alembic.command.upgrade", migrated_once())
+        yield
+
+
 @pytest.fixture
 def world(valkey: Path) -> OpenWorld:
     """Opens an empty store with accounts, keys and a ledger, without a gateway around them."""
@@ -96,7 +121,7 @@ def store(io_loop: IOLoop, valkey: Path) -> Iterator[Store]:
     """An empty store."""
 
     async def opened() -> Store:
-        store = await Store.open(valkey, timeout=5.0)
+        store = await Store.open(valkey, timeout=20.0)
         await store.client.flushall()
         return store
 

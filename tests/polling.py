@@ -13,14 +13,16 @@ T = TypeVar("T")
 
 LOOK_EVERY = 0.005  # seconds
 LONGEST_STEP = 1.0  # seconds
+# A wait that is no promise of the gateway: a machine with other work may take seconds for what takes milliseconds.
+PATIENCE = 20.0  # seconds
 STILL = 20  # looks in a row
 
 
 @overload
-async def until(probe: Callable[..., Awaitable[T | None]], *, within: float = 5.0) -> T: ...
+async def until(probe: Callable[..., Awaitable[T | None]], *, within: float = PATIENCE) -> T: ...
 @overload
-async def until(probe: Callable[..., T | None], *, within: float = 5.0) -> T: ...
-async def until(probe: Callable[..., Any], *, within: float = 5.0) -> Any:
+async def until(probe: Callable[..., T | None], *, within: float = PATIENCE) -> T: ...
+async def until(probe: Callable[..., Any], *, within: float = PATIENCE) -> Any:
     """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds.
 
     A pause of the machine between two looks counts as `LONGEST_STEP` at most.
@@ -39,7 +41,7 @@ async def until(probe: Callable[..., Any], *, within: float = 5.0) -> Any:
         waited, before = waited + min(now - before, LONGEST_STEP), now
 
 
-def until_blocking(probe: Callable[[], T | None], *, within: float = 5.0) -> T:
+def until_blocking(probe: Callable[[], T | None], *, within: float = PATIENCE) -> T:
     """`until` for code without an event loop."""
     deadline = time.monotonic() + within
     while not (value := probe()):

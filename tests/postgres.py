@@ -24,6 +24,8 @@ SETTINGS = {
     "max_connections": "40",
     "shared_buffers": "32MB",
     "autovacuum": "off",
+    "fsync": "off",  # the machine does not lose its power during a test
+    "full_page_writes": "off",
     "logging_collector": "off",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,32 +26,40 @@ def sources() -> Iterator[Path]:
     yield from (path for path in ROOT.iterdir() if path.suffix in KINDS or path.name == "tox.ini")
 
 
-TEXTS = {path: path.read_text(encoding="utf-8") for path in sources()}
-NAMES = {path.name for path in TEXTS if path.suffix == ".md"}
+@cache
+def texts() -> dict[Path, str]:
+    """Not read at import: each process of a run imports all tests."""
+    return {path: path.read_text(encoding="utf-8") for path in sources()}
+
+
+@cache
+def names() -> set[str]:
+    return {path.name for path in texts() if path.suffix == ".md"}
 
 
 def exists(cited: str, path: Path) -> bool:
     """Whether a document is there: by its name alone, or by its path from the root or from the file that cites it."""
     if "/" not in cited:
-        return cited in NAMES
+        return cited in names()
     return (ROOT / cited).is_file() or (path.parent / cited).is_file()
 
 
 def test_every_cited_document_is_in_the_repository() -> None:
-    cited = [(path, name) for path, text in TEXTS.items() for name in DOCUMENT.findall(text)]
+    cited = [(path, name) for path, text in texts().items() for name in DOCUMENT.findall(text)]
     assert len(cited) > 100
     assert [(str(path.relative_to(ROOT)), name) for path, name in cited if not exists(name, path)] == []
 
 
 def test_every_cited_section_is_on_its_page() -> None:
-    cited = [(path, *found) for path, text in TEXTS.items() if path.suffix != ".md" for found in SECTION.findall(text)]
+    code = {path: text for path, text in texts().items() if path.suffix != ".md"}
+    cited = [(path, *found) for path, text in code.items() for found in SECTION.findall(text)]
     assert len(cited) > 10
     for path, page, heading in cited:
-        headings = re.findall(r"^#+ (.*)$", TEXTS[ROOT / page], re.MULTILINE)
+        headings = re.findall(r"^#+ (.*)$", texts()[ROOT / page], re.MULTILINE)
         assert heading in headings, (path, page)
 
 
 @pytest.mark.parametrize("phrase", [r"wire\s+(#:?\s+)?contract", r"contract's?\s+table"])
 def test_sources_cite_only_contracts_in_the_repository(phrase: str) -> None:
     pattern = re.compile(phrase, re.IGNORECASE)
-    assert [str(path.relative_to(ROOT)) for path, text in TEXTS.items() if pattern.search(text)] == []
+    assert [str(path.relative_to(ROOT)) for path, text in texts().items() if pattern.search(text)] == []

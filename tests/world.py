@@ -100,7 +100,7 @@ OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
 @asynccontextmanager
 async def open_world(where: str | Path, **groups: GroupLimits) -> AsyncIterator[World]:
     """A world on the store at a socket or a URL, emptied first."""
-    store = await Store.open(where, timeout=5.0)
+    store = await Store.open(where, timeout=20.0)
     try:
         await store.client.flushall()
         yield World(store, groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -29,16 +30,15 @@ logging.getLogger("alembic").setLevel(logging.WARNING)  # it says each step at i
 def version_of(connection: Connection) -> TablesVersion:
     """Which tables the database has. DatabaseRefused if they are newer than this program."""
     found = MigrationContext.configure(connection).get_current_revision()
-    script = ScriptDirectory(str(FOLDER))
-    known = {revision.revision for revision in script.walk_revisions()}
-    if found is not None and found not in known:
+    newest, *_ = revisions = _revisions()
+    if found is not None and found not in revisions:
         raise DatabaseRefused(
             "The database is newer than this program",
-            detail=f"its tables have version {found}, this program knows up to {script.get_current_head()}",
+            detail=f"its tables have version {found}, this program knows up to {newest}",
         )
     if found is None:
         return "none"
-    return "current" if found == script.get_current_head() else "older"
+    return "current" if found == newest else "older"
 
 
 def revision_of(connection: Connection) -> str:
@@ -48,7 +48,13 @@ def revision_of(connection: Connection) -> str:
 
 def is_known(revision: str) -> bool:
     """Whether this program knows tables of that version."""
-    return revision in {known.revision for known in ScriptDirectory(str(FOLDER)).walk_revisions()}
+    return revision in _revisions()
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """All versions that this program has, the newest first; Alembic runs each script to read its number."""
+    return tuple(script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions())
 
 
 def upgrade_to(connection: Connection, revision: str) -> None:
@@ -64,6 +70,6 @@ def upgrade(connection: Connection) -> None:
     if version_of(connection) == "current":
         return
     upgrade_to(connection, "head")
-    gateway_log.info("the tables of the database have version %s now", ScriptDirectory(str(FOLDER)).get_current_head())
+    gateway_log.info("the tables of the database have version %s now", _revisions()[0])
     if connection.scalar(sa.select(meta.c.value).where(meta.c.key == ID)) is None:
         connection.execute(meta.insert().values(key=ID, value="db_" + secrets.token_hex(16)))

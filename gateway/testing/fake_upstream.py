@@ -64,11 +64,11 @@ class FakeUpstream:
             await self._runner.cleanup()
             self._runner = None
 
-    async def wait_started(self, position: int = -1, *, frames: int = 0, within: float = 5.0) -> Seen:
+    async def wait_started(self, position: int = -1, *, frames: int = 0, within: float = 10.0) -> Seen:
         """The request at `position` of the log, once so many frames of its answer are written."""
         return await self._wait(position, lambda seen: seen.frames >= frames, f"not written {frames} frames", within)
 
-    async def wait_ended(self, position: int = -1, *, within: float = 5.0) -> Seen:
+    async def wait_ended(self, position: int = -1, *, within: float = 10.0) -> Seen:
         """The request at `position` of the log, once its answer has ended one way or the other."""
         return await self._wait(position, lambda seen: seen.outcome != "open", "not ended", within)
 

@@ -33,7 +33,7 @@ from gateway.store.address import StoreAddress
 from gateway.store.configured import configured_address
 from gateway.testing.ports import free_ports
 
-START_WITHIN = 30.0  # seconds
+START_WITHIN = 60.0  # seconds
 STOP_WITHIN = 40.0
 ACCOUNT = "test"
 BALANCE = 1000 * NANO

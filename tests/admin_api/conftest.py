@@ -54,7 +54,7 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
 
     @asynccontextmanager
     async def opened(actors: NamedActors | None = None, workers: MadeUpWorkers | None = None) -> AsyncIterator[Api]:
-        store = await Store.open(valkey, timeout=5.0)
+        store = await Store.open(valkey, timeout=20.0)
         await store.client.flushall()
         workers = workers or MadeUpWorkers()
         services = AdminServices(settings, store, workers)

@@ -62,7 +62,7 @@ async def sent(api: Api, *parts: bytes) -> bytes:
         for part in parts:
             writer.write(part)
             await writer.drain()
-        return await asyncio.wait_for(reader.read(), 10.0)
+        return await asyncio.wait_for(reader.read(), 30.0)
     except ConnectionError:
         return b""
     finally:

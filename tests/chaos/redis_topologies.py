@@ -332,7 +332,7 @@ def _started(topology):
         topology.stop()
 
 
-def until(condition: Callable[..., object], *, within: float = 10.0) -> None:
+def until(condition: Callable[..., object], *, within: float = 30.0) -> None:
     """Wait for it; a node that is not there yet is no reason to give up."""
     deadline = time.monotonic() + within
     while True:

@@ -30,7 +30,7 @@ def admin_server(settings: Settings) -> Iterator[str]:
     started: asyncio.Future[int] = asyncio.Future(loop=loop)
 
     async def serve() -> None:
-        store = await Store.open(configured_address(settings) or "", timeout=5.0)
+        store = await Store.open(configured_address(settings) or "", timeout=20.0)
         services = AdminServices(settings, store)
         server = AdminServer(AdminApi(services, Authentication(services)))
         server.start(bind_all("127.0.0.1", 0, 1)[0])

@@ -83,7 +83,7 @@ def on_store(socket: Path, work: Callable[[Store], Any]) -> Any:
     """Do something to the store behind the commands' back."""
 
     async def session() -> Any:
-        store = await Store.open(socket, timeout=5.0)
+        store = await Store.open(socket, timeout=20.0)
         try:
             return await work(store)
         finally:

@@ -43,7 +43,7 @@ class Console:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
         )
 
     def json(self, *words: str) -> Any:
@@ -122,7 +122,7 @@ def test_unreachable_store_is_reported_in_one_line_without_the_password(console:
 
 
 def test_python_m_gateway_is_the_same_command(console: Console) -> None:
-    run = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, timeout=20)
+    run = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0
     assert all(f"  {name} " in run.stdout for name in COMMANDS)
 
@@ -134,7 +134,7 @@ def test_help_loads_neither_the_engine_nor_its_libraries(console: Console) -> No
         "cli(['--help'], standalone_mode=False)\n"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert run.stdout.splitlines()[-1] == "[]", run.stdout + run.stderr
 
 

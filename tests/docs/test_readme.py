@@ -42,7 +42,7 @@ def environment(demo: RunningGateway) -> dict[str, str]:
 @pytest.mark.slow
 def test_curl_block_answers_a_streamed_chat(environment: dict[str, str]) -> None:
     (block,) = [block for block in blocks("sh") if block.startswith("curl")]
-    done = subprocess.run(["bash", "-c", block], env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", block], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("data: [DONE]\n\n")
 

@@ -151,7 +151,7 @@ def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def command(gateway: RunningGateway, *words: str) -> subprocess.CompletedProcess[str]:
     """One command of the console; both of what it says."""
     arguments = [sys.executable, "-m", "gateway", *words, "--config", str(gateway.config)]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ def scripted() -> Iterator[Reply]:
 async def dump(gateway: RunningGateway) -> str:
     """Everything in the store, values in their serialised form."""
     async with EmbeddedServer.attach_or_start(load(gateway.config).data_dir) as address:
-        store = await Store.open(address, timeout=5.0)
+        store = await Store.open(address, timeout=20.0)
         try:
             names = [name async for name in store.client.scan_iter()]
             return repr([(name, await store.client.dump(name)) for name in names])

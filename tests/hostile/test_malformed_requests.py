@@ -88,7 +88,7 @@ def memory_of(pid: int) -> int:
 async def account_of(gateway: RunningGateway) -> AsyncIterator[Account]:
     settings = load(gateway.config)
     async with EmbeddedServer.attach_or_start(settings.data_dir) as address:
-        store = await Store.open(address, timeout=5.0)
+        store = await Store.open(address, timeout=20.0)
         try:
             ledger = Ledger(store, {})
             assert (await ledger.audit()).mismatches == []

@@ -397,7 +397,7 @@ async def test_events_arrive_one_by_one_as_they_are_sent(
         await line.send(CHUNKED)
         for number in range(5):
             await line.send(b"9\r\ndata: %d\n\n\r\n" % number)
-            assert await asyncio.wait_for(read.get(), 5) == b"%d" % number
+            assert await asyncio.wait_for(read.get(), 30) == b"%d" % number
         await line.send(b"0\r\n\r\n")
 
     async with ForwardProxy() as proxy, Peer(behave, tls) as peer, through(proxy, certificates) as link:
@@ -502,7 +502,7 @@ async def test_closing_the_client_cuts_the_answers_under_way(
         assert await answer.read_chunk() == b"a"
         await link.close()
         with pytest.raises(UpstreamTruncated):
-            await asyncio.wait_for(answer.read(), 5)
+            await asyncio.wait_for(answer.read(), 30)
         await until(lambda: proxy.open == 0)
 
 
@@ -651,7 +651,7 @@ async def test_unexpected_error_ends_the_request_at_once(
     monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
     async with ForwardProxy() as proxy, Peer(each(), tls) as peer, through(proxy, certificates) as link:
         with pytest.raises(RuntimeError, match="a bug"):
-            await asyncio.wait_for(fetch(link, peer.url), 5)
+            await asyncio.wait_for(fetch(link, peer.url), 30)
 
 
 # Memory --------------------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ async def test_connection_whose_preface_is_late_is_closed() -> None:
 
         async def closed() -> bool:
             try:
-                return await asyncio.wait_for(client.reader.read(1), 5) == b""
+                return await asyncio.wait_for(client.reader.read(1), 30) == b""
             except ConnectionError:
                 return True
 

@@ -141,7 +141,7 @@ async def test_admission_over_a_closed_link_fails_and_leaves_no_slot(world, tmp_
         key = await j.world.caller()
         await j.world.store.link("{a:acme}").close()
         with pytest.raises(StoreUnavailable) as caught:
-            await asyncio.wait_for(j.ledger.admit(*j.world.ask(key)), 5)
+            await asyncio.wait_for(j.ledger.admit(*j.world.ask(key)), 30)
         assert caught.value.fate is StoreFate.NEVER_SENT
         assert j.in_checkpoint() == Orphans()
 
@@ -194,7 +194,7 @@ async def test_reply_that_cannot_be_used_fails_its_caller_and_releases_the_hold(
         lost, gone = j.ledger.admit(*j.world.ask(key)), j.ledger.admit(*j.world.ask(key))
         gone.cancel()
         with pytest.raises(StoreUnavailable, match="temporarily") as caught:
-            await asyncio.wait_for(lost, 5)
+            await asyncio.wait_for(lost, 30)
         assert caught.value.fate is StoreFate.UNKNOWN
         assert "could not be used" in caplog.text
         await j.assert_released()
@@ -209,7 +209,7 @@ async def test_call_that_was_answered_keeps_its_hold_if_the_rest_of_the_reply_ca
         batches.on_answer = lambda batch, reply: answered(batch, reply[:WIDTH])
         first, second = j.ledger.admit(*j.world.ask(key)), j.ledger.admit(*j.world.ask(key, 500))
         with pytest.raises(StoreUnavailable):
-            await asyncio.wait_for(second, 5)
+            await asyncio.wait_for(second, 30)
         hold = await first
         await j.ledger.drain()
 
@@ -237,7 +237,7 @@ async def test_settlements_whose_reply_cannot_be_used_are_sent_again_and_charged
         batches.on_answer = broken
         for hold in holds:
             j.ledger.book(hold, record_of(7))
-        await asyncio.wait_for(j.ledger.drain(), 5)
+        await asyncio.wait_for(j.ledger.drain(), 30)
         assert j.ledger._writer._booked == 0
         await j.assert_released()
         assert (await j.world.accounts.show("acme")).balance == 10_000_000_000 - 21

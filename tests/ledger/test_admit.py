@@ -318,7 +318,7 @@ async def test_argument_that_cannot_be_sent_fails_its_admission(world):
     async with world() as w:
         key = await w.caller()
         with pytest.raises(errors.GatewayError):
-            await asyncio.wait_for(w.admit(key, model="\ud800"), 5)
+            await asyncio.wait_for(w.admit(key, model="\ud800"), 30)
 
 
 async def test_error_inside_a_script_is_raised_for_every_caller(world, caplog):
@@ -328,7 +328,7 @@ async def test_error_inside_a_script_is_raised_for_every_caller(world, caplog):
         await w.store.client.delete("{a:acme}:rv")
         await w.store.client.set("{a:acme}:rv", "not a hash")
         waiting = [w.admit(key), w.admit(key), settle(w.ledger, hold, 1)]
-        answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
         assert [type(answer) for answer in answers[:2]] == [errors.InternalError] * 2
         assert "WRONGTYPE" in answers[0].detail
         (told,) = [text for text in caplog.messages if text.startswith(f"{hold.request_id}: settlement of 1 nano")]

@@ -361,7 +361,7 @@ async def test_checkpoint_file_of_a_killed_worker_is_taken_over_once_after_its_j
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert worker.stdout is not None
-        assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
+        assert await asyncio.wait_for(worker.stdout.readline(), 60) == b"written\n"
         assert await ledger.recovery.take_over() == TakenOver()  # it lives
         assert (await w.accounts.show("acme")).held == 40_000
         worker.kill()

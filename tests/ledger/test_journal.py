@@ -390,7 +390,7 @@ async def test_journal_of_a_killed_worker_is_taken_over_once(world, tmp_path):
             stdout=asyncio.subprocess.PIPE,
         )
         assert worker.stdout is not None
-        assert await asyncio.wait_for(worker.stdout.readline(), 20) == b"written\n"
+        assert await asyncio.wait_for(worker.stdout.readline(), 60) == b"written\n"
         assert ledger.recovery is not None
         assert await ledger.recovery.take_over() == TakenOver()  # it lives
         worker.kill()

@@ -127,7 +127,7 @@ async def test_connection_serves_other_calls_after_an_invalid_reply(world, caplo
         w.ledger._admission._batches.on_answer = broken
         lost = w.ledger.admit(*w.ask(key))
         name = f"{{a:{key.account}}}"
-        assert await asyncio.wait_for(w.store.link(name).call("EXISTS", name), 5) == 1
+        assert await asyncio.wait_for(w.store.link(name).call("EXISTS", name), 30) == 1
         assert "could not be used" in caplog.text
         with pytest.raises(StoreUnavailable):
             await lost

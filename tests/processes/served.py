@@ -190,7 +190,7 @@ class Served(RunningGateway):
             [sys.executable, "-m", "gateway", *arguments, "--config", str(self.config)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             cwd=self.folder,  # not a folder that has a version of the gateway itself
             env=self.environment,
         )

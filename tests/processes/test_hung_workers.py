@@ -101,7 +101,7 @@ async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_
     async def unready() -> bool:
         return '"workers": false' in await readiness(gateway)
 
-    await until(unready, within=15.0)
+    await until(unready)
     assert is_alive(hung)
 
     async def replaced() -> bool:
@@ -112,7 +112,7 @@ async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_
     assert not (await stream.ended()).whole
     if way == "blocked":
         await blocking.ended()
-    await until(lambda: nothing_is_held(gateway), within=10.0)
+    await until(lambda: nothing_is_held(gateway))
     lines = {line.request_id: line for line in await gateway.charges()}
     assert lines[stream.request_id].meta["outcome"] == "worker_died"
     assert lines[stream.request_id].amount < 0
@@ -135,9 +135,9 @@ async def test_worker_that_reports_again_is_ready_again_and_not_replaced(yard: Y
     async def is_unready() -> bool:
         return not await is_ready()
 
-    await until(is_unready, within=15.0)
+    await until(is_unready)
     os.kill(worker, signal.SIGCONT)
-    await until(is_ready, within=15.0)
+    await until(is_ready)
     await time_passes(KILLED - UNREADY)
     assert gateway.workers == [worker]
     assert "worker 0 reports again" in gateway.text

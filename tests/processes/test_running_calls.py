@@ -38,7 +38,7 @@ def over(port: int, token: str, *words: str) -> Any:
     """The JSON that a command prints over the server."""
     variables = {**os.environ, "GATEWAY_SERVER": f"http://127.0.0.1:{port}", "GATEWAY_TOKEN": token}
     command = [sys.executable, "-m", "gateway", *words, "--json"]
-    return json.loads(subprocess.run(command, env=variables, capture_output=True, check=True, timeout=30).stdout)
+    return json.loads(subprocess.run(command, env=variables, capture_output=True, check=True, timeout=60).stdout)
 
 
 async def charge(gateway: Served, request_id: str) -> LedgerLine | None:

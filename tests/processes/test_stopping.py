@@ -17,7 +17,7 @@ async def test_sigterm_finishes_running_streams_and_takes_no_new_connection(serv
     streams = await gateway.flowing(8)
     processes = children(gateway.pid)
     os.kill(gateway.pid, signal.SIGTERM)
-    await until(lambda: gateway.refuses_connections(), within=2.0)
+    await until(lambda: gateway.refuses_connections())
     assert await gateway.readiness() == 503
     assert (await gateway.side("/healthz"))[0] == 200
     for stream in streams:
@@ -80,9 +80,9 @@ async def test_control_c_reaches_the_whole_group_and_cuts_no_stream(serve: Serve
 async def test_sigterm_before_the_gateway_is_ready_ends_it(yard: Yard) -> None:
     gateway = yard.make(workers=2)
     gateway.launch()
-    await until(lambda: children(gateway.pid), within=10.0)
+    await until(lambda: children(gateway.pid))
     os.kill(gateway.pid, signal.SIGTERM)
-    assert await gateway.ended(within=10.0) == 0
+    assert await gateway.ended() == 0
     assert "Traceback" not in gateway.text
 
 
@@ -96,10 +96,10 @@ async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_da
     processes = children(gateway.pid)
     assert len(processes) == 4  # workers, store, importer
     os.kill(gateway.pid, signal.SIGKILL)
-    await until(lambda: gateway.refuses_connections(), within=2.0)
+    await until(lambda: gateway.refuses_connections())
     for stream in streams:
         assert (await stream.ended()).whole, "workers drain without their supervisor"
-    await until(lambda: not any(map(is_alive, processes)), within=8.0)
+    await until(lambda: not any(map(is_alive, processes)))
     assert port_is_free(gateway.port)
     assert port_is_free(gateway.side_port)
     await gateway.ended()
@@ -111,7 +111,7 @@ async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_da
     async def settled() -> bool:
         return len(await gateway.charges()) == 1 + 6 + 1
 
-    await until(settled, within=8.0)  # the streams ended while there was no store: their journals were replayed
+    await until(settled)  # the streams ended while there was no store: their journals were replayed
     account = await gateway.account()
     assert account.held == 0
     assert account.balance < start
@@ -141,5 +141,5 @@ async def test_gateway_restarts_at_once_after_its_supervisor_was_killed_under_lo
     async def released() -> bool:
         return (await gateway.account()).held == 0
 
-    await until(released, within=8.0)
+    await until(released)
     await gateway.proved()

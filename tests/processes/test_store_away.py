@@ -43,7 +43,7 @@ async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> No
     await until(lambda: len(answers) > 40)
     killed = time.monotonic()
     os.kill(store, signal.SIGKILL)
-    await until(lambda: answers[-1][0] > killed + 0.1 and answers[-1][1].status == 200, within=10.0)
+    await until(lambda: answers[-1][0] > killed + 0.1 and answers[-1][1].status == 200)
     back = answers[-1][0] - killed
     for stream in streams:
         assert (await stream.ended()).whole
@@ -63,7 +63,7 @@ async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> No
     async def settled() -> bool:
         return len(await gateway.charges()) >= counts[200] + 6
 
-    await until(settled, within=8.0)
+    await until(settled)
     spent = start - (await gateway.account()).balance
     assert spent == sum(-line.amount for line in await gateway.charges())
     await gateway.proved()
@@ -93,16 +93,16 @@ async def test_calls_to_a_hanging_store_wait_for_its_timeout_once_and_are_settle
     finally:
         os.kill(store, signal.SIGCONT)
     resumed = time.monotonic()
-    await until(lambda: _served(gateway), within=5.0)
+    await until(lambda: _served(gateway))
     took = time.monotonic() - resumed
     print(f"store hung: served {took:.2f} s after it went on")
     assert took < 2.0
-    await until(lambda: _ready(gateway), within=3.0)
+    await until(lambda: _ready(gateway))
 
     async def settled() -> bool:
         return len(await gateway.charges()) >= 3
 
-    await until(settled, within=5.0)  # the stream's settlement waited in the journal
+    await until(settled)  # the stream's settlement waited in the journal
     await gateway.proved()
 
 
@@ -131,7 +131,7 @@ async def test_store_that_pauses_for_half_a_second_delays_calls_and_refuses_none
     async def settled() -> bool:
         return len(await gateway.charges()) == len(answers) + 1
 
-    await until(settled, within=8.0)
+    await until(settled)
     await gateway.proved()
 
 
@@ -140,12 +140,12 @@ async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> 
     server.home.prepare()
     gateway = yard.make(store=f"unix://{server.home.choose_socket()}")
     gateway.launch()
-    await until(lambda: _health(gateway), within=15.0)
+    await until(lambda: _health(gateway))
 
     async def worker_up() -> bool:
         return (await gateway.metrics()).get("gateway_workers") == 1
 
-    await until(worker_up, within=15.0)
+    await until(worker_up)
     assert await gateway.readiness() == 503
     gateway.api_key = "sk-" + "a" * 43
     assert is_polite_refusal(await gateway.chat())
@@ -157,10 +157,10 @@ async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> 
         async with gateway.session() as session:
             await session.accounts.create("test", balance=10 * NANO)
             gateway.api_key = (await session.create_key(session.actor, "test")).text
-        await until(lambda: _served(gateway), within=5.0)
+        await until(lambda: _served(gateway))
         print(f"store appeared: served {time.monotonic() - started:.2f} s later")
         assert time.monotonic() - started < 2.0
-        await until(lambda: _ready(gateway), within=3.0)
+        await until(lambda: _ready(gateway))
         os.kill(gateway.pid, signal.SIGTERM)
         assert await gateway.ended() == 0
     finally:

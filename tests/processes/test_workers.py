@@ -25,7 +25,7 @@ async def replaced(gateway: Served, dead: int, *, workers: int = 2) -> None:
     async def serving() -> bool:
         return dead not in gateway.workers and (await gateway.metrics()).get("gateway_workers") == workers
 
-    await until(serving, within=15.0)
+    await until(serving)
 
 
 async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Serve) -> None:
@@ -72,7 +72,7 @@ async def test_killed_worker_cuts_its_streams_and_nothing_else(serve: Serve) -> 
     os.kill(victim, signal.SIGKILL)
 
     statuses: Counter[int] = Counter()
-    async with asyncio.timeout(15.0):
+    async with asyncio.timeout(30.0):
         while victim in gateway.workers or (await gateway.metrics()).get("gateway_workers") != 2:
             statuses[(await gateway.chat()).status] += 1  # some queue on the dead worker's socket for its successor
     assert set(statuses) == {200}
@@ -98,7 +98,7 @@ async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once(serve: 
     waiting = asyncio.create_task(gateway.chat("slow"))  # whole: nothing of it is delivered
     await until(lambda: _held_by(gateway, 5))
     os.kill(gateway.workers[0], signal.SIGKILL)
-    await until(lambda: _held_by(gateway, 0), within=5.0)
+    await until(lambda: _held_by(gateway, 0))
     with pytest.raises(aiohttp.ClientError):
         await waiting
     charged = {line.request_id: line for line in await gateway.charges()}
@@ -127,7 +127,7 @@ async def test_calls_of_a_gateway_with_all_processes_killed_are_charged_at_the_n
     await stream.ended()
     await gateway.ended()
     await gateway.started()
-    await until(lambda: _held_by(gateway, 0), within=5.0)
+    await until(lambda: _held_by(gateway, 0))
     (line,) = await gateway.charges()
     assert (line.request_id, line.meta["outcome"]) == (stream.request_id, "worker_died")
     await gateway.proved()
@@ -190,7 +190,7 @@ async def test_worker_that_dies_at_every_start_is_restarted_with_delays_and_the_
     answers = [await gateway.chat(timeout=3.0) for _ in range(20)]  # none waits at the dead worker's socket
     assert {answer.status for answer in answers} == {200}
     flag.unlink()
-    await until(lambda: _workers_are(gateway, 2), within=15.0)
+    await until(lambda: _workers_are(gateway, 2))
 
 
 async def _workers_are(gateway: Served, count: int) -> bool:

@@ -292,7 +292,7 @@ async def test_closing_a_stream_closes_its_socket() -> None:
         stream = cast("AsyncGenerator[ChatChunk, None]", subject.stream_chat(chat_request(stream=True), TARGET))
         await anext(stream)
         await stream.aclose()
-        assert (await fake.wait_ended(within=1.0)).outcome == "left"
+        assert (await fake.wait_ended()).outcome == "left"
 
 
 async def test_cancelled_call_closes_its_socket() -> None:
@@ -303,7 +303,7 @@ async def test_cancelled_call_closes_its_socket() -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        assert (await fake.wait_ended(within=1.0)).outcome == "left"
+        assert (await fake.wait_ended()).outcome == "left"
 
 
 # Finish reasons ----------------------------------------------------------------------------------------------------

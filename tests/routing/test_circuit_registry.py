@@ -58,7 +58,7 @@ def workers(io_loop: IOLoop, store: Store) -> Iterator[list[Worker]]:
 async def test_circuit_events_are_published_once_and_not_repeated(store: Store, workers: list[Worker]) -> None:
     apply_remote: list[bytes] = []
     async with store.channel(CHANNEL) as channel:
-        assert await channel.message(within=5.0)  # that it listens
+        assert await channel.message(within=20.0)  # that it listens
         one, other = workers
         one.target.open("failures", time.monotonic(), 30.0)
         await until(lambda: other.target.cause == "failures")

@@ -127,7 +127,7 @@ async def test_restarted_workers_lose_nothing_with_a_store_that_loses_its_data_e
             await until(lambda left=truth: taken_over(worker, left))
             await worker.die()
             await worker.come_back()
-            await until(lambda left=truth: taken_over(worker, left), within=10.0)
+            await until(lambda left=truth: taken_over(worker, left))
         await worker.assert_charged(truth)
 
 

@@ -48,10 +48,10 @@ def test_the_body_to_be_malformed_is_valid_before():
 
 
 def test_ten_thousand_malformed_bodies_are_all_refused():
-    started = time.monotonic()
+    started = time.process_time()
     for body in malformed_bodies(10_000):
         check(refusal(body))
-    assert time.monotonic() - started < 15
+    assert time.process_time() - started < 15
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

@@ -100,7 +100,7 @@ async def test_connection_to_another_store_is_refused_until_it_is_the_right_one(
     with pytest.raises(StoreUnavailable):
         await store.probe()
     await client.hset(IDENTITY, "deployment", OTHER)
-    await until(store.whole, within=5.0)
+    await until(store.whole)
     await store.probe()
     assert store.problem == ""
     await store.close()

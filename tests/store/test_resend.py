@@ -94,7 +94,7 @@ async def test_calls_after_a_lost_reply_use_the_new_connection_and_the_old_one_i
         assert await call == b"first"
         assert link._connection is not before
         assert await link.call("ECHO", "second") == b"second"
-        await until(before.lost.done, within=10.0)
+        await until(before.lost.done)
         assert not link._retired
         assert link.connected
 
@@ -159,7 +159,7 @@ async def test_calls_fail_at_once_after_a_server_was_silent_for_the_timeout(serv
             except StoreUnavailable:
                 return False
 
-        await until(answers, within=5.0)
+        await until(answers)
 
 
 async def test_large_commands_that_wait_for_a_late_server_are_limited_by_their_bytes(server, monkeypatch):
@@ -169,14 +169,14 @@ async def test_large_commands_that_wait_for_a_late_server_are_limited_by_their_b
             waiting = [link.call("ECHO", "x" * 10_000) for _ in range(20)]
             connection = link._connection
             assert connection is not None
-            await until(lambda: connection.most < 20, within=5.0)
+            await until(lambda: connection.most < 20)
             refused = link.call("ECHO", "x" * 10_000)
             assert refused.done()
             with pytest.raises(StoreUnavailable) as caught:
                 await refused
             assert caught.value.fate is StoreFate.NEVER_SENT
         assert len(await asyncio.gather(*waiting)) == 20
-        await until(lambda: connection.most == link.max_in_flight, within=10.0)
+        await until(lambda: connection.most == link.max_in_flight)
 
 
 async def test_lost_replies_leave_nothing_to_the_garbage_collector(server, no_collector):

@@ -46,7 +46,7 @@ async def test_a_worker_may_open_before_the_store_is_there(tmp_path):
         with pytest.raises(StoreUnavailable):
             await store.ping()
         await server.start()
-        await until(lambda: store.link("").connected, within=2.0)
+        await until(lambda: store.link("").connected)
         assert await store.ping() > 0
     finally:
         await store.close()

@@ -70,7 +70,7 @@ async def test_listener_closes_in_any_loop_iteration(store, listener):
         one = listener(store)
         one.start()
         await turns(number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await one.close()
     assert await until(lambda: asyncio.all_tasks() <= tasks)
 
@@ -87,7 +87,7 @@ async def test_lost_connection_does_not_hide_that_the_listener_was_cancelled(sto
 
     async def listen() -> None:
         async with store.channel("anything") as channel:
-            await channel.message(within=5)
+            await channel.message(within=20)
             subscribed.set()
             with contextlib.suppress(asyncio.CancelledError):
                 await lost.wait()

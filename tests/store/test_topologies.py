@@ -49,7 +49,7 @@ async def round_trip(world: World) -> None:
     key = await world.caller(balance=5000)
     hold = await world.admit(key, 1000)
     async with world.store.channel(CHANGED) as channel:
-        greeting = await channel.message(within=2.0)
+        greeting = await channel.message(within=20.0)
         assert greeting is not None and greeting["type"] == "subscribe"
         await world.keys.revoke(key.id)
         heard = await until(lambda: channel.message(within=0.1))
