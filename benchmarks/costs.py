@@ -34,7 +34,7 @@ from benchmarks.page import DOCS, put
 from benchmarks.populated import Population, Site, populate, populated
 from benchmarks.processes import module_of, rss, tree
 from benchmarks.report import machine
-from benchmarks.rounds import Measurement, Plan, measure
+from benchmarks.rounds import IMPORTER, Measurement, Plan, measure
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
 from gateway.store import EmbeddedServer
@@ -58,8 +58,10 @@ class Costs(Struct, frozen=True, kw_only=True):
     machine: dict[str, str | int]
     others_percent: float  # of the gateway's core, used by somebody else meanwhile: above a few, CPU is told too high
     # The gateway
-    cpu_per_request: float
+    cpu_per_request: float  # of all processes, the importer too
     cpu_per_request_spread: float  # over many accounts
+    importer_cpu_per_request: float = 0.0  # a part of it; 0: not measured, by an older version
+    importer_cpu_per_request_spread: float = 0.0
     cpu_per_chunk: float
     worker_memory: int
     supervisor_memory: int
@@ -131,8 +133,10 @@ def take(plan: Plan) -> Costs:
 def table_of(costs: Costs) -> str:
     """The table of docs/scaling.md."""
     rows = [
-        ("worker: CPU per request, one account", f"{costs.cpu_per_request:.0f} µs"),
-        (f"the same, {ACCOUNTS:,} accounts in turn", f"{costs.cpu_per_request_spread:.0f} µs"),
+        *_request_rows("one account", costs.cpu_per_request, costs.importer_cpu_per_request),
+        *_request_rows(
+            f"{ACCOUNTS:,} accounts in turn", costs.cpu_per_request_spread, costs.importer_cpu_per_request_spread
+        ),
         (f"worker: CPU per streamed chunk, {STREAMS:,} streams", f"{costs.cpu_per_chunk:.0f} µs"),
         ("worker: memory when it starts", f"{costs.worker_memory / 2**20:.0f} MiB"),
         ("worker: memory per open stream", f"{costs.stream_memory / 1024:.1f} KiB"),
@@ -160,6 +164,17 @@ def table_of(costs: Costs) -> str:
     busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
     lines = ["| what | costs |", "|---|--:|", *(f"| {what} | {amount} |" for what, amount in rows)]
     return "\n".join(lines) + f"\n\nMeasured on {told}{busy if costs.others_percent > BUSY else ''}.\n"
+
+
+def _request_rows(accounts: str, cpu: float, importer: float) -> list[tuple[str, str]]:
+    """The CPU of a request by process, and the sum."""
+    if not importer:
+        return [(f"gateway: CPU per request, importer included, {accounts}", f"{cpu:.0f} µs")]
+    return [
+        (f"gateway without the importer: CPU per request, {accounts}", f"{cpu - importer:.0f} µs"),
+        ("importer: CPU per request", f"{importer:.0f} µs"),
+        ("sum of both", f"{cpu:.0f} µs"),
+    ]
 
 
 # The store by itself -------------------------------------------------------------------------------------------------
@@ -205,7 +220,7 @@ def one_account(plan: Plan) -> dict[str, Any]:
     """Calls of one account, then streams."""
     with _site(Population(), plan) as (site, place), redis.Redis(unix_socket_path=str(site.store.socket)) as client:
         processes = tree(site.server.pids)
-        importer = sum(stat.rss for stat in processes if module_of(stat.pid) == "gateway.runtime.importer")
+        importer = sum(stat.rss for stat in processes if module_of(stat.pid) == IMPORTER)
         supervisor = rss(site.server.pids) - importer
         worker = sum(stat.rss for stat in processes if module_of(stat.pid) == "gateway.runtime.worker")
         json, books = _booked(site, place, plan, client, Load(mode="json", connections=CONNECTIONS))
@@ -213,6 +228,7 @@ def one_account(plan: Plan) -> dict[str, Any]:
     return {
         "others": 100 * json.others_cpu / json.result.seconds,
         "cpu_per_request": round(json.cpu / json.result.completed * 1e6, 1),
+        "importer_cpu_per_request": round(json.importer_cpu / json.result.completed * 1e6, 1),
         "cpu_per_chunk": round(streams.cpu / streams.result.chunks * 1e6, 1),
         "worker_memory": worker,
         "supervisor_memory": supervisor - worker,
@@ -249,6 +265,7 @@ def many_accounts(plan: Plan) -> dict[str, Any]:
     return {
         "others": 100 * json.others_cpu / json.result.seconds,
         "cpu_per_request_spread": round(json.cpu / json.result.completed * 1e6, 1),
+        "importer_cpu_per_request_spread": round(json.importer_cpu / json.result.completed * 1e6, 1),
         "store_cpu_per_request_spread": round(json.store_cpu / json.result.completed * 1e6, 1),
         "scripts_per_request_spread": round(books["scripts"], 2),
         "commands_per_request_spread": round(books["commands"], 1),

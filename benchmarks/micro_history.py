@@ -1,7 +1,8 @@
 """What the importer costs: lines per second and CPU per line, while it catches up and at a steady rate.
 
-    python benchmarks/micro_history.py                        # SQLite in a temporary folder
-    python benchmarks/micro_history.py --postgres URL         # an empty PostgreSQL database
+    python -m benchmarks.micro_history                            # SQLite in a temporary folder, 500 accounts
+    python -m benchmarks.micro_history --accounts 1 --rate 7000   # as a saturated worker with one account
+    python -m benchmarks.micro_history --postgres URL             # an empty PostgreSQL database
 
 The CPU is that of the importer's process, with SQLAlchemy and the driver; PostgreSQL's own comes on top of it. Starts
 an embedded store in a temporary folder. Runs about a minute.
@@ -33,11 +34,11 @@ from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
 from gateway.ledger.store_audit import ACCOUNTS
 from gateway.metrics import Metrics
+from gateway.runtime.garbage import collect_rarely
 from gateway.store import EmbeddedServer, Store
 
 CATCH_UP = 100_000  # lines
-NAMES = [f"account-{number}" for number in range(500)]
-RATE, SECONDS = 2_000, 20  # lines per second, and how long
+SECONDS = 20  # at the steady rate
 MODELS = [f"model-{number}" for number in range(8)]
 
 
@@ -47,9 +48,10 @@ WriterState = tuple[dict[str, int], dict[str, int], int]  # lines and balance by
 class Writer:
     """Writes ledger lines as settle.lua does, without the script: the store is not what is measured."""
 
-    def __init__(self, store: Store, state: WriterState | None = None) -> None:
+    def __init__(self, store: Store, state: WriterState) -> None:
         self._store = store
-        self._lines, self._balances, self._next = state or (dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), 0)
+        self._lines, self._balances, self._next = state
+        self._names = list(self._lines)
 
     @property
     def state(self) -> WriterState:
@@ -62,7 +64,7 @@ class Writer:
         touched = set()
         for _ in range(lines):
             self._next += 1
-            account = NAMES[self._next % len(NAMES)]
+            account = self._names[self._next % len(self._names)]
             self._put(pipe, account)
             touched.add(account)
         for account in touched:
@@ -107,9 +109,11 @@ def meta_of(account: str, number: int) -> bytes:
     )
 
 
-async def measure(store: Store, path: str, database: Database) -> None:
+async def measure(store: Store, path: str, database: Database, *, accounts: int, rate: int) -> None:
     """Catch up, then keep up."""
-    sql, writer = SqlThread(), Writer(store)
+    collect_rarely()  # as the importer's process does
+    names = [f"account-{number}" for number in range(accounts)]
+    sql, writer = SqlThread(), Writer(store, (dict.fromkeys(names, 0), dict.fromkeys(names, 0), 0))
     service = HistoryService(
         store,
         lambda: database,
@@ -126,14 +130,14 @@ async def measure(store: Store, path: str, database: Database) -> None:
     seconds, spent = time.perf_counter() - started, time.process_time() - cpu
     check(database, CATCH_UP)
     print(f"catching up: {CATCH_UP / seconds:,.0f} lines/s, {spent / CATCH_UP * 1e6:.0f} µs of CPU per line")
-    await keep_up(service, path, writer)
-    check(database, CATCH_UP + RATE * SECONDS)
+    await keep_up(service, path, writer, rate)
+    check(database, CATCH_UP + rate * SECONDS)
     sql.close()
 
 
-async def keep_up(service: HistoryService, path: str, writer: Writer) -> None:
+async def keep_up(service: HistoryService, path: str, writer: Writer, rate: int) -> None:
     """Run the service as its process does, while another process writes at the steady rate."""
-    writing = multiprocessing.get_context("spawn").Process(target=write_steadily, args=(path, writer.state))
+    writing = multiprocessing.get_context("spawn").Process(target=write_steadily, args=(path, writer.state, rate))
     done, behind = asyncio.Event(), 0.0
     running = asyncio.create_task(service.run(done))
     cpu = time.process_time()
@@ -148,12 +152,12 @@ async def keep_up(service: HistoryService, path: str, writer: Writer) -> None:
         pass
     spent = time.process_time() - cpu
     print(
-        f"{RATE:,} lines/s on {len(NAMES)} accounts: {spent / SECONDS * 100:.0f} % of a core,"
-        f" {spent / (RATE * SECONDS) * 1e6:.0f} µs of CPU per line, at most {behind:.2f} s behind"
+        f"{rate:,} lines/s on {len(writer.state[0])} accounts: {spent / SECONDS * 100:.0f} % of a core,"
+        f" {spent / (rate * SECONDS) * 1e6:.0f} µs of CPU per line, at most {behind:.2f} s behind"
     )
 
 
-def write_steadily(path: str, state: WriterState) -> None:
+def write_steadily(path: str, state: WriterState, rate: int) -> None:
     """The writing process."""
 
     async def write() -> None:
@@ -161,7 +165,7 @@ def write_steadily(path: str, state: WriterState) -> None:
         writer = Writer(store, state)
         for _ in range(SECONDS * 5):
             due = time.perf_counter() + 0.2
-            await writer.write(RATE // 5)
+            await writer.write(rate // 5)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
         await store.close()
 
@@ -175,7 +179,7 @@ def check(database: Database, lines: int) -> None:
     assert found == lines, (found, lines)
 
 
-async def main(postgres: str) -> None:
+async def main(postgres: str, *, accounts: int, rate: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = postgres_address(postgres) if postgres else DatabaseAddress(file=Path(folder) / "gateway.db")
         database = Database.open(address)
@@ -183,7 +187,7 @@ async def main(postgres: str) -> None:
         await server.start()
         try:
             store = await Store.open(server.socket, timeout=5.0)
-            await measure(store, str(server.socket), database)
+            await measure(store, str(server.socket), database, accounts=accounts, rate=rate)
             await store.close()
         finally:
             await server.stop()
@@ -193,5 +197,7 @@ async def main(postgres: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--postgres", default="", metavar="URL")
+    parser.add_argument("--accounts", default=500, type=int)
+    parser.add_argument("--rate", default=2000, type=int, metavar="LINES", help="per second")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.postgres))
+    asyncio.run(main(arguments.postgres, accounts=arguments.accounts, rate=arguments.rate))

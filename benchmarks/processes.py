@@ -165,10 +165,11 @@ def cpu_seconds(stat: Stat) -> float:
 
 
 class CpuMeter:
-    """CPU seconds that process trees used between two moments."""
+    """CPU seconds that process trees used between two moments; with `module`, only the processes that run it."""
 
-    def __init__(self, pids: Iterable[int]) -> None:
+    def __init__(self, pids: Iterable[int], *, module: str = "") -> None:
         self._pids = tuple(pids)
+        self._module = module
         self._before = self._read()
 
     def used(self) -> float:
@@ -176,7 +177,8 @@ class CpuMeter:
         return sum(cpu - self._before.get(key, 0.0) for key, cpu in self._read().items())
 
     def _read(self) -> dict[tuple[int, int], float]:
-        return {(stat.pid, stat.born): cpu_seconds(stat) for stat in tree(self._pids)}
+        found = (stat for stat in tree(self._pids) if self._module in ("", module_of(stat.pid)))
+        return {(stat.pid, stat.born): cpu_seconds(stat) for stat in found}
 
 
 class CoreMeter:

@@ -22,6 +22,8 @@ from benchmarks.processes import CoreMeter, CpuMeter, rss, seat_taken
 from benchmarks.scenarios import Point, Scenario
 from benchmarks.upstream import mock_upstream
 
+IMPORTER = "gateway.runtime.importer"  # the module of the process that copies ledger lines to the database
+
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """What one contender did at one point of one round."""
@@ -96,7 +98,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """A load's result, and what the contender's processes used meanwhile."""
 
     result: Result
-    cpu: float  # seconds
+    cpu: float  # seconds, of all its processes
+    importer_cpu: float  # a part of `cpu`; 0 for a contender without an importer
     store_cpu: float
     others_cpu: float  # what anybody else used on the contender's cores
     rss_before: int  # bytes
@@ -127,6 +130,7 @@ def measure(
     def begin() -> None:
         began.append(time.monotonic())
         meters.extend((CpuMeter(server.pids), CpuMeter(store_pids), CoreMeter(place.cores.contender)))
+        meters.append(CpuMeter(server.pids, module=IMPORTER))
 
     def end() -> None:
         used.extend(meter.used() for meter in meters)
@@ -150,6 +154,7 @@ def measure(
     return Measurement(
         result=result,
         cpu=used[0],
+        importer_cpu=used[3],
         store_cpu=used[1],
         others_cpu=max(0.0, used[2] - used[0]),
         rss_before=before,
@@ -171,7 +176,10 @@ def _sample(scenario: Scenario, point: Point, contender: Contender, number: int,
 
 
 def figures_of(point: Point, taken: Measurement, *, stored: bool, pinned: bool) -> dict[str, float]:
-    """The figures that tables show; what cannot be said is left out."""
+    """The figures that tables show; what cannot be said is left out.
+
+    `cpu_us` is of all processes. Its two parts are `importer_us`, and `request_us` of all others: workers, supervisor.
+    """
     result, load = taken.result, point.load
     work = result.chunks if load.mode == "streams" else result.completed
     found = {
@@ -183,6 +191,9 @@ def figures_of(point: Point, taken: Measurement, *, stored: bool, pinned: bool) 
         found["others"] = 100 * taken.others_cpu / result.seconds / point.workers
     if work:
         found["chunk_us" if load.mode == "streams" else "cpu_us"] = taken.cpu / work * 1e6
+        if load.mode != "streams" and taken.importer_cpu:
+            found["importer_us"] = taken.importer_cpu / work * 1e6
+            found["request_us"] = found["cpu_us"] - found["importer_us"]
         if stored:
             found["store_us"] = taken.store_cpu / work * 1e6
     if load.mode == "streams":

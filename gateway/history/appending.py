@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from gateway.database.bulk import Row, insert_rows
 from gateway.database.engine import Database
 from gateway.database.tables import ledger_lines
 from gateway.history.import_state import ImportConflict, ImportState, chain, write_states
@@ -18,32 +19,31 @@ class Unstorable(Exception):
     """The database cannot hold a value of a line; the text says which."""
 
 
-def append(database: Database, batch: Sequence[NewLines]) -> int:
-    """Append the lines of several accounts; returns their number.
+def append(database: Database, batch: Sequence[NewLines]) -> list[ImportState]:
+    """Append the lines of several accounts; returns the states after them. Each part has at least one line.
 
     ImportConflict if another process has imported one of the accounts meanwhile, Unstorable for a value that does not
     fit its column; then nothing is written.
     """
-    rollup, rows = Rollup(), []
+    rollup = Rollup()
+    rows: list[Row] = []
     changes: list[tuple[ImportState | None, ImportState]] = []
     for part in batch:
-        state = part.start
+        hashes, last = [], part.start.last_hash
         for line in part.lines:
-            hash_ = chain(state.last_hash, line)
+            last = chain(last, line)
+            hashes.append(last)
             facts = facts_of(line.meta_text)
-            rows.append(row_of(line, hash_, facts))
+            rows.append(row_of(line, last, facts))
             rollup.add(line, facts)
-            state = state.after(line, hash_)
-        changes.append((part.before, state))
-    if not rows:
-        return 0
+        changes.append((part.before, part.start.after_all(part.lines, hashes)))
     try:
         with database.writing() as connection:
             write_states(connection, changes)
-            connection.execute(ledger_lines.insert(), rows)
-            rollup.write(connection, database)
+            insert_rows(connection, ledger_lines, rows)
+            rollup.write(connection)
     except sa.exc.IntegrityError:
         raise ImportConflict from None
     except (sa.exc.DataError, OverflowError, UnicodeEncodeError) as error:
         raise Unstorable(" ".join(str(getattr(error, "orig", error)).split())) from None
-    return len(rows)
+    return [after for _, after in changes]

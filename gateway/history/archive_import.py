@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
+from gateway.database.bulk import Row, insert_rows
 from gateway.database.engine import Database
 from gateway.database.tables import ledger_lines
 from gateway.history.exclusive import importers_waiting
@@ -92,17 +92,16 @@ class _Account:
 def import_archives(database: Database, paths: Sequence[Path]) -> ArchiveImported:
     """Add the lines of these files, the oldest first. ArchiveError if they do not fit; then nothing is changed."""
     with importers_waiting(database), database.writing() as connection:
-        return _Import(database, connection).run(paths)
+        return _Import(connection).run(paths)
 
 
 class _Import:
     """One import in a transaction."""
 
-    def __init__(self, database: Database, connection: Connection) -> None:
-        self._database = database
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._accounts: dict[str, _Account] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Row] = []
         self._rollup = Rollup()
 
     def run(self, paths: Sequence[Path]) -> ArchiveImported:
@@ -132,6 +131,6 @@ class _Import:
 
     def _flush(self) -> None:
         if self._rows:
-            self._connection.execute(ledger_lines.insert(), self._rows)
-            self._rollup.write(self._connection, self._database)
+            insert_rows(self._connection, ledger_lines, self._rows)
+            self._rollup.write(self._connection)
         self._rows, self._rollup = [], Rollup()

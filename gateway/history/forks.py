@@ -95,9 +95,9 @@ def _supersede(database: Database, state: ImportState, common: int) -> int:
             connection.execute(superseded_lines.insert(), [{**row._mapping, "superseded_at": now} for row in rows])
             for row in rows:
                 line = line_of(row)
-                rollup.add(line, facts_of(line.meta_text), sign=-1)
+                rollup.add(line, facts_of(line.meta_text))
             moved += len(rows)
-        rollup.write(connection, database)
+        rollup.write(connection, sign=-1)
         connection.execute(ledger_lines.delete().where(*later))
         write_states(connection, [(state, _state_at(connection, state, common))])
     return moved

@@ -1,12 +1,14 @@
 """Counts what the accounts of each group were charged, from the lines that are imported.
 
-The group of an account is the one that it is in now. A line is counted once it is in the database, so not while calls
-wait for anything, and at most once; what a killed importer had not reported is not counted.
+The group of an account is the one that it is in now, or was in at most `KNOWN_FOR` seconds ago. A line is counted once
+it is in the database, so not while calls wait for anything, and at most once; what a killed importer had not reported
+is not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Sequence
 
 from gateway.amounts import NANO
@@ -16,6 +18,9 @@ from gateway.history.rollups import CALLS
 from gateway.ledger.scripts import Links, slot
 from gateway.metrics import UNKNOWN, Metrics
 
+KNOWN_FOR = 10.0  # seconds until groups are read again
+MOST_KNOWN = 20_000  # accounts whose groups are in memory
+
 
 class GroupSpend:
     """The counter of one importer."""
@@ -23,18 +28,21 @@ class GroupSpend:
     def __init__(self, links: Links, metrics: Metrics) -> None:
         self._links = links
         self._metrics = metrics
-        self._groups: dict[str, str] = {}  # of the accounts of one transaction
+        self._groups: dict[str, str] = {}
+        self._forget_at = 0.0  # monotonic
 
     async def learn_groups(self, accounts: Collection[str]) -> None:
-        """Read the groups of the accounts whose lines come next."""
-        reads = (self._links.link(slot(account)).call("HGET", slot(account), "group") for account in accounts)
+        """Read the groups of the accounts whose lines come next, unless they were read just before."""
+        if time.monotonic() >= self._forget_at or len(self._groups) > MOST_KNOWN:
+            self._groups, self._forget_at = {}, time.monotonic() + KNOWN_FOR
+        unknown = [account for account in accounts if account not in self._groups]
+        reads = (self._links.link(slot(account)).call("HGET", slot(account), "group") for account in unknown)
         found = await asyncio.gather(*reads, return_exceptions=True)
-        self._groups = {
-            account: group.decode() for account, group in zip(accounts, found, strict=True) if isinstance(group, bytes)
-        }
-        for failure in found:
-            if isinstance(failure, BaseException) and not isinstance(failure, GatewayError):
-                raise failure
+        for account, group in zip(unknown, found, strict=True):
+            if isinstance(group, bytes):
+                self._groups[account] = group.decode()
+            elif isinstance(group, BaseException) and not isinstance(group, GatewayError):
+                raise group
 
     def count(self, batch: Sequence[NewLines]) -> None:
         """Count lines that are in the database now. Money that is given back does not lower the counter."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
+from gateway.database.bulk import insert_rows, update_rows
 from gateway.database.tables import import_state
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
 from gateway.ledger.line import LedgerLine
 
-_columns = import_state.c
-_REPLACE = import_state.update().where(
-    _columns.account == sa.bindparam("was_account"),
-    _columns.last_seq == sa.bindparam("was_seq"),
-    _columns.last_hash == sa.bindparam("was_hash"),
-    _columns.opening_seq == sa.bindparam("was_opening"),
-)
+#: What identifies a state: a change of it is a change of these.
+_SAME = ("account", "last_seq", "last_hash", "opening_seq")
 
 
 class ImportConflict(Exception):
@@ -83,10 +78,24 @@ class ImportState(Struct, frozen=True):
             uncollected=self.uncollected + line.uncollected,
         )
 
+    def after_all(self, lines: Sequence[LedgerLine], hashes: Sequence[bytes]) -> ImportState:
+        """The state with the next lines, at least one; `hashes` are those of the chain up to each."""
+        last = lines[-1]
+        return structs.replace(
+            self,
+            last_seq=last.n,
+            last_id=last.id,
+            before_hash=hashes[-2] if len(hashes) > 1 else self.last_hash,
+            last_hash=hashes[-1],
+            balance=last.balance,
+            total=self.total + sum([line.amount for line in lines]),
+            uncollected=self.uncollected + sum([line.uncollected for line in lines]),
+        )
+
 
 def chain(before: bytes, line: LedgerLine) -> bytes:
     """The hash chain up to a line."""
-    return bytes.fromhex(line.chained(before.hex()))
+    return line.chained_bytes(before)
 
 
 def read_states(connection: Connection, accounts: Collection[str]) -> dict[str, ImportState]:
@@ -99,27 +108,17 @@ def read_states(connection: Connection, accounts: Collection[str]) -> dict[str, 
 
 def write_states(connection: Connection, changes: Sequence[tuple[ImportState | None, ImportState]]) -> None:
     """Replace each first state by its second one, or insert that. ImportConflict if a first one is there no more."""
-    new = [_values(after) for before, after in changes if before is None]
+    new = [structs.astuple(after) for before, after in changes if before is None]
     if new:
         try:
             with connection.begin_nested():
-                connection.execute(import_state.insert(), new)
+                insert_rows(connection, import_state, new)
         except sa.exc.IntegrityError:
             raise ImportConflict from None
     changed = [
-        {
-            **_values(after),
-            "was_account": before.account,
-            "was_seq": before.last_seq,
-            "was_hash": before.last_hash,
-            "was_opening": before.opening_seq,
-        }
+        (*structs.astuple(after), *(getattr(before, name) for name in _SAME))
         for before, after in changes
         if before is not None and before != after
     ]
-    if changed and connection.execute(_REPLACE, changed).rowcount != len(changed):
+    if update_rows(connection, import_state, ImportState.__struct_fields__, _SAME, changed) != len(changed):
         raise ImportConflict
-
-
-def _values(state: ImportState) -> dict[str, Any]:
-    return structs.asdict(state)

@@ -2,6 +2,10 @@
 
 Exactly once: (account, sequence) is unique, and the import state changes by compare-and-set in the same transaction. A
 process that is killed at any point leaves either all of a transaction or nothing.
+
+The states that this process has written are remembered. Another process may have changed them meanwhile: then the
+compare-and-set fails, or the lines of the store do not continue the state. In both cases, and when the sweep finds a
+difference, the state is read from the database before anything is concluded from it.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
 
 from gateway.database.engine import Database
 from gateway.errors import DatabaseUnavailable, GatewayError, StoreUnavailable
@@ -16,16 +22,17 @@ from gateway.history.appending import Unstorable, append
 from gateway.history.forks import resolve_fork
 from gateway.history.group_spend import GroupSpend
 from gateway.history.import_state import ImportConflict, ImportState, read_states
-from gateway.history.new_lines import Blocked, Forked, NewLines, read_new_lines
+from gateway.history.new_lines import PAGE, Blocked, Forked, NewLines, read_new_lines, request_lines
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.scripts import Links, slot
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.store.connection import RedisReplyError
 
-TOGETHER = 100  # accounts in one transaction
+TOGETHER = 250  # accounts in one transaction
 LINES = 4000  # new lines that a transaction is to have at most, spread over its accounts
-MIN_PAGE, MAX_PAGE = 50, 1000  # lines of one account per read; 1000 take about 2 ms of Redis's time
+MIN_PAGE, MAX_PAGE = 20, PAGE  # lines of one account per read
+REMEMBERED = 10_000  # states in memory, of the accounts that were imported last; about 6 MB
 NAMED = 1000  # blocked accounts that are remembered by name, so that each reason is logged once
 
 
@@ -41,6 +48,7 @@ class Importer:
         self._waiting: deque[str] = deque()  # accounts that are not imported to their end
         self._queued: set[str] = set()
         self._missing: dict[str, int] = {}  # lines that waiting accounts are known to lack
+        self._states: dict[str, ImportState] = {}  # what this process wrote last, the oldest first
         self._spend = GroupSpend(links, metrics)
 
     @property
@@ -56,10 +64,15 @@ class Importer:
                 self._waiting.append(account)
 
     def add_behind(self, missing: Mapping[str, int]) -> None:
-        """`add` accounts with the number of lines that the database lacks."""
+        """`add` accounts that differ from the store, with the number of lines that the database lacks."""
+        for account in missing:
+            self._states.pop(account, None)
+        self._add_missing(missing)
+
+    def _add_missing(self, missing: Mapping[str, int]) -> None:
         self._missing.update(missing)
         self.add(missing)
-        self._count_missing()
+        self._metrics.set("gateway_importer_lag_lines", (), float(sum(self._missing.values())))
 
     async def step(self) -> int:
         """Import a part of what waits, in one transaction; returns the number of lines.
@@ -74,24 +87,38 @@ class Importer:
         except DatabaseUnavailable:
             self.add(accounts)
             raise
-        except ImportConflict:
-            self.add(accounts)  # another process was faster; read again
+        except ImportConflict:  # another process was faster; read again
+            for account in accounts:
+                self._states.pop(account, None)
+            self.add(accounts)
             return 0
 
     async def _import(self, accounts: list[str]) -> int:
-        states = await self._sql.run(self._read_states, accounts)
-        most = min(max(LINES // max(len(accounts), 1), MIN_PAGE), MAX_PAGE)
-        reads = (self._read(account, states.get(account), most) for account in accounts)
-        batch = [part for part in await asyncio.gather(*reads) if part is not None and part.lines]
+        states = await self._known_states(accounts)
+        most = max(LINES // max(len(accounts), 1), MIN_PAGE)
+        batch = [part for part in await self._read_all(accounts, states, most) if part is not None and part.lines]
         await self._spend.learn_groups([part.start.account for part in batch])
         imported = await self._append(batch)
         for account in accounts:
-            if account not in self._blocked:
+            if account not in self._blocked and account not in self._queued:
                 self._missing.pop(account, None)
-        self.add_behind({part.start.account: await self._left(part) for part in batch if part.more})
+        self._add_missing({part.start.account: await self._left(part) for part in batch if part.more})
         if imported:
             self._metrics.inc("gateway_importer_lines", (), imported)
         return imported
+
+    async def _known_states(self, accounts: list[str]) -> dict[str, ImportState]:
+        """The states as far as there are any: those that are remembered, and others from the database."""
+        known = {account: self._states[account] for account in accounts if account in self._states}
+        unknown = [account for account in accounts if account not in known]
+        return known | await self._sql.run(self._read_states, unknown) if unknown else known
+
+    def _remember(self, states: Iterable[ImportState]) -> None:
+        for state in states:
+            self._states.pop(state.account, None)
+            self._states[state.account] = state
+        for account in list(islice(self._states, max(0, len(self._states) - REMEMBERED))):
+            del self._states[account]
 
     async def _left(self, part: NewLines) -> int:
         """The lines of an account behind those that were just imported."""
@@ -102,16 +129,13 @@ class Importer:
             return 0  # the next read says what is wrong
         return max(0, int(last or 0) - part.lines[-1].n)
 
-    def _count_missing(self) -> None:
-        self._metrics.set("gateway_importer_lag_lines", (), float(sum(self._missing.values())))
-
     async def _append(self, batch: list[NewLines]) -> int:
         if not batch:
             return 0
         try:
-            imported = await self._sql.run(append, self._database, batch)
+            self._remember(await self._sql.run(append, self._database, batch))
             self._spend.count(batch)
-            return imported
+            return sum(len(part.lines) for part in batch)
         except Unstorable as error:
             if len(batch) == 1:
                 self._block(batch[0].start.account, f"the database cannot hold a line: {error}")
@@ -122,21 +146,42 @@ class Importer:
         with self._database.reading() as connection:
             return read_states(connection, accounts)
 
-    async def _read(self, account: str, state: ImportState | None, most: int) -> NewLines | None:
-        """The new lines; None if there is nothing that can be imported now."""
+    async def _read_all(
+        self, accounts: list[str], states: Mapping[str, ImportState], most: int
+    ) -> list[NewLines | None]:
+        """`_read` of each account. The first pages are read in one round trip.
+
+        New accounts need further round trips and are read side by side. A task for each other one would cost more.
+        """
+        page = min(most, MAX_PAGE)
+        requests = (request_lines(self._links, account, states.get(account), page=page) for account in accounts)
+        pages = dict(zip(accounts, await asyncio.gather(*requests, return_exceptions=True), strict=True))
+        old, new = [one for one in accounts if one in states], [one for one in accounts if one not in states]
+        parts = [await self._read(account, states[account], pages[account], most) for account in old]
+        return parts + await asyncio.gather(*(self._read(account, None, pages[account], most) for account in new))
+
+    async def _read(
+        self, account: str, state: ImportState | None, first: list[Any] | BaseException, most: int
+    ) -> NewLines | None:
+        """The new lines, of which `first` is the first page; None if there is nothing that can be imported now."""
         try:
-            new = await read_new_lines(self._links, account, state, most=most)
+            if isinstance(first, BaseException):
+                raise first
+            page = min(most, MAX_PAGE)
+            new = await read_new_lines(self._links, account, state, most=most, page=page, first=first)
         except StoreUnavailable:
             return None
         except RedisReplyError as error:
             self._block(account, f"the store refuses to read its ledger: {error.detail}")
             return None
-        except Blocked as reason:
-            self._block(account, str(reason))
-            return None
-        except Forked:
-            assert state is not None
-            await self._resolve(state)
+        except (Blocked, Forked) as reason:
+            if self._states.pop(account, None) is not None:  # the state may be older than the database's
+                self.add([account])
+            elif isinstance(reason, Blocked):
+                self._block(account, str(reason))
+            else:
+                assert state is not None
+                await self._resolve(state)
             return None
         if self._blocked.pop(account, None) is not None:
             self._count_blocked()

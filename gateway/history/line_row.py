@@ -48,38 +48,38 @@ def facts_of(meta_text: str) -> LineFacts:
         return _NOTHING
 
 
-def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> dict[str, Any]:
-    """The row of `ledger_lines`; `hash_` is the chain up to this line."""
+def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> tuple[Any, ...]:
+    """The row of `ledger_lines`, in the order of its columns; `hash_` is the chain up to this line."""
     usage = facts.usage
-    return {
-        "account": line.account,
-        "seq": line.n,
-        "stream_id": line.id,
-        "at": line.milliseconds * 1000,
-        "request_id": line.request_id,
-        "kind": line.kind,
-        "amount": line.amount,
-        "balance": line.balance,
-        "uncollected": line.uncollected,
-        "late": line.late,
-        "meta": line.meta_text,
-        "hash": hash_,
-        "key_id": facts.key,
-        "model": facts.model,
-        "served_model": facts.served_model,
-        "provider": facts.provider,
-        "endpoint": facts.endpoint,
-        "outcome": facts.outcome,
-        "estimated": facts.estimated,
-        "attempts": facts.attempts,
-        "tokens_in": usage.tokens_in if usage is not None else 0,
-        "tokens_out": usage.tokens_out if usage is not None else 0,
-        "duration_ms": facts.duration_ms,
-        "first_token_ms": facts.first_token_ms,
-        "user_id": facts.user,
-        "tags": msgspec.json.encode(facts.tags).decode() if facts.tags else "",
-        "upstream_cost": facts.upstream_cost,
-    }
+    return (
+        line.account,
+        line.n,
+        line.id,
+        line.milliseconds * 1000,
+        line.request_id,
+        line.kind,
+        line.amount,
+        line.balance,
+        line.uncollected,
+        line.late,
+        line.meta_text,
+        hash_,
+        facts.key,
+        facts.model,
+        facts.served_model,
+        facts.provider,
+        facts.endpoint,
+        facts.outcome,
+        facts.estimated,
+        facts.attempts,
+        usage.tokens_in if usage is not None else 0,
+        usage.tokens_out if usage is not None else 0,
+        facts.duration_ms,
+        facts.first_token_ms,
+        facts.user,
+        msgspec.json.encode(facts.tags).decode() if facts.tags else "",
+        facts.upstream_cost,
+    )
 
 
 def line_of(row: Any) -> LedgerLine:

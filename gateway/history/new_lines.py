@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from msgspec import Struct
 
 from gateway.history.import_state import ImportState
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_line
 from gateway.ledger.scripts import Links, slot
+
+PAGE = 1000  # lines per read; they take about 2 ms of Redis's time
 
 
 class Blocked(Exception):
@@ -27,24 +32,43 @@ class NewLines(Struct, frozen=True):
     more: bool  # the store has further lines
 
 
-async def read_new_lines(links: Links, account: str, state: ImportState | None, *, most: int) -> NewLines:
-    """At most `most` lines after the last one in the database.
+def request_lines(links: Links, account: str, state: ImportState | None, *, page: int) -> asyncio.Future[Any]:
+    """Ask the store for the first page of an account's new lines, for `read_new_lines`."""
+    return _request(links, account, "-" if state is None else state.last_id, _first_count(state, page))
 
-    Blocked if lines between are missing or do not add up, Forked if the last one is not in the store's history.
+
+async def read_new_lines(
+    links: Links,
+    account: str,
+    state: ImportState | None,
+    *,
+    most: int,
+    page: int = PAGE,
+    first: list[Any] | None = None,
+) -> NewLines:
+    """Lines after the last one in the database: at most `most`, rounded up to whole pages of `page` lines.
+
+    `first` is what `request_lines` got, if it was called. Blocked if lines between are missing or do not add up, Forked
+    if the last one is not in the store's history.
     """
+    page = min(page, most)
+    entries = await request_lines(links, account, state, page=page) if first is None else first
+    lines = _parse(account, entries)
     if state is None:
         start = ImportState.opening(account, await _checkpoint(links, account))
-        lines = await _read(links, account, "-", most)
     else:
         start = state
-        lines = await _read(links, account, state.last_id, most + 1)
         if state.has_lines and lines and lines[0].id == state.last_id:
             if not state.ends_with(lines[0]):
                 raise Forked
-            lines = lines[1:]
+            del lines[0]
         else:
             _check_end(state, await _checkpoint(links, account))
-    more = len(lines) >= most
+    more = len(entries) >= _first_count(state, page)
+    while more and len(lines) < most:
+        entries = await _request(links, account, f"({lines[-1].id}", page)
+        lines += _parse(account, entries)
+        more = len(entries) >= page
     _check_order(start, lines)
     return NewLines(state, start, lines, more)
 
@@ -77,10 +101,18 @@ async def _checkpoint(links: Links, account: str) -> ArchiveCheckpoint:
         raise Blocked("its archive checkpoint is unreadable; see `gateway audit`") from None
 
 
-async def _read(links: Links, account: str, since: str, most: int) -> list[LedgerLine]:
+def _first_count(state: ImportState | None, page: int) -> int:
+    """The number of entries to ask for: a page, and the last line that the database has."""
+    return page if state is None else page + 1
+
+
+def _request(links: Links, account: str, since: str, count: int) -> asyncio.Future[Any]:
     key = slot(account)
-    page = await links.link(key).call("XRANGE", f"{key}:lg", since, "+", "COUNT", most)
+    return links.link(key).call("XRANGE", f"{key}:lg", since, "+", "COUNT", count)
+
+
+def _parse(account: str, entries: list[Any]) -> list[LedgerLine]:
     try:
-        return [read_line(account, id_, fields) for id_, fields in page]
+        return [read_line(account, id_, fields) for id_, fields in entries]
     except (ValueError, LookupError):
         raise Blocked("a ledger line is unreadable; see `gateway audit`") from None

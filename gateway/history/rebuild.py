@@ -29,7 +29,7 @@ def rebuild_rollups(database: Database) -> int:
             for row in rows:
                 line = line_of(row)
                 rollup.add(line, facts_of(line.meta_text))
-            rollup.write(connection, database)
+            rollup.write(connection)
             lines += len(rows)
             if len(rows) < PAGE:
                 return lines

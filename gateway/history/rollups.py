@@ -2,20 +2,21 @@
 
 A line of a call counts once: `use` and `reclaim` lines are calls; an `adj` line of a key amends a reclaimed call, and a
 `refund` line of a key gives a call's money back, so both change sums but not `calls`. Other lines are not usage. Lines
-that leave the history are subtracted with `sign=-1`.
+that leave the history are subtracted: `write(…, sign=-1)`.
 """
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.billing.usage import Usage
-from gateway.database.engine import Database
+from gateway.database.bulk import add_rows
 from gateway.database.tables import (
     DURATION_MS,
     FIRST_TOKEN_MS,
@@ -44,15 +45,22 @@ RECLAIMED = "reclaimed"  # the outcome of a call that was charged at its last ch
 
 _AT = {name: index for index, name in enumerate(MEASURES)}
 _CALLS, _ESTIMATED, _COST, _UNCOLLECTED, _UPSTREAM_COST, _UPSTREAM_COST_KNOWN = range(6)
+_HOUR_MS = HOUR // 1000
 _DURATION, _STREAMS, _FIRST_TOKEN = (_AT[name] for name in ("duration_ms", "streams", "first_token_ms"))
 _DURATION_CELL, _FIRST_TOKEN_CELL = len(SUMS), len(SUMS) + len(DURATION_MS) + 1
 _WIDTH = len(MEASURES)
-#: The integer buckets of `Usage` that have the same name here.
-_COUNTS = tuple((name, _AT[name]) for name in USAGE if name not in ("images", "audio_ms_in", "audio_ms_out"))
+_TEXT_IN, _CACHED, _TEXT_OUT, _REASONING = (_AT[name] for name in ("in_text", "in_cached", "out_text", "out_reasoning"))
+#: The other buckets of `Usage` that are integers of the same name here. Most calls have none of them.
+_RARE = tuple(
+    name
+    for name in USAGE
+    if name not in ("in_text", "in_cached", "out_text", "out_reasoning", "images", "audio_ms_in", "audio_ms_out")
+)
+_rare_counts = operator.attrgetter(*_RARE, "images", "audio_seconds_in", "audio_seconds_out")
 
-Labels = tuple[str, ...]
-Sums = dict[tuple[int, Labels], list[int]]
-_SITE = slice(2, 2 + len(SITE_LABELS))  # of the labels by hour
+Key = tuple[Any, ...]  # the start of a period, labels, and the user
+Sums = dict[Key, list[int]]
+_SITE = slice(3, 3 + len(SITE_LABELS))  # of a key by hour
 
 
 class Rollup:
@@ -62,43 +70,37 @@ class Rollup:
         self._hours: Sums = {}
         self._tags: Sums = {}  # by day
 
-    def add(self, line: LedgerLine, facts: LineFacts, sign: int = 1) -> None:
-        """Add a line, or subtract it."""
+    def add(self, line: LedgerLine, facts: LineFacts) -> None:
+        """Add a line."""
         if not costs_usage(line, facts):
             return
+        hour = line.milliseconds // _HOUR_MS * HOUR
         outcome = facts.outcome or (RECLAIMED if line.kind == "reclaim" else "")
-        hour = line.milliseconds * 1000 // HOUR * HOUR
-        labels: Labels = (line.account, facts.key, facts.model, facts.provider, facts.endpoint, outcome, facts.user)
-        _count(self._hours, (hour, labels), line, facts, sign)
+        key: Key = (hour, line.account, facts.key, facts.model, facts.provider, facts.endpoint, outcome, facts.user)
+        cells = self._hours.get(key)
+        if cells is None:
+            cells = self._hours[key] = [0] * _WIDTH
+        _count(cells, line, facts)
         for tag, value in facts.tags.items():
-            labels = (line.account, tag, value, facts.key, facts.model, facts.user)
-            _count(self._tags, (hour // DAY * DAY, labels), line, facts, sign)
+            key = (hour // DAY * DAY, line.account, tag, value, facts.key, facts.model, facts.user)
+            _count(self._tags.setdefault(key, [0] * _WIDTH), line, facts)
 
-    def write(self, connection: Connection, database: Database) -> None:
-        """Add the sums to the rollups, in the connection's transaction."""
-        if not self._hours:
-            return
-        days: Sums = {}
-        months: Sums = {}
-        site: Sums = {}
-        site_hours: Sums = {}
-        for (hour, labels), cells in self._hours.items():
-            day = hour // DAY * DAY
-            _merge(days, (day, labels), cells)
-            _merge(months, (month_of_day(day), labels), cells)
-            _merge(site, (day, labels[_SITE]), cells)
-            _merge(site_hours, (hour, labels[_SITE]), cells)
-        for table, labels_of, sums in (
-            (usage_hourly, (*LABELS, USER), self._hours),
+    def write(self, connection: Connection, *, sign: int = 1) -> None:
+        """Add the sums to the rollups, in the connection's transaction; with `sign=-1`, subtract them."""
+        names, hours = _used(self._hours, sign)
+        days = _regrouped(hours, lambda key: (key[0] // DAY * DAY, *key[1:]))
+        months = _regrouped(days, lambda key: (month_of_day(key[0]), *key[1:]))
+        site_hours = _regrouped(hours, lambda key: (key[0], *key[_SITE]))
+        site_days = _regrouped(site_hours, lambda key: (key[0] // DAY * DAY, *key[1:]))
+        for table, labels, sums in (
+            (usage_hourly, (*LABELS, USER), hours),
             (usage_daily, (*LABELS, USER), days),
             (usage_monthly, (*LABELS, USER), months),
-            (usage_daily_tags, (*TAG_LABELS, USER), self._tags),
-            (usage_site_daily, SITE_LABELS, site),
             (usage_site_hourly, SITE_LABELS, site_hours),
+            (usage_site_daily, SITE_LABELS, site_days),
         ):
-            if not sums:
-                continue
-            connection.execute(_upsert(database, table), list(_rows(table, labels_of, sums)))
+            _write(connection, table, labels, names, sums)
+        _write(connection, usage_daily_tags, (*TAG_LABELS, USER), *_used(self._tags, sign))
 
 
 def costs_usage(line: LedgerLine, facts: LineFacts) -> bool:
@@ -112,64 +114,77 @@ def clear(connection: Connection) -> None:
         connection.execute(table.delete())
 
 
-def _count(sums: Sums, key: tuple[int, Labels], line: LedgerLine, facts: LineFacts, sign: int) -> None:
-    """Add a line to the sums of these labels."""
-    cells = sums.get(key)
-    if cells is None:
-        cells = sums[key] = [0] * _WIDTH
-    cells[_COST] -= sign * line.amount
-    cells[_UNCOLLECTED] += sign * line.uncollected
+def _count(cells: list[int], line: LedgerLine, facts: LineFacts) -> None:
+    """Add a line to the sums of its labels."""
+    cells[_COST] -= line.amount
+    if line.uncollected:
+        cells[_UNCOLLECTED] += line.uncollected
     if facts.upstream_cost is not None:  # a refund has none
-        cells[_UPSTREAM_COST] += sign * facts.upstream_cost
-        cells[_UPSTREAM_COST_KNOWN] += sign
+        cells[_UPSTREAM_COST] += facts.upstream_cost
+        cells[_UPSTREAM_COST_KNOWN] += 1
     if facts.usage is not None:
-        _add_usage(cells, facts.usage, sign)
+        _add_usage(cells, facts.usage)
     if line.kind not in CALLS:
         return
-    cells[_CALLS] += sign
+    cells[_CALLS] += 1
     if facts.estimated:
-        cells[_ESTIMATED] += sign
-    cells[_DURATION] += sign * facts.duration_ms
-    cells[_DURATION_CELL + bisect_left(DURATION_MS, facts.duration_ms)] += sign
-    if facts.first_token_ms:
-        cells[_STREAMS] += sign
-        cells[_FIRST_TOKEN] += sign * facts.first_token_ms
-        cells[_FIRST_TOKEN_CELL + bisect_left(FIRST_TOKEN_MS, facts.first_token_ms)] += sign
+        cells[_ESTIMATED] += 1
+    duration, first_token = facts.duration_ms, facts.first_token_ms
+    cells[_DURATION] += duration
+    cells[_DURATION_CELL + bisect_left(DURATION_MS, duration)] += 1
+    if first_token:
+        cells[_STREAMS] += 1
+        cells[_FIRST_TOKEN] += first_token
+        cells[_FIRST_TOKEN_CELL + bisect_left(FIRST_TOKEN_MS, first_token)] += 1
 
 
-def _add_usage(cells: list[int], usage: Usage, sign: int) -> None:
-    for name, index in _COUNTS:
-        value = getattr(usage, name)
-        if value:
-            cells[index] += sign * value
+def _add_usage(cells: list[int], usage: Usage) -> None:
+    cells[_TEXT_IN] += usage.in_text
+    cells[_CACHED] += usage.in_cached
+    cells[_TEXT_OUT] += usage.out_text
+    cells[_REASONING] += usage.out_reasoning
+    if not any(_rare_counts(usage)):
+        return
+    for name in _RARE:
+        cells[_AT[name]] += getattr(usage, name)
     if usage.images is not None:
-        cells[_AT["images"]] += sign * usage.images.count
-    if usage.audio_seconds_in:
-        cells[_AT["audio_ms_in"]] += sign * round(usage.audio_seconds_in * 1000)
-    if usage.audio_seconds_out:
-        cells[_AT["audio_ms_out"]] += sign * round(usage.audio_seconds_out * 1000)
+        cells[_AT["images"]] += usage.images.count
+    cells[_AT["audio_ms_in"]] += round(usage.audio_seconds_in * 1000)
+    cells[_AT["audio_ms_out"]] += round(usage.audio_seconds_out * 1000)
 
 
-def _merge(sums: Sums, key: tuple[int, Labels], cells: list[int]) -> None:
-    known = sums.get(key)
-    sums[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+def _used(sums: Sums, sign: int) -> tuple[tuple[str, ...], Sums]:
+    """The measures that are not zero in all sums, and the sums of these: most calls have few of them."""
+    used = [at for at, column in enumerate(zip(*sums.values(), strict=True)) if any(column)] or [_CALLS]
+    names = tuple(MEASURES[at] for at in used)
+    if sign < 0:
+        return names, {key: [-cells[at] for at in used] for key, cells in sums.items()}
+    return names, {key: [cells[at] for at in used] for key, cells in sums.items()}
 
 
-def _rows(
-    table: sa.Table, names: tuple[str, ...], sums: Mapping[tuple[int, Labels], list[int]]
-) -> Iterable[dict[str, Any]]:
-    """The rows in the order of the primary key: two transactions that add to the same rows lock them in one order."""
-    period = table.primary_key.columns[0].name
-    for (start, labels), cells in sorted(sums.items()):
-        row: dict[str, Any] = dict(zip(MEASURES, cells, strict=True))
-        row |= zip(names, labels, strict=True)
-        row[period] = start
-        yield row
+def _regrouped(sums: Sums, key_of: Callable[[Key], Key]) -> Sums:
+    """The sums by other keys."""
+    found: Sums = {}
+    for old, cells in sums.items():
+        key = key_of(old)
+        known = found.get(key)
+        found[key] = cells if known is None else list(map(operator.add, known, cells))
+    return found
 
 
-def _upsert(database: Database, table: sa.Table) -> sa.Insert:
-    insert = database.insert(table)
-    return insert.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns),
-        set_={name: table.c[name] + insert.excluded[name] for name in MEASURES},
-    )
+def _write(
+    connection: Connection, table: sa.Table, labels: tuple[str, ...], names: tuple[str, ...], sums: Sums
+) -> None:
+    """Add the sums to a rollup, in the order of its primary key: two transactions lock the same rows in one order."""
+    key_columns = table.primary_key.columns
+    width, period = len(key_columns), key_columns[0].name
+    rows: list[tuple[Any, ...]] = []
+    last: Key = ()
+    for key, cells in sorted(sums.items()):
+        if key[:width] == last:  # the key's user has changed; a row keeps the first one
+            before = rows.pop()
+            rows.append((*before[: len(key)], *map(operator.add, before[len(key) :], cells)))
+        else:
+            last = key[:width]
+            rows.append((*key, *cells))
+    add_rows(connection, table, (period, *labels), names, rows)

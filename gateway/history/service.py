@@ -23,7 +23,7 @@ from gateway.history.importer import Importer
 from gateway.history.refusals import RefusalMover
 from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
-from gateway.history.sweep import STEP, Sweep
+from gateway.history.sweep import BUSY_STEP, STEP, Sweep
 from gateway.history.trim_pause import is_paused
 from gateway.history.trimming import Trimmer
 from gateway.ledger.import_hints import TOUCHED
@@ -33,6 +33,9 @@ from gateway.log import gateway_log
 from gateway.metrics import Metrics
 
 HINTS = 1000  # accounts taken from the set of hints at once
+MANY = (
+    100  # lines of a round after which the next one may come later: a transaction with more lines costs less per line
+)
 ROUND = 5.0  # seconds after which a round ends, so that a command can have the lock
 PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
 
@@ -143,9 +146,10 @@ class HistoryService:
         binding.check(await binding.remembered(self._links), opened.database)
 
     async def _round(self, opened: _Opened) -> float:
-        importer = opened.importer
+        importer, has_more, imported = opened.importer, False, 0
         if importer.waiting < HINTS:  # else it is behind, and what it has in memory is to stay bounded
             hints = await self._links.link(TOUCHED).call("SPOP", TOUCHED, HINTS)
+            has_more = len(hints) == HINTS
             touched = [account.decode() for account in hints]
             importer.add(touched)
             self._on_touched(touched)
@@ -155,14 +159,16 @@ class HistoryService:
             self._behind_since = time.monotonic()
         until = time.monotonic() + ROUND
         while importer.waiting and time.monotonic() < until:
-            await importer.step()
+            imported += await importer.step()
         if importer.waiting:
             return 0.0
         self._behind_since = None
         if opened.trimmer.waiting and not await is_paused(self._links):
             await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
         await opened.refusals.move_due()
-        return STEP
+        if has_more:
+            return 0.0
+        return BUSY_STEP if imported >= MANY else STEP
 
     async def _sweep_step(self, opened: _Opened) -> None:
         found = await opened.sweep.step(before=await self._oldest_kept())

@@ -1,7 +1,7 @@
 """Compares every account of the store with the database, in steps. Correctness rests on it: hints may be lost.
 
-A step reads one page of the index of accounts. With a step every `STEP` seconds, a pass takes at most `PASS` seconds;
-passes begin at least `PASS` seconds after each other. So each account is compared within twice that time.
+A step reads one page of the index of accounts. With a step every `BUSY_STEP` seconds, a pass takes at most `PASS`
+seconds; passes begin at least `PASS` seconds after each other. So each account is compared within twice that time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.ledger.scripts import Links, slot
 from gateway.ledger.store_audit import ACCOUNTS
 
 PASS = 240.0  # seconds
-STEP = 0.5  # seconds
+STEP, BUSY_STEP = 0.5, 1.0  # seconds; the second one after a round with many lines
 PAGE = 500  # accounts per step, or more if a pass would take too long otherwise
 
 
@@ -60,7 +60,7 @@ class Sweep:
         link = self._links.link(ACCOUNTS)
         if not self._running:
             accounts = await link.call("SCARD", ACCOUNTS)
-            self._page = max(PAGE, math.ceil(accounts * 2 * STEP / PASS))
+            self._page = max(PAGE, math.ceil(accounts * 2 * BUSY_STEP / PASS))
             self._running, self._began, self._cursor = True, time.monotonic(), "0"
             self._below_zero.clear()
             self._below_floor.clear()

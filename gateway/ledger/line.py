@@ -9,13 +9,21 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from gateway.amounts import format_amount
 from gateway.ledger.scripts import Links, slot
 
 PAGE = 500  # lines per read: well under a millisecond of Redis's time
 _encoder = msgspec.json.Encoder()
+_USUAL = [
+    b"n",
+    b"rid",
+    b"kind",
+    b"amount",
+    b"bal",
+    b"meta",
+]  # the fields of a line that is neither late nor uncollected
 
 
 class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
@@ -51,10 +59,28 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     def chained(self, before: str) -> str:
         """The hash of this line in a chain whose last hash is `before`."""
-        *fields, _, uncollected, late = structs.astuple(self)  # all but the hash
-        if uncollected or late:  # a line without them has the hash that older versions give it
-            fields += uncollected, late
-        return hashlib.sha256(_encoder.encode((before, *fields))).hexdigest()
+        return hashlib.sha256(self._chain_input(before)).hexdigest()
+
+    def chained_bytes(self, before: bytes) -> bytes:
+        """`chained`, of bytes."""
+        return hashlib.sha256(self._chain_input(before.hex())).digest()
+
+    def _chain_input(self, before: str) -> bytes:
+        """All fields but the hash. By name: `structs.astuple` costs twice as much, and this is done for each line."""
+        fields = (
+            before,
+            self.account,
+            self.id,
+            self.n,
+            self.request_id,
+            self.kind,
+            self.amount,
+            self.balance,
+            self.meta_text,
+        )
+        if self.uncollected or self.late:  # a line without them has the hash that older versions give it
+            return _encoder.encode((*fields, self.uncollected, self.late))
+        return _encoder.encode(fields)
 
     @property
     def served_model(self) -> str | None:
@@ -123,6 +149,11 @@ def milliseconds(id_: str) -> int:
 
 def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
     """A stream entry as a line; the order of its fields is fixed by line.lua."""
+    if fields[::2] == _USUAL:  # nearly all: 1 µs less than by name
+        n, request_id, kind, amount, balance, meta = fields[1::2]
+        return LedgerLine(
+            account, id_.decode(), int(n), request_id.decode(), kind.decode(), int(amount), int(balance), meta.decode()
+        )
     values = dict(zip(fields[::2], fields[1::2], strict=True))
     return LedgerLine(
         account,

@@ -22,6 +22,7 @@ from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics, encode_delta
 from gateway.notifications.service import Notifications
 from gateway.runtime import helper
+from gateway.runtime.garbage import collect_rarely
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.store import Store
@@ -39,6 +40,7 @@ class Importer:
         await self._helper.run(self._import)
 
     async def _import(self, briefing: HelperBriefing, store: Store) -> None:
+        collect_rarely()
         settings, stop = briefing.configuration.settings(), self._helper.stop
         sql = SqlThread()
         service = HistoryService(

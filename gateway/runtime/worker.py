@@ -8,7 +8,6 @@ edge: a worker ignores SIGINT, SIGHUP and SIGUSR1; the supervisor handles them.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -39,6 +38,7 @@ from gateway.plugins.loader import PluginRefused
 from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.connection_report import ConnectionReport
 from gateway.runtime.descriptors import descriptor_limit, shares
+from gateway.runtime.garbage import collect_rarely
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.questions import read_question, write_reply
@@ -147,9 +147,7 @@ class Worker:
         )
         await server.start(listener)
         # These objects live as long as the process, so the collector need not check them again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        collect_rarely()
         self._tell("ready")
         reporting = asyncio.create_task(self._report_forever())
         await self.draining.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from msgspec import structs
 from gateway.billing.usage import ImageCount, Usage
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
-from gateway.database.tables import ledger_lines, usage_daily, usage_hourly, usage_site_daily
+from gateway.database.tables import ROLLUPS, import_state, ledger_lines, usage_daily, usage_hourly, usage_site_daily
 from gateway.errors import DatabaseUnavailable
 from gateway.history import importer
 from gateway.history.appending import append
@@ -20,7 +21,7 @@ from gateway.history.new_lines import read_new_lines
 from gateway.ledger.import_hints import TOUCHED
 from tests.ledger.records import record_of, settle
 from tests.ledger.shards import without
-from tests.ledger.test_archive import busy
+from tests.ledger.test_archive import aged, busy
 
 
 async def test_lines_of_a_hinted_account_are_copied_with_their_chain_of_hashes(world, importing) -> None:
@@ -75,12 +76,70 @@ async def test_lines_are_imported_once_by_two_importers_at_a_time(world, importi
         await first.same()
 
 
+async def test_remembered_state_is_read_again_when_it_is_older_than_that_of_the_database(world, importing) -> None:
+    async with world() as w:
+        key = await busy(w)
+        first, second = importing(w), importing(w)
+        await first.all("acme")
+        for cost in (20, 30):
+            await settle(w.ledger, await w.admit(key), cost)
+        await second.all("acme")
+        await settle(w.ledger, await w.admit(key), 40)
+        await first.all("acme")  # its state is two lines behind: the compare-and-set fails
+        await first.same()
+        assert first.totals() == (45 + 90,) * 3
+
+
+async def test_remembered_state_whose_line_has_left_the_store_blocks_nothing(world, importing, database) -> None:
+    async with world() as w:
+        key = await busy(w)
+        await aged(w, hours=49)
+        early = append(database, [await read_new_lines(w.store, "acme", None, most=4, page=4)])
+        first, second = importing(w, keep_lines=timedelta(days=30)), importing(w)
+        await first.round()
+        first.service._opened.importer._remember(early)
+        for _ in range(2):
+            await second.sweep()
+        assert await w.store.client.xlen("{a:acme}:lg") == 0
+        await settle(w.ledger, await w.admit(key), 60)
+        await first.all("acme")
+        assert [-line.amount for line in first.lines()][-3:] == [8, 9, 60]
+        assert ("gateway_importer_blocked", ()) not in first.metrics._gauges
+        assert first.totals() == (45 + 60,) * 3
+
+
+async def test_database_that_was_set_back_is_noticed_by_the_sweep(world, importing, database) -> None:
+    async with world() as w:
+        await busy(w)
+        early = await read_new_lines(w.store, "acme", None, most=4, page=4)
+        one = importing(w)
+        await one.all("acme")
+        with database.writing() as connection:
+            for table in (ledger_lines, import_state, *ROLLUPS):
+                connection.execute(table.delete())
+        append(database, [early])
+        assert len(one.lines()) < 10
+        await one.sweep()
+        await one.same()
+
+
+async def test_key_that_is_given_to_a_user_keeps_one_row_of_sums(world, importing) -> None:
+    async with world() as w:
+        service = await w.caller()
+        for user in ("", "usr_ann"):
+            await settle(w.ledger, await w.admit(structs.replace(service, user=user)), 100)
+        one = importing(w)
+        await one.all("acme")
+        assert [row["cost"] for row in one.sums(usage_daily)] == [200]
+        assert [row["calls"] for row in one.sums(usage_hourly)] == [2]
+
+
 async def test_second_writer_of_the_same_lines_is_refused(world, importing, database) -> None:
     async with world() as w:
         await busy(w)
         one = importing(w)
         new = await read_new_lines(w.store, "acme", None, most=100)
-        assert append(database, [new]) == 10
+        assert [state.last_seq for state in append(database, [new])] == [10]
         with pytest.raises(ImportConflict):
             append(database, [new])
         await one.same()
