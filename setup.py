@@ -79,6 +79,7 @@ setup(
         "alembic>=1.16,<2",
         "argon2-cffi>=23.1,<26",
         "click>=8.1,<9",
+        "cryptography>=44,<51",  # encrypts second factors in the database
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
         "msgspec>=0.20,<0.23",

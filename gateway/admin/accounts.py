@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from gateway.accounts.accounts import Account, Accounts
 from gateway.admin.actor import Actor
@@ -13,6 +13,15 @@ from gateway.admin.refusals import existing_account, refusals_translated
 from gateway.amounts import format_amount
 from gateway.errors import AlreadyExists, NotFound
 from gateway.ledger import Credited
+
+
+class CreditOptions(TypedDict, total=False):
+    """What a credit may have beside its amount."""
+
+    operation: str | None  # the id with which a repeat is recognised
+    note: str
+    allow_negative: bool
+    force: bool  # take also what running calls hold, or what the account lacks
 
 
 class AccountAdmin:
@@ -35,24 +44,13 @@ class AccountAdmin:
         await self._record(actor, "create", name, {}, after)
         return account
 
-    async def credit(
-        self,
-        actor: Actor,
-        name: str,
-        amount: int,
-        *,
-        operation: str | None = None,
-        note: str = "",
-        allow_negative: bool = False,
-        force: bool = False,
-    ) -> Credited:
+    async def credit(self, actor: Actor, name: str, amount: int, **options: Unpack[CreditOptions]) -> Credited:
         """Add to the balance, or with `allow_negative` take away; a repeated operation changes nothing."""
         actor.require("credits", name)
+        note, operation = options.get("note", ""), options.get("operation")
         await existing_account(self._accounts, name)
         with refusals_translated():
-            credited = await self._accounts.credit(
-                name, amount, operation=operation, note=note, allow_negative=allow_negative, force=force
-            )
+            credited = await self._accounts.credit(name, amount, **options)
         if credited.status != "repeated":
             after: dict[str, Any] = {"amount": format_amount(amount)}
             if operation is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -14,16 +15,43 @@ from msgspec import Struct
 from gateway.admin.actor import Actor
 from gateway.admin.directory import Directory
 from gateway.errors import Forbidden, InvalidValue
-from gateway.ledger.archive_checkpoint import read_archive_checkpoint
+from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_newest
 from gateway.ledger.scripts import Links
 
 MOST = 1000  # lines on a page
 
-_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18}-[0-9]{1,18})", re.ASCII)
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18}-[0-9]{1,18})\.(-?[0-9]{1,18})", re.ASCII)
 
-#: Lines of an account up to a number, the newest first, at most so many: `older(account, until, most)`.
-OlderLines = Callable[[str, int, int], Awaitable[list[LedgerLine]]]
+#: Lines of an account up to a number that were booked at a Unix time in milliseconds or later, the newest first, at
+#: most so many: `older(account, until, since, most)`.
+OlderLines = Callable[[str, int, int, int], Awaitable[list[LedgerLine]]]
+
+
+class LinePosition(Struct, frozen=True):
+    """Where a page ends: the number of its last line, the line's id in the store, and the balance before it."""
+
+    n: int
+    id: str
+    opening: int  # nano-units
+
+    @classmethod
+    def of(cls, line: LedgerLine) -> LinePosition:
+        """The position of a line."""
+        return cls(line.n, line.id, line.balance - line.amount)
+
+    @classmethod
+    def read(cls, cursor: str) -> LinePosition:
+        """The position in a cursor; InvalidValue."""
+        match = _CURSOR.fullmatch(cursor)
+        if match is None:
+            raise InvalidValue("This is no cursor of a page", param="cursor")
+        return cls(int(match[1]), match[2], int(match[3]))
+
+    @property
+    def cursor(self) -> str:
+        """The cursor of the lines before this one."""
+        return f"{self.n}.{self.id}.{self.opening}"
 
 
 class LinePage(Struct, frozen=True):
@@ -31,10 +59,12 @@ class LinePage(Struct, frozen=True):
 
     lines: list[LedgerLine]
     next_cursor: str | None
+    with_costs: bool = True  # whether the lines show what the calls cost the operator
 
     def json_form(self) -> dict[str, Any]:
-        """The JSON document of `gateway usage list --limit`."""
-        return {"data": [line.json_form() for line in self.lines], "next_cursor": self.next_cursor}
+        """The JSON document of `gateway usage list --limit` and of the admin API."""
+        data = [line.json_form(with_costs=self.with_costs) for line in self.lines]
+        return {"data": data, "next_cursor": self.next_cursor}
 
 
 class LinePages:
@@ -45,8 +75,18 @@ class LinePages:
         self._directory = directory
         self._older = older
 
-    async def page(self, actor: Actor, account: str, *, limit: int = 100, before: str | None = None) -> LinePage:
-        """The newest lines, or those before a cursor. If neither place has the older ones, a line stands for them.
+    async def page(
+        self,
+        actor: Actor,
+        account: str,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        since: datetime | None = None,
+    ) -> LinePage:
+        """The newest lines, or those before a cursor; `since` leaves out older ones.
+
+        If the oldest lines are neither in the store nor in the database, the last line is the sum of them.
 
         NotFound: no such account. InvalidValue: no cursor, or a limit that is not 1 to 1,000.
         """
@@ -54,32 +94,29 @@ class LinePages:
             raise Forbidden("This needs the scope 'read', or an owner of the account")
         if not 1 <= limit <= MOST:
             raise InvalidValue(f"A page has 1 to {MOST} lines", param="limit")
-        number, id_ = _read_cursor(before)
+        position = LinePosition.read(before) if before else None
         await self._directory.require(account)
-        lines = await read_newest(self._links, account, before=id_, most=limit + 1)
-        after = lines[-1].n if lines else number
-        if len(lines) <= limit and after != 1:
-            lines += await self._older_lines(account, after, limit + 1 - len(lines))
+        lines = await self._read(account, position, int(since.timestamp() * 1000) if since else 0, limit + 1)
+        with_costs = actor.may("read")
         if len(lines) <= limit:
-            return LinePage(lines, None)
-        last = lines[limit - 1]
-        return LinePage(lines[:limit], f"{last.n}.{last.id}")
+            return LinePage(lines, None, with_costs)
+        return LinePage(lines[:limit], LinePosition.of(lines[limit - 1]).cursor, with_costs)
 
-    async def _older_lines(self, account: str, after: int | None, most: int) -> list[LedgerLine]:
-        """Lines before number `after`, or before all if that is None."""
+    async def _read(self, account: str, before: LinePosition | None, since: int, most: int) -> list[LedgerLine]:
+        lines = await read_newest(self._links, account, before=before.id if before else "", since=since, most=most)
+        last = LinePosition.of(lines[-1]) if lines else before
+        if len(lines) < most and last is None:  # the store has no line at all
+            last = await self._end_of_old_lines(account)
+        if len(lines) == most or last is None or last.n <= 1:
+            return lines
+        lines += await self._older(account, last.n - 1, since, most - len(lines))
+        if lines:
+            last = LinePosition.of(lines[-1])
+        if len(lines) < most and not since and last.n > 1:
+            lines.append(ArchiveCheckpoint(last.n - 1, last.id, last.opening).line(account))
+        return lines
+
+    async def _end_of_old_lines(self, account: str) -> LinePosition:
+        """The position behind the last line that left the store."""
         checkpoint = await read_archive_checkpoint(self._links, account)
-        until = checkpoint.n if after is None else min(after - 1, checkpoint.n)
-        if until <= 0:
-            return []
-        found = await self._older(account, until, most)
-        return found or ([checkpoint.line(account)] if until == checkpoint.n else [])
-
-
-def _read_cursor(text: str | None) -> tuple[int | None, str]:
-    """The number and the stream id in a cursor."""
-    if text is None:
-        return None, ""
-    match = _CURSOR.fullmatch(text)
-    if match is None:
-        raise InvalidValue("This is no cursor of a page", param="before")
-    return int(match[1]), match[2]
+        return LinePosition(checkpoint.n + 1, checkpoint.id, checkpoint.balance)

@@ -14,14 +14,19 @@ def known_models(settings: Settings, names: Iterable[str], *, also: Collection[s
 
     A misspelt name in `deny` would otherwise deny nothing without an error.
     """
-    models = {name: name for name in (*also, *settings.models)}
-    models |= {alias: name for name, model in settings.models.items() for alias in model.aliases}
+    models = {name: name for name in also} | models_by_name(settings)
     found = []
     for name in names:
         if name not in models:
             raise InvalidValue(f"no model {name!r} in the configuration{suggestion(name, models)}", param="models")
         found.append(models[name])
     return found
+
+
+def models_by_name(settings: Settings) -> dict[str, str]:
+    """The models of the configuration by their names and aliases; an alias goes before a name."""
+    aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
+    return {name: name for name in settings.models} | aliases
 
 
 def known_group(settings: Settings, group: str) -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
-from gateway.accounts.pepper import peppers_of
+from gateway.accounts.pepper import Peppers, peppers_of
 from gateway.admin.audit_trail import AuditTrail
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.invitations import Invitations
@@ -20,6 +20,7 @@ from gateway.admin.outbox import AuditOutbox
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.personal_data import PersonalData
 from gateway.admin.second_factor import SecondFactor
+from gateway.admin.secret_box import SecretBox
 from gateway.admin.sessions import Sessions
 from gateway.admin.sign_in import SignIn
 from gateway.admin.sign_in_limits import SignInLimits
@@ -74,7 +75,15 @@ class People:
     @cached_property
     def pepper(self) -> bytes:
         """The pepper of new keys and tokens."""
-        return peppers_of(self._settings).current
+        return self._peppers.current
+
+    @cached_property
+    def _peppers(self) -> Peppers:
+        return peppers_of(self._settings)
+
+    @cached_property
+    def _box(self) -> SecretBox:
+        return SecretBox(self._peppers)
 
     @cached_property
     def _limits(self) -> SignInLimits:
@@ -88,12 +97,12 @@ class People:
     @cached_property
     def sign_in(self) -> SignIn:
         """Passwords, links and codes."""
-        return SignIn(self.transactions, self._hashes, self._limits)
+        return SignIn(self.transactions, self._hashes, self._limits, self._box)
 
     @cached_property
     def second_factor(self) -> SecondFactor:
         """One-time codes of an authenticator app."""
-        return SecondFactor(self.transactions, self._limits)
+        return SecondFactor(self.transactions, self._limits, self._box)
 
     @cached_property
     def messages(self) -> Messages:

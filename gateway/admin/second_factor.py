@@ -12,11 +12,13 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import record
+from gateway.admin.secret_box import SealedError, SecretBox
 from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id
 from gateway.database.people_tables import users
 from gateway.errors import Forbidden, InvalidValue, SignInFailed
+from gateway.log import gateway_log
 
 ISSUER = "model-gateway"
 STEP = 30  # seconds
@@ -36,9 +38,10 @@ class NewSecret(Struct, frozen=True):
 class SecondFactor:
     """A user's own second factor."""
 
-    def __init__(self, transactions: Transactions, limits: SignInLimits) -> None:
+    def __init__(self, transactions: Transactions, limits: SignInLimits, box: SecretBox) -> None:
         self._transactions = transactions
         self._limits = limits
+        self._box = box
 
     def propose(self, user: User) -> NewSecret:
         """A new secret; `enable` takes it with a code, so that the app is known to work."""
@@ -51,13 +54,13 @@ class SecondFactor:
         step = matching_step(secret, code) if len(secret) >= 32 else None
         if step is None:
             raise InvalidValue("The code is wrong", param="code")
-        return await self._transactions.write(_enable, actor, secret, step)
+        return await self._transactions.write(_enable, actor, self._box.seal(secret, actor.id), step)
 
     async def disable(self, actor: Actor, code: str) -> User:
         """Ask for no codes any more; SignInFailed for a wrong code."""
         _require_user(actor)
         await self._limits.attempt(actor.id, actor.address)
-        return await self._transactions.write(_disable, actor, code)
+        return await self._transactions.write(_disable, self._box, actor, code)
 
 
 def matching_step(secret: str, code: str, *, at: float | None = None) -> int | None:
@@ -73,28 +76,39 @@ def matching_step(secret: str, code: str, *, at: float | None = None) -> int | N
         return None
 
 
-def use_code(connection: Connection, user_id: str, code: str) -> None:
-    """Check a code and remember its step, so that it does not work again; SignInFailed for a wrong one."""
-    secret = connection.scalar(sa.select(users.c.totp_secret).where(users.c.id == user_id))
-    step = matching_step(secret, code) if secret is not None else None
+def use_code(connection: Connection, box: SecretBox, user_id: str, code: str) -> None:
+    """Check a code and remember its step, so that it does not work again; SignInFailed for a wrong one.
+
+    A secret that is not encrypted with the current pepper is stored anew.
+    """
+    stored = connection.scalar(sa.select(users.c.totp_secret).where(users.c.id == user_id))
+    if stored is None:
+        raise SignInFailed
+    try:
+        secret, is_current = box.open(stored, user_id)
+    except SealedError:
+        gateway_log.error("the second factor of %s cannot be decrypted: another pepper encrypted it", user_id)
+        raise SignInFailed from None
+    step = matching_step(secret, code)
     if step is None:
         raise SignInFailed
     unused = sa.or_(users.c.totp_step.is_(None), users.c.totp_step < step)
-    update = users.update().where(users.c.id == user_id, users.c.totp_secret == secret, unused)
-    if connection.execute(update.values(totp_step=step)).rowcount != 1:
+    update = users.update().where(users.c.id == user_id, users.c.totp_secret == stored, unused)
+    values = {"totp_step": step} | ({} if is_current else {"totp_secret": box.seal(secret, user_id)})
+    if connection.execute(update.values(values)).rowcount != 1:
         raise SignInFailed
 
 
-def _enable(connection: Connection, actor: Actor, secret: str, step: int) -> User:
+def _enable(connection: Connection, actor: Actor, sealed: str, step: int) -> User:
     if user_by_id(connection, actor.id).has_second_factor:
         raise InvalidValue("There is a second factor already")
-    values = {"totp_secret": secret, "totp_step": step}
+    values = {"totp_secret": sealed, "totp_step": step}
     connection.execute(users.update().where(users.c.id == actor.id).values(values))
     return _recorded(connection, actor, after=True)
 
 
-def _disable(connection: Connection, actor: Actor, code: str) -> User:
-    use_code(connection, actor.id, code)
+def _disable(connection: Connection, box: SecretBox, actor: Actor, code: str) -> User:
+    use_code(connection, box, actor.id, code)
     values = {"totp_secret": None, "totp_step": None}
     connection.execute(users.update().where(users.c.id == actor.id).values(values))
     return _recorded(connection, actor, after=False)

@@ -12,6 +12,7 @@ from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import record
 from gateway.admin.password_hashes import PasswordHashes, checked_password
 from gateway.admin.second_factor import use_code
+from gateway.admin.secret_box import SecretBox
 from gateway.admin.sessions import NewSession, delete_sessions, insert_session
 from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.sign_in_links import PASSWORD, SECOND_STEP, SIGN_IN, find_link, insert_link, use_link
@@ -42,10 +43,13 @@ class SecondStep(Struct, frozen=True):
 class SignIn:
     """Begins sessions, and sets passwords."""
 
-    def __init__(self, transactions: Transactions, hashes: PasswordHashes, limits: SignInLimits) -> None:
+    def __init__(
+        self, transactions: Transactions, hashes: PasswordHashes, limits: SignInLimits, box: SecretBox
+    ) -> None:
         self._transactions = transactions
         self._hashes = hashes
         self._limits = limits
+        self._box = box  # of the second factors
 
     async def with_password(self, email: str, password: str, client: Client) -> NewSession | SecondStep:
         """SignInFailed for an unknown e-mail, a wrong password and a disabled user alike, after the same time."""
@@ -68,7 +72,7 @@ class SignIn:
         """The second step; SignInFailed for a wrong code, InvalidLink after ten minutes."""
         user = await self._transactions.read(find_link, token, SECOND_STEP)
         await self._limits.attempt(f"code {user.id}", client.address)
-        session = await self._transactions.write(_second_step, token, code, client)
+        session = await self._transactions.write(_second_step, self._box, token, code, client)
         await self._limits.succeeded(f"code {user.id}", client.address)
         await self._limits.succeeded(f"email {user.email}", "")
         return session
@@ -134,11 +138,11 @@ def _session_or_second_step(connection: Connection, user: User, client: Client, 
     return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by=by)
 
 
-def _second_step(connection: Connection, token: str, code: str, client: Client) -> NewSession:
+def _second_step(connection: Connection, box: SecretBox, token: str, code: str, client: Client) -> NewSession:
     user = use_link(connection, token, SECOND_STEP)
     if not user.has_second_factor:
         raise InvalidLink  # it was removed meanwhile; the person signs in again
-    use_code(connection, user.id, code)  # a wrong one undoes the use of the link
+    use_code(connection, box, user.id, code)  # a wrong one undoes the use of the link
     return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by="second factor")
 
 

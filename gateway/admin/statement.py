@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from gateway.admin.times import from_micros, time_text
-from gateway.amounts import format_amount
+from gateway.amounts import format_amount, parse_amount
 from gateway.errors import InternalError
 from gateway.history.calendar import next_month
 from gateway.history.month_lines import Charged, MonthLines
@@ -24,6 +25,8 @@ CSV_COLUMNS = (
     "section", "at", "id", "request_id", "note", "model", "key", "key_name", "calls", "tokens_in", "tokens_out",
     "amount", "uncollected",
 )  # fmt: skip
+
+_SHOWN_AMOUNTS = ("amount", "uncollected")
 
 
 class ChargedKey(Struct, frozen=True):
@@ -120,6 +123,16 @@ class Statement(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.credits + self.adjustments + self.refunds - sum(movement.amount for movement in self.movements)
 
 
+def statement_of(form: Mapping[str, Any]) -> Statement:
+    """The statement of a JSON document that `json_form` made."""
+    values = {name: value for name, value in form.items() if name != "status"}
+    values |= {name: parse_amount(values[name]) for name in AMOUNTS}
+    for name in ("charged", "movements"):
+        rows = [dict(row) for row in values[name]]
+        values[name] = [row | {key: parse_amount(row[key]) for key in _SHOWN_AMOUNTS if key in row} for row in rows]
+    return msgspec.convert(values, Statement)
+
+
 def draft_statement(
     account: str,
     month: int,
@@ -182,5 +195,5 @@ def _section(kind: str) -> str:
 
 def _shown(one: ChargedKey | Movement) -> dict[str, Any]:
     form = structs.asdict(one)
-    form |= {name: format_amount(form[name]) for name in ("amount", "uncollected") if name in form}
+    form |= {name: format_amount(form[name]) for name in _SHOWN_AMOUNTS if name in form}
     return form | ({"at": time_text(form["at"])} if "at" in form else {})

@@ -12,17 +12,20 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import record, require_reader
 from gateway.admin.directory import Directory
 from gateway.admin.statement import MONTH_FORMAT, Statement, draft_statement
-from gateway.admin.times import from_micros, to_micros
+from gateway.admin.times import from_micros, time_text, to_micros
 from gateway.admin.transactions import Transactions
+from gateway.amounts import format_amount
 from gateway.database.tables import statements
 from gateway.errors import Conflict, InternalError, InvalidValue, NotFound
 from gateway.history.calendar import HOUR, next_month
@@ -36,6 +39,21 @@ TRIES = 5  # two statements may ask for the same number
 AT_ONCE = 500  # keys read from the store at the same time
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])", re.ASCII)
+
+
+class StatementSummary(Struct, frozen=True):
+    """A final statement in a list; the amount in nano-units."""
+
+    number: int
+    account: str
+    month: str
+    closing_balance: int
+    fixed: datetime
+
+    def json_form(self) -> dict[str, Any]:
+        """A row of `gateway accounts statements`."""
+        amount = format_amount(self.closing_balance)
+        return {**structs.asdict(self), "closing_balance": amount, "fixed": time_text(self.fixed)}
 
 
 class Statements:
@@ -71,6 +89,21 @@ class Statements:
                 continue  # another one has this number or this month now, or a fork was resolved
         raise Conflict("The account's history is changing; try again", retry_after=1.0)
 
+    async def list(self, actor: Actor, account: str) -> list[StatementSummary]:
+        """The final statements of an account, the newest month first; NotFound: no such account."""
+        require_reader(actor, account)
+        await self._directory.require(account)
+        return await self._transactions.read(_summaries, account)
+
+    async def make(self, actor: Actor, account: str, month: str) -> Statement:
+        """The final statement of a month; Conflict if it cannot be final yet, with the reason."""
+        made = await self.statement(actor, account, month)
+        if made.is_final:
+            return made
+        if made.missing_lines:
+            raise Conflict(f"{made.missing_lines} lines are not imported yet; try again", retry_after=5.0)
+        raise Conflict(f"The month {month} ends at {time_text(made.until)}, and its statement is final an hour later")
+
     async def _store_end(self, account: str) -> tuple[int, int]:
         """The number of the account's last line in the store, and then the time there in microseconds."""
         link, key = self._links.link(slot(account)), slot(account)
@@ -93,6 +126,21 @@ class Statements:
             page = keys[start : start + AT_ONCE]
             found += await asyncio.gather(*(link.call("HGET", f"{slot(account)}:k:{key}", "name") for key in page))
         return {key: name.decode() for key, name in zip(keys, found, strict=True) if name}
+
+
+def _summaries(connection: Connection, account: str) -> list[StatementSummary]:
+    table = statements.c
+    query = sa.select(table.number, table.month, table.closing_balance, table.fixed_at).where(table.account == account)
+    return [
+        StatementSummary(
+            row.number,
+            account,
+            from_micros(row.month).strftime(MONTH_FORMAT),
+            row.closing_balance,
+            from_micros(row.fixed_at),
+        )
+        for row in connection.execute(query.order_by(table.month.desc()))
+    ]
 
 
 class _Moved(Exception):

@@ -1,4 +1,4 @@
-"""A usage report and its forms: a JSON document, and flat records for tables and CSV files."""
+"""A usage report as a JSON document; `report_table` makes flat records of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from gateway.history.histogram import Times, durations, first_tokens
 from gateway.history.usage_sums import Period, Sums, UsageRow
 
 _PERIOD_FORMATS = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
-_TIMES = Times.__struct_fields__
 _TOKENS_IN = [name for name in USAGE if name.startswith("in_")]
 _TOKENS_OUT = [name for name in USAGE if name.startswith("out_")]
 
@@ -51,28 +50,6 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
             "rows": [self._labels(row) | self._form(row.sums) for row in self.rows],
             "total": self._form(self.total),
         }
-
-    def columns(self) -> list[str]:
-        """The columns of `records`; a bucket of usage that no row has is left out."""
-        buckets = [name for name in USAGE if self.total[name]]
-        emails = ["email"] if "user" in self.dimensions else []
-        times = [f"{kind}_{name}_ms" for kind in ("duration", "first_token") for name in _TIMES]
-        margin = ["upstream_cost", "margin", "upstream_cost_known"] if self.margin else []
-        sums = ["calls", "estimated", "tokens_in", "tokens_out", *buckets, "amount", "uncollected"]
-        return [*self.group_by, *emails, *sums, *margin, *times]
-
-    def records(self) -> list[dict[str, Any]]:
-        """The rows with the names of `columns`, without nested values."""
-        return [self._labels(row) | self.flat(row.sums) for row in self.rows]
-
-    def flat(self, sums: Sums) -> dict[str, Any]:
-        """Sums without nested values."""
-        form = self._form(sums)
-        record = {**form, **{name: sums[name] for name in USAGE}}
-        for kind in ("duration", "first_token"):
-            times = record.pop(f"{kind}_ms") or dict.fromkeys(_TIMES)
-            record |= {f"{kind}_{name}_ms": value for name, value in times.items()}
-        return record
 
     def _labels(self, row: UsageRow) -> dict[str, Any]:
         labels: dict[str, Any] = dict(zip(self.dimensions, row.labels, strict=True))

@@ -23,6 +23,7 @@ class Access(Struct, frozen=True, kw_only=True):
     """The rule of one route."""
 
     scope: Scope | None = None  # None: every valid token
+    also: Scope | None = None  # needed beside `scope`
     target: Target = "site"
     reads: bool = False  # the scope `read` suffices, too
     owners: bool = False  # owners of the account may do it, too
@@ -39,6 +40,8 @@ class Access(Struct, frozen=True, kw_only=True):
             return False
         if self.owners and "owner" in actor.memberships.values():
             return True
+        if self.also is not None and self.also not in actor.scopes:
+            return False
         return self.scope in actor.scopes or (self.reads and "read" in actor.scopes)
 
     def may_see(self, actor: Actor, account: str) -> bool:
@@ -59,7 +62,7 @@ class Access(Struct, frozen=True, kw_only=True):
         """The rule in words, for the OpenAPI document."""
         if self.operators_only:
             return "Needs a token with every scope and without an account."
-        also = " or `read`" if self.reads and self.scope != "read" else ""
+        also = " or `read`" if self.reads and self.scope != "read" else f" and `{self.also}`" if self.also else ""
         site = ", of a token without an account" if self.target == "site" else ""
         return f"Needs the scope `{self.scope}`{also}{site}."
 
@@ -67,7 +70,7 @@ class Access(Struct, frozen=True, kw_only=True):
         """The 403, which names what is missing."""
         if self.operators_only:
             return Forbidden("This needs an operator, or a token with every scope and without an account")
-        also = " or 'read'" if self.reads and self.scope != "read" else ""
+        also = " or 'read'" if self.reads and self.scope != "read" else f" and {self.also!r}" if self.also else ""
         site = ", and no restriction to an account" if self.target == "site" else ""
         return Forbidden(f"This needs the scope {self.scope!r}{also}{site}")
 

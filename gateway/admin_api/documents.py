@@ -290,6 +290,9 @@ class Model(Struct):
     fallbacks: list[str]
     aliases: list[str]
     endpoints: list[str]
+    price_factor: Annotated[
+        Amount | UnsetType, Meta(description="Of an account's prices: the factor that they contain.")
+    ] = UNSET
 
 
 class TargetHealth(Struct):
@@ -314,6 +317,49 @@ class Plugin(Struct):
     capabilities: list[str]
     state: str
     reason: str
+
+
+class Reloaded(Struct):
+    """The process that was asked to reload."""
+
+    pid: int
+    forced: bool
+
+
+class Delivery(Struct):
+    """An event on its way to a webhook or a mailbox."""
+
+    event: str
+    type: str
+    at: Time
+    account: str
+    channel: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["waiting", "failed"]})]
+    attempts: int
+    next_attempt: Time | None
+    failed: Time | None
+    problem: str
+
+
+class Queued(Struct):
+    """How many deliveries are queued again."""
+
+    queued: int
+
+
+class Channel(Struct):
+    """What a channel answered to a test event."""
+
+    channel: str
+    is_taken: bool
+    answer: str
+
+
+class Threshold(Struct):
+    """The balance at which the owner of an account is told; null for that of the configuration."""
+
+    account: str
+    balance_low: Amount | None
 
 
 class TokenInfo(Struct):

@@ -18,7 +18,7 @@ from gateway.admin.actor import Actor
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.call import Call
 from gateway.admin_api.inputs import read_body, read_query
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import JSON, Route
 from gateway.errors import (
     BadRequest,
     GatewayError,
@@ -35,7 +35,7 @@ from gateway.errors import (
 from gateway.ids import request_id
 from gateway.log import AccessLine, gateway_log
 
-MAX_BODY = 2**20  # bytes
+SMALL_BODY = 2**20  # bytes of the body of a refused request that are read, so that the connection can be used on
 KEY_HEADER = "Idempotency-Key"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HEADERS: Mapping[str, str] = {
@@ -73,10 +73,10 @@ class PlainHandler(RequestHandler):
     def compute_etag(self) -> None:
         """None: answers are not to be cached."""
 
-    def send_document(self, document: Any, status: int = 200) -> None:
-        """Answer with JSON; bytes are JSON already."""
+    def send_document(self, document: Any, status: int = 200, media_type: str = JSON) -> None:
+        """Answer with JSON; bytes are encoded already."""
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
+        self.set_header("Content-Type", media_type)
         self.finish(document if isinstance(document, bytes) else _encoder.encode(document))
 
     def fail(self, error: Exception) -> None:
@@ -158,7 +158,7 @@ class AdminHandler(PlainHandler):
         self.route, self.parameters = found.route, found.parameters
         if self.actor is not None:
             await self.api.check_access(self.route, self.actor, self.parameters)
-        if self._length() > MAX_BODY:
+        if self._length() > self.route.max_body:
             raise RequestTooLarge()
         if self.route.body is not None and not _is_json(headers.get("Content-Type", "application/json")):
             raise UnsupportedContentType("Send the body as application/json")
@@ -168,14 +168,14 @@ class AdminHandler(PlainHandler):
         return int(text) if text.isascii() and text.isdigit() else 0
 
     def _has_long_body(self) -> bool:
-        return self._length() > MAX_BODY or "Transfer-Encoding" in self.request.headers
+        return self._length() > SMALL_BODY or "Transfer-Encoding" in self.request.headers
 
     def data_received(self, chunk: bytes) -> None:
         """A part of the body; that of a refused request is read and dropped, so that the connection can be used on."""
         if self._finished or self._refusal is not None:
             return
         self._body += chunk
-        if len(self._body) > MAX_BODY:
+        if len(self._body) > self.route.max_body:
             self.fail(RequestTooLarge())
 
     async def _answer(self) -> None:
@@ -192,7 +192,7 @@ class AdminHandler(PlainHandler):
             # The handler's edge: every exception becomes an answer.
             self.fail(await self._with_nearest(error))
         else:
-            self.send_document(document, self.route.status)
+            self.send_document(document, self.route.status, self.route.media_type)
 
     get = head = post = put = patch = delete = options = _answer
 

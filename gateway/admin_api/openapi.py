@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from gateway.admin_api import documents
-from gateway.admin_api.route import PREFIX, Route
+from gateway.admin_api.route import JSON, PREFIX, Route
 from gateway.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -48,8 +48,11 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
         "tags": [route.operation_id.partition("_")[0]],
         "parameters": [*_parameters(route), *(_query(route, components) if route.query else [])],
         "responses": {
-            str(route.status): {"description": "Done", "content": _json(schemas[_key(route.answer)])},
-            "default": {"description": "An error", "content": _json(schemas[_key(documents.Error)])},
+            str(route.status): {
+                "description": "Done",
+                "content": _content(schemas[_key(route.answer)], route.media_type),
+            },
+            "default": {"description": "An error", "content": _content(schemas[_key(documents.Error)])},
         },
     }
     if route.access.public:
@@ -58,7 +61,7 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
         operation["description"] = route.access.description()
     if route.body is not None:
         required = any(field.required for field in structs.fields(route.body))
-        operation["requestBody"] = {"required": required, "content": _json(schemas[_key(route.body)])}
+        operation["requestBody"] = {"required": required, "content": _content(schemas[_key(route.body)])}
     return operation
 
 
@@ -81,8 +84,8 @@ def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _json(schema: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+def _content(schema: Any, media_type: str = JSON) -> dict[str, Any]:
+    return {media_type: {"schema": schema}}
 
 
 def _key(kind: Any) -> str:

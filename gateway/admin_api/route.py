@@ -14,6 +14,7 @@ from gateway.admin_api.access import Access
 from gateway.errors import MethodNotAllowed, UnknownURL
 
 PREFIX = "/admin/v1"
+JSON = "application/json"
 Function = Callable[..., Awaitable[Any]]
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -35,6 +36,8 @@ class Route(Struct, frozen=True, kw_only=True):
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     status: int = 200
+    media_type: str = JSON  # of the answer; the function of another one returns bytes
+    max_body: int = 2**20  # bytes
     moves_money: bool = False  # the header Idempotency-Key is required
     writes_store: bool = False  # the answer waits until the store's disk has the change
 

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
 
+from gateway.admin.configuration_reload import AskReload, ConfigurationReload
+from gateway.admin.directory import StoreDirectory
+from gateway.admin.line_pages import LinePages
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
 from gateway.admin.people_database import open_people_database
+from gateway.admin.refused_settlements import RefusedSettlements
 from gateway.admin.running_calls import NoWorkers, RunningCalls, Workers
 from gateway.admin.store_services import StoreServices
+from gateway.admin.transactions import Transactions
 from gateway.admin_api.audit_runs import AuditRuns
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
 from gateway.history.charges import archived_charge
+from gateway.history.reader import read_history, read_newest_lines
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
 from gateway.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class AdminServices:
     """The services of one process. The database is opened at its first use; a failure is tried again at the next."""
 
-    def __init__(self, settings: Settings, store: Store, workers: Workers | None = None) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, workers: Workers | None = None, *, ask_reload: AskReload | None = None
+    ) -> None:
         self.store = StoreServices(settings, store, find_archived=self._find_archived)
         self._workers = workers or NoWorkers()
+        self._ask_reload = ask_reload or (lambda data_dir, force: None)
         self.sql = SqlThread()
+        self._reading = SqlThread()  # of reports and other long queries, which are not to delay the rest
         self.audits = AuditRuns()
         self._hashes = PasswordHashes()
         self._database: Database | None = None
@@ -64,6 +80,43 @@ class AdminServices:
         assert self._database is not None
         return self._database
 
+    async def history(self) -> Transactions:
+        """The database for long queries that read; DatabaseUnavailable, DatabaseRefused."""
+        return Transactions(await self.database(), self._reading)
+
+    async def read_database(
+        self, function: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call `function(database, …)` in the thread of long queries."""
+        return await self._reading.run(function, await self.database(), *args, **kwargs)
+
+    @property
+    def line_pages(self) -> LinePages:
+        """Pages of ledger lines."""
+        return LinePages(self.store.store, StoreDirectory(self.store.store), self._older_lines)
+
+    @property
+    def refused(self) -> RefusedSettlements:
+        """The settlements that are set aside on this machine."""
+        store = self.store
+        return RefusedSettlements(
+            self.settings.data_dir, store.accounts, store.ledger, store.outbox, self._lines_of_database
+        )
+
+    @property
+    def reload(self) -> ConfigurationReload:
+        """Reloads of this machine's gateway."""
+        return ConfigurationReload(self.store.store, self.store.outbox, self._ask_reload)
+
+    async def _older_lines(self, account: str, until: int, since: int, most: int) -> list[LedgerLine]:
+        history = await self.history()
+        return await history.read(read_newest_lines, account, until=until, since=since, most=most)
+
+    async def _lines_of_database(self, account: str, until: int, since: int) -> list[LedgerLine] | None:
+        return await self.read_database(
+            lambda database: list(read_history(database, account, since=since, until=until))
+        )
+
     async def _find_archived(self, account: str, request_id: str) -> ArchivedCharge | None:
         """The lines of a call that have left the store; None if none has."""
         checkpoint = await read_archive_checkpoint(self.store.store, account)
@@ -78,6 +131,7 @@ class AdminServices:
     async def close(self) -> None:
         """Close the database and its thread; the store is the caller's."""
         self._hashes.close()
+        await asyncio.to_thread(self._reading.close)  # it waits for a query that is still running
         if self._database is not None:
             await self.sql.run(self._database.close)
         self.sql.close()

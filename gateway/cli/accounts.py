@@ -1,6 +1,6 @@
 """`gateway accounts`: create · list · show · credit · refund · limit · price · move · allow · deny and others.
 
-`statement` is in a file of its own.
+`statement` and `statements` are in a file of their own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import OwnPrice
-from gateway.cli.configuration import configured
+from gateway.cli import statement
 from gateway.cli.names import known_group, known_models
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.server_option import remotable
 from gateway.cli.session import Session, change, run
-from gateway.cli.statement import command as statement
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
 from gateway.config.settings import Settings
 from gateway.ledger import Credited
@@ -33,7 +32,8 @@ def command() -> None:
     """Accounts: who pays, in which group, and which models they may use."""
 
 
-command.add_command(statement)
+command.add_command(statement.command)
+command.add_command(statement.list_command)
 
 
 @command.command()
@@ -167,7 +167,7 @@ def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool,
 @click.option("--set", "amounts", type=AMOUNTS, metavar="AMOUNT=…,…", help="Amounts in place of the list price's.")
 @click.option("--factor", type=FACTOR, metavar="F", help="A factor of the list price, in place of the group's.")
 @click.option("--clear", is_flag=True, help="The list price and the group's factor again.")
-@configured
+@remotable
 def price(
     settings: Settings,
     name: str,

@@ -19,7 +19,7 @@ from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 
 PAGE = 1000  # objects on a page
-TIMEOUTS = Timeouts(connect=10.0, first_byte=60.0, idle=60.0, total=300.0)
+TIMEOUTS = Timeouts(connect=10.0, first_byte=330.0, idle=60.0, total=600.0)  # an audit may take five minutes
 NO_ROUTE = ("unknown_url", "method_not_allowed")
 UNKNOWN_FIELD = "unknown_parameter"
 

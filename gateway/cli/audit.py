@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.admin.ledger_audit import audit_ledger
-from gateway.cli.configuration import archive_option, configured
-from gateway.cli.history_database import history_database
+from gateway.cli.configuration import archive_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.root import explained
-from gateway.cli.session import Session, run
+from gateway.cli.server_option import only_here, remotable
+from gateway.cli.session import Session, either, run
 from gateway.config.settings import Settings
+from gateway.database.existing import history_database
 from gateway.errors import DatabaseUnavailable
 from gateway.ledger import AuditReport
 
 if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
     from gateway.database.engine import Database
 
 # What is printed of each list of the report: its title, and the columns.
@@ -40,7 +42,7 @@ TABLES = {
     help="The least number of accounts of the store; by default the largest that was seen from this data directory.",
 )
 @archive_option
-@configured
+@remotable
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -51,22 +53,31 @@ def command(
     as_json: bool,
 ) -> None:
     """Hold the ledger of ACCOUNT, or of all, against the balances; exit status 1 at a mismatch or one out of reach."""
-    report = run(settings, lambda session: _audit_both(session, account, expect_accounts, archives))
-    form = report.json_form()
+    only_here(archive=archives, expect_accounts=expect_accounts)
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        form: dict[str, Any] = await client.post("audits", body={"account": account})
+        del form["clean"]
+        return form
+
+    async def work(session: Session) -> dict[str, Any]:
+        return (await _audit_both(session, account, expect_accounts, archives)).json_form()
+
+    form = either(lambda: run(settings, work), there)
     if as_json:
         print_json(form)
     else:
         _print_tables(form)
-    note(f"accounts: {report.accounts}, ledger lines: {report.lines}, mismatches: {len(report.mismatches)}")
-    if report.history_lines:
-        note(f"lines in the database: {report.history_lines}")
-    if report.recomputed or report.not_recomputed:
-        note(f"calls computed again: {report.recomputed}, not: {report.not_recomputed}")
-    if report.moving:
-        note(f"busy, so their holds and keys were not compared: {', '.join(report.moving)}")
-    if report.unreachable:
-        note(f"not audited, their server is away: {', '.join(report.unreachable)}")
-    ctx.exit(0 if report.clean else 1)
+    note(f"accounts: {form['accounts']}, ledger lines: {form['lines']}, mismatches: {len(form['mismatches'])}")
+    if form["history_lines"]:
+        note(f"lines in the database: {form['history_lines']}")
+    if form["recomputed"] or form["not_recomputed"]:
+        note(f"calls computed again: {form['recomputed']}, not: {form['not_recomputed']}")
+    if form["moving"]:
+        note(f"busy, so their holds and keys were not compared: {', '.join(form['moving'])}")
+    if form["unreachable"]:
+        note(f"not audited, their server is away: {', '.join(form['unreachable'])}")
+    ctx.exit(1 if form["mismatches"] or form["unreachable"] else 0)
 
 
 async def _audit_both(

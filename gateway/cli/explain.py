@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from gateway.accounts.admission_check import Explanation, explain
-from gateway.admin.model_names import known_models
-from gateway.billing.price_terms import PriceTerms
-from gateway.billing.quote import Quote
-from gateway.cli.configuration import configured
+from gateway.accounts.admission_check import Explanation
 from gateway.cli.output import note, print_json, print_table
-from gateway.cli.session import Session, run
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, either, run
 from gateway.cli.values import COUNT
 from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
 
 ENDPOINTS = ("chat", "embeddings", "images", "speech", "transcription")
 COLUMNS = ("rule", "verdict", "state", "change")
@@ -36,7 +36,7 @@ COLUMNS = ("rule", "verdict", "state", "change")
     help="What the model is asked for; by default the first endpoint that it serves.",
 )
 @click.option("--stream", is_flag=True, help="The answer is a stream, which holds less and asks for more as it goes.")
-@configured
+@remotable
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -49,31 +49,24 @@ def command(
     **size: Any,
 ) -> None:
     """Say whether a call of KEY_ID to MODEL would be admitted now; exit status 1 if not. Calls and writes nothing."""
-    from gateway.api.routes import endpoint_named
-    from gateway.catalog import Catalog
-    from gateway.inference.endpoint import RequestSize
-    from gateway.ledger import Ledger
-
-    (name,) = known_models(settings, [model])
-    catalog = Catalog.build(settings)
-    served = catalog.models[name]
-    asked = endpoint_named(endpoint or served.record.endpoints[0])
-
-    def quote(terms: PriceTerms) -> Quote:
-        return asked.quote_size(catalog.priced(served, terms), RequestSize(**size))
 
     async def work(session: Session) -> Explanation:
-        return await explain(
-            session.store,
-            Ledger(session.store, catalog.groups),
-            key_id=key_id,
-            quote=quote,
-            lowerable=asked.lowerable,
-            clamp=asked.clamp,
-            endpoint=asked.name,
+        from gateway.admin.call_check import check_call
+        from gateway.api.routes import endpoint_named
+        from gateway.inference.endpoint import RequestSize
+
+        asked = RequestSize(**size)
+        return await check_call(
+            session.store, settings, key_id, model, asked, endpoint=endpoint, endpoint_named=endpoint_named
         )
 
-    explanation = run(settings, work)
+    async def there(client: AdminClient) -> Explanation:
+        query = {name: value for name, value in size.items() if name != "stream"}
+        stream = "true" if size["stream"] else None
+        found = await client.get("keys", key_id, "explain", model=model, endpoint=endpoint, stream=stream, **query)
+        return msgspec.convert(found, Explanation)
+
+    explanation = either(lambda: run(settings, work), there)
     if as_json:
         print_json(explanation)
     else:

@@ -1,4 +1,4 @@
-"""`gateway history`: attach · import-archive · rebuild · copy · refusals."""
+"""`gateway history`: attach · import-archive · rebuild · copy · refusals · state."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import asyncio
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from gateway.cli.configuration import configured
 from gateway.cli.history_database import existing_database
-from gateway.cli.output import note, print_json, print_rows
-from gateway.cli.session import Session, change
+from gateway.cli.output import note, print_json, print_record, print_rows, print_table
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, change, either, run
 from gateway.cli.values import PAST
 from gateway.config.secret import Secret
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
     from gateway.database.engine import Database
     from gateway.history.copying import Copied
 
+LISTS = {"behind": ("account", "lines"), "blocked": ("account", "reason")}
 REFUSALS = ("account", "key", "model", "code", "requests")
 
 
@@ -108,14 +111,51 @@ def copy(settings: Settings, target: str, as_json: bool) -> None:
 @click.argument("account", default="")
 @click.option("--key", "key_id", default="", metavar="KEY_ID", help="Only requests with this key.")
 @click.option("--since", type=PAST, default="24h", show_default=True, metavar="WHEN", help="From this hour on.")
-@configured
+@remotable
 def refusals(settings: Settings, account: str, key_id: str, since: datetime, as_json: bool) -> None:
     """How many requests were refused, by key, model and error code, most first; of ACCOUNT or of all."""
-    from gateway.history.refusals import read_refusals
 
-    with existing_database(settings) as database:
-        found = read_refusals(database, account=account, key_id=key_id, since=since)
-    print_rows(REFUSALS, [msgspec.to_builtins(one) for one in found], as_json=as_json)
+    def here() -> list[dict[str, Any]]:
+        from gateway.history.refusals import read_refusals
+
+        with existing_database(settings) as database:
+            found = read_refusals(database, account=account, key_id=key_id, since=since)
+        return [msgspec.to_builtins(one) for one in found]
+
+    async def there(client: AdminClient) -> list[dict[str, Any]]:
+        query = {"account": account or None, "key": key_id or None, "since": since.isoformat()}
+        found: list[dict[str, Any]] = (await client.get("refusals", **query))["data"]
+        return found
+
+    print_rows(REFUSALS, either(here, there), as_json=as_json)
+
+
+@command.command()
+@remotable
+def state(settings: Settings, as_json: bool) -> None:
+    """How far the database is behind the store, and which accounts cannot be imported; exit status 1 if any cannot."""
+
+    async def work(session: Session) -> dict[str, Any]:
+        from gateway.admin.history_state import read_history_state
+        from gateway.history.sql_thread import SqlThread
+
+        with existing_database(settings) as database, closing(SqlThread()) as sql:
+            return (await read_history_state(session.actor, session.store, database, sql)).json_form()
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = await client.get("history")
+        return found
+
+    form = either(lambda: run(settings, work), there)
+    if as_json:
+        print_json(form)
+    else:
+        print_record({name: value for name, value in form.items() if name not in LISTS}, as_json=False)
+        for name, columns in LISTS.items():
+            if form[name]:
+                click.echo(f"\n{name}:")
+                print_table(columns, form[name])
+    click.get_current_context().exit(1 if form["blocked"] else 0)
 
 
 def _open(settings: Settings, target: str) -> Database:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli.root import Failure
 from gateway.config.settings import Settings
-from gateway.database.address import address_of
+from gateway.database.existing import history_database
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
 from gateway.ledger.scripts import Links
@@ -17,28 +17,6 @@ if TYPE_CHECKING:
     from gateway.database.engine import Database
 
 NO_DATABASE = "there is no database yet: `gateway serve` makes it"
-
-
-@contextmanager
-def history_database(settings: Settings) -> Iterator[Database | None]:
-    """The database of these settings, closed at the end; None if no importer has made its tables yet.
-
-    DatabaseUnavailable or DatabaseRefused if it cannot be used.
-    """
-    address = address_of(settings)
-    if not address.exists:
-        yield None
-        return
-    from gateway.database.engine import Database
-
-    if Database.version_at(address) == "none":
-        yield None
-        return
-    database = Database.open(address, migrate_tables=False)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 @contextmanager

@@ -13,15 +13,18 @@ import click
 import msgspec
 
 from gateway.accounts.keys import NewKey
-from gateway.cli.configuration import configured, json_option
+from gateway.admin.imports.plan import Imported
+from gateway.admin.model_names import models_by_name
+from gateway.cli.configuration import json_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.people_session import PeopleSession, run_people
 from gateway.cli.root import Failure
-from gateway.cli.session import Session, change, run
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, change, either, run
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.imports.plan import Imported
+    from gateway.cli.admin_client import AdminClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,25 +47,29 @@ def _file(function: F) -> F:
 
 @command.command()
 @_file
-@configured
+@remotable
 def accounts(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and change accounts, and book credits."""
-    from gateway.admin.imports.accounts import AccountImport
-
     content = file.read_bytes()
 
     async def work(session: Session) -> Imported:
+        from gateway.admin.imports.accounts import AccountImport
+
         importing = AccountImport(
             session.store,
             session.accounts,
             session.account_admin,
             session.money,
             groups=settings.groups,
-            models=_models(settings),
+            models=models_by_name(settings),
         )
         return await importing.run(session.actor, file.name, content, dry_run=dry_run)
 
-    _print((run if dry_run else change)(settings, work), as_json=as_json)
+    done = either(
+        lambda: (run if dry_run else change)(settings, work),
+        lambda client: _send(client, "accounts", file, content, dry_run=dry_run),
+    )
+    _print(done, as_json=as_json)
 
 
 @command.command()
@@ -70,25 +77,33 @@ def accounts(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> No
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where the new keys are written."
 )
-@configured
+@remotable
 def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_json: bool) -> None:
     """Create and change API keys; new ones are written to --out, once."""
-    from gateway.admin.imports.keys import KeyImport
-
     content = file.read_bytes()
 
     async def work(session: Session) -> Imported:
+        from gateway.admin.imports.keys import KeyImport
+
         await session.check_pepper()
-        importing = KeyImport(session.keys, session.key_admin, session.key_changes, models=_models(settings))
+        importing = KeyImport(session.keys, session.key_admin, session.key_changes, models=models_by_name(settings))
         with _new_keys(out if not dry_run else None) as on_new:
             return await importing.run(session.actor, file.name, content, dry_run=dry_run, on_new=on_new)
 
-    _print((run if dry_run else change)(settings, work), as_json=as_json)
+    async def there(client: AdminClient) -> Imported:
+        with _new_keys(out if not dry_run else None) as on_new:
+            form = dict(await _sent(client, "keys", file, content, dry_run=dry_run, make_keys=on_new is not None))
+            for key in form.pop("keys"):
+                assert on_new is not None, "the server makes keys only if they can be written"
+                on_new(NewKey(key["key"], key["id"], key["account"], key["name"]))
+        return msgspec.convert(form, Imported)
+
+    _print(either(lambda: (run if dry_run else change)(settings, work), there), as_json=as_json)
 
 
 @command.command()
 @_file
-@configured
+@remotable
 def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and change users and their memberships."""
     content = file.read_bytes()
@@ -100,7 +115,9 @@ def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
         importing = UserImport(people.users, people.memberships, people.directory)
         return await importing.run(session.actor, file.name, content, dry_run=dry_run)
 
-    done = run_people(settings, work)
+    done = either(
+        lambda: run_people(settings, work), lambda client: _send(client, "users", file, content, dry_run=dry_run)
+    )
     _print(done, as_json=as_json)
     if done.create and not dry_run:
         note("new users cannot sign in yet: `gateway users link EMAIL` gives each a link")
@@ -173,9 +190,19 @@ def _new_keys(out: Path | None) -> Iterator[Callable[[NewKey], None] | None]:
                 out.unlink()
 
 
-def _models(settings: Settings) -> dict[str, str]:
-    aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}
-    return aliases | {name: name for name in settings.models}
+async def _send(client: AdminClient, kind: str, file: Path, content: bytes, *, dry_run: bool) -> Imported:
+    """Let the server import the file."""
+    return msgspec.convert(await _sent(client, kind, file, content, dry_run=dry_run), Imported)
+
+
+async def _sent(client: AdminClient, kind: str, file: Path, content: bytes, *, dry_run: bool, **more: Any) -> Any:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise Failure(f"{file.name}, line {line}: is not UTF-8") from None
+    body = {"name": file.name, "content": text, "dry_run": dry_run, **more}
+    return await client.post("imports", kind, body=body)
 
 
 def _print(done: Imported, *, as_json: bool) -> None:

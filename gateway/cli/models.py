@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gateway.admin.models import health_forms, model_form
-from gateway.amounts import NANO
-from gateway.billing.price_terms import LIST_PRICES, OwnPrice, PriceTerms
-from gateway.cli.configuration import configured
+from gateway.admin.price_list import price_terms
+from gateway.billing.price_terms import LIST_PRICES, PriceTerms
 from gateway.cli.output import print_json, print_rows, print_table
-from gateway.cli.session import Session, run
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, either, run
 from gateway.config.settings import Settings
-from gateway.ledger.account_terms import parse_own_price
 from gateway.routing.circuit_sync import read_circuit_events
+
+if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
 
 COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version")
 
@@ -25,7 +28,7 @@ HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", 
 @click.command()
 @click.option("--health", "with_health", is_flag=True, help="The state of every target in the running gateway.")
 @click.option("--account", metavar="NAME", help="The prices that this account pays.")
-@configured
+@remotable
 def command(settings: Settings, with_health: bool, account: str | None, as_json: bool) -> None:
     """What is served."""
     if with_health and account is not None:
@@ -33,8 +36,15 @@ def command(settings: Settings, with_health: bool, account: str | None, as_json:
     if with_health:
         _print_health(settings, as_json)
         return
-    terms = run(settings, lambda session: _terms(session, account)) if account is not None else LIST_PRICES
-    records = [model_form(name, model, terms.of(name)) for name, model in sorted(settings.models.items())]
+
+    def here() -> list[dict[str, Any]]:
+        terms = run(settings, lambda session: _terms(session, account)) if account is not None else LIST_PRICES
+        return [model_form(name, model, terms.of(name)) for name, model in sorted(settings.models.items())]
+
+    async def there(client: AdminClient) -> list[dict[str, Any]]:
+        return await client.pages(*(("models",) if account is None else ("accounts", account, "models")))
+
+    records = either(here, there)
     if as_json:
         print_json(records)
         return
@@ -53,13 +63,16 @@ def command(settings: Settings, with_health: bool, account: str | None, as_json:
 
 
 async def _terms(session: Session, account: str) -> PriceTerms:
-    found, settings = await session.accounts.show(account), session.settings
-    group = settings.groups.get(found.group)
-    factor = group.price_factor if group is not None else NANO  # as `GroupTable` has it
-    own = {model: parse_own_price(form) for model, form in found.prices.items()}
-    return PriceTerms(listed=OwnPrice(factor), own=own)
+    return price_terms(session.settings, await session.accounts.show(account))
 
 
 def _print_health(settings: Settings, as_json: bool) -> None:
-    events = run(settings, lambda session: read_circuit_events(session.store))
-    print_rows(HEALTH_COLUMNS, health_forms(settings, events, time.time()), as_json=as_json)
+    def here() -> list[dict[str, Any]]:
+        events = run(settings, lambda session: read_circuit_events(session.store))
+        return health_forms(settings, events, time.time())
+
+    async def there(client: AdminClient) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await client.get("models", "health"))["data"]
+        return found
+
+    print_rows(HEALTH_COLUMNS, either(here, there), as_json=as_json)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gateway.admin.plugin_reports import plugin_forms
-from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
+from gateway.cli.configuration import read_settings
 from gateway.cli.output import print_rows
-from gateway.cli.session import run
+from gateway.cli.server_option import remotable_unread
+from gateway.cli.session import either, run
 from gateway.config.settings import PluginSettings, Settings
 from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
@@ -18,24 +20,29 @@ from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
 from gateway.store import StoreSetupError
 
+if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
+
 COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "reason")
 
 
 @click.group(invoke_without_command=True)
-@json_option
-@config_option
-@demo_option
+@remotable_unread
 @click.pass_context
 def command(ctx: click.Context, config: Path | None, demo: bool, as_json: bool) -> None:
     """What is loaded, its capabilities, and why something is not."""
     if ctx.invoked_subcommand is None:  # a subcommand needs no configuration
-        show(read_settings(config, demo=demo), as_json)
+        print_rows(COLUMNS, either(lambda: _here(read_settings(config, demo=demo)), _there), as_json=as_json)
 
 
-def show(settings: Settings, as_json: bool) -> None:
-    """Print the reports."""
+def _here(settings: Settings) -> list[dict[str, Any]]:
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the table says why, once
-    print_rows(COLUMNS, plugin_forms(settings, _events(settings)), as_json=as_json)
+    return plugin_forms(settings, _events(settings))
+
+
+async def _there(client: AdminClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get("plugins"))["data"]
+    return found
 
 
 def _events(settings: Settings) -> list[CircuitEvent]:

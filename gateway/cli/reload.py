@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.accounts.group_use import group_use, missing_groups
-from gateway.cli.configuration import configured
+from gateway.admin.configuration_reload import ConfigurationReload
 from gateway.cli.output import note, print_json
 from gateway.cli.root import Failure
-from gateway.cli.session import Session, run
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, either, run
 from gateway.config.settings import Settings
-from gateway.runtime.pid_file import running_pid
+from gateway.runtime.pid_file import ask_reload, running_pid
+
+if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
 
 
 @click.command()
 @click.option("--force", is_flag=True, help="Also if accounts are in a group that the configuration lacks.")
-@configured
+@remotable
 def command(settings: Settings, force: bool, as_json: bool) -> None:
     """Check the configuration and let the running gateway use it; its log says when it does."""
-    if not settings.file:
-        raise Failure("the demo has no configuration file to read again")
-    pid = running_pid(settings.data_dir)
-    if pid is None:
-        raise Failure(f"no gateway runs on this machine with {settings.data_dir}")
-    if not force:
-        _check_groups(settings)
-    os.kill(pid, signal.SIGUSR1 if force else signal.SIGHUP)
+
+    def here() -> dict[str, Any]:
+        if settings.file and running_pid(settings.data_dir) is None:  # an embedded store would be started for nothing
+            raise Failure(f"no gateway runs on this machine with {settings.data_dir}")
+        return run(settings, work)
+
+    async def work(session: Session) -> dict[str, Any]:
+        reload = ConfigurationReload(session.store, session.outbox, ask_reload)
+        return await reload.run(session.actor, settings, force=force)
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = await client.post("configuration", "reload", body={"force": force})
+        return found
+
+    form = either(here, there)
     if as_json:
-        print_json({"pid": pid, "forced": force})
+        print_json(form)
     else:
-        note(f"asked process {pid} to reload; its log says when it has")
-
-
-def _check_groups(settings: Settings) -> None:
-    async def work(session: Session) -> dict[str, str]:
-        return missing_groups(await group_use(session.store), settings.groups)
-
-    missing = run(settings, work)
-    if missing:
-        raise Failure("\n".join(f"{text}, or say --force" for text in missing.values()))
+        note(f"asked process {form['pid']} to reload; its log says when it has")

@@ -10,10 +10,12 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
+from gateway.admin.accounts import CreditOptions
 from gateway.admin.actor import Actor, command_line
 from gateway.amounts import format_amount, parse_amount
+from gateway.billing.price_terms import OwnPrice
 from gateway.cli.admin_client import AdminClient
 from gateway.cli.root import Failure
 from gateway.cli.server_option import Server
@@ -54,6 +56,7 @@ class RemoteSession:
         self.actor: Actor = command_line("")  # the server knows who acts by the token
         self.accounts = RemoteAccounts(client)
         self.account_admin = RemoteAccountAdmin(client)
+        self.account_prices = RemoteAccountPrices(client)
         self.money = RemoteMoney(client)
         self.keys = RemoteKeys(client)
         self.key_editor = self.keys
@@ -102,21 +105,10 @@ class RemoteAccountAdmin:
         body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
         return Document(await self._client.post("accounts", body=body))
 
-    async def credit(
-        self,
-        actor: Actor,
-        name: str,
-        amount: int,
-        *,
-        operation: str | None = None,
-        note: str = "",
-        allow_negative: bool = False,
-        force: bool = False,
-    ) -> Credited:
-        body = {"amount": format_amount(amount), "note": note, "allow_negative": allow_negative, "force": force}
-        reply = await self._client.send(
-            "POST", "accounts", name, "credits", body=body, operation=operation or new_operation()
-        )
+    async def credit(self, actor: Actor, name: str, amount: int, **options: Unpack[CreditOptions]) -> Credited:
+        operation = options.pop("operation", None) or new_operation()
+        body = {"amount": format_amount(amount), **options}
+        reply = await self._client.send("POST", "accounts", name, "credits", body=body, operation=operation)
         return Credited("repeated" if reply.is_repeat else "done", parse_amount(reply.document["amount"]), 0)
 
     async def disable(self, actor: Actor, name: str) -> Document:
@@ -136,6 +128,21 @@ class RemoteAccountAdmin:
 
     async def _change(self, name: str, change: str, body: Mapping[str, Any] | None = None) -> Document:
         return Document(await self._client.post("accounts", name, change, body=body))
+
+
+class RemoteAccountPrices:
+    """`AccountPrices`."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def set(self, actor: Actor, account: str, model: str, own: OwnPrice | None) -> Document:
+        path = ("accounts", account, "prices", model)
+        if own is None:
+            return Document((await self._client.send("DELETE", *path)).document)
+        amounts = {name: format_amount(amount) for name, amount in own.amounts}
+        body: dict[str, Any] = {"amounts": amounts} if amounts else {"factor": format_amount(own.factor)}
+        return Document((await self._client.send("PUT", *path, body=body)).document)
 
 
 class RemoteMoney:

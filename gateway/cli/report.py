@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from gateway.cli.configuration import configured
+from gateway.admin.report_table import ReportTable
 from gateway.cli.history_session import HistorySession, run_history
 from gateway.cli.output import note, print_csv, print_json, print_table
+from gateway.cli.server_option import remotable
+from gateway.cli.session import either
 from gateway.cli.values import NAMES, PAST
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.usage_report import Report
+    from gateway.cli.admin_client import AdminClient
 
 
 class Filters(TypedDict, total=False):
@@ -44,7 +46,7 @@ def _filters(function: Any) -> Any:
 @_filters
 @click.option("--margin", is_flag=True, help="Also what the calls cost you, where targets have a cost price.")
 @click.option("--format", "form", type=click.Choice(("table", "csv", "json")), default="table", help="The output.")
-@configured
+@remotable
 def command(
     settings: Settings,
     since: datetime,
@@ -57,21 +59,26 @@ def command(
 ) -> None:
     """Calls, tokens, money and times in a range, in groups; in UTC and whole hours."""
 
-    async def work(session: HistorySession) -> Report:
+    given = {name: values for name, values in filters.items() if isinstance(values, list)}
+
+    async def work(session: HistorySession) -> Any:
         from gateway.admin.reports import ReportQuery, Reports
 
-        given = {name: values for name, values in filters.items() if isinstance(values, list)}
         query = ReportQuery(since=since, until=until, group_by=group_by or (), filters=given, margin=margin)
-        return await Reports(session.transactions).report(session.actor, query)
+        return (await Reports(session.transactions).report(session.actor, query)).json_form()
 
-    report = run_history(settings, work)
+    async def there(client: AdminClient) -> Any:
+        query: dict[str, Any] = {name: ",".join(values) for name, values in given.items()}
+        query |= {"from": since.isoformat(), "to": until.isoformat(), "group_by": ",".join(group_by or ()) or None}
+        return await client.get("usage", **query, margin="true" if margin else None)
+
+    document = either(lambda: run_history(settings, work), there)
     if as_json or form == "json":
-        print_json(report.json_form())
+        print_json(document)
         return
+    table = ReportTable(document)
     if form == "csv":
-        print_csv(report.columns(), report.records())
+        print_csv(table.columns(), table.records())
         return
-    total = dict.fromkeys(report.group_by[:1], "total") | report.flat(report.total)
-    print_table(report.columns(), [*report.records(), total] if report.group_by else [total])
-    document = report.json_form()
+    print_table(table.columns(), [*table.records(), table.total()] if document["group_by"] else [table.total()])
     note(f"from {document['from']} to {document['to']}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from gateway.cli.local_commands import refusal_of
 
 MODULES = {"import": "imports"}  # commands whose file has another name
 
@@ -53,6 +54,8 @@ class Root(click.Group):
         """Run, and show what went wrong as an operator wants to read it."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise refusal_of(error) or error from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click knows how each is presented
         except Exception as error:
@@ -61,38 +64,9 @@ class Root(click.Group):
 
 
 def explained(error: Exception) -> str:
-    """What an exception means to an operator, without credentials."""
+    """What an exception means to an operator. Imports here, because the engine is loaded by then anyway."""
+    from gateway.admin import explained_errors
+    from gateway.backup.errors import BackupError
     from gateway.redaction import redact
 
-    return redact(_explained(error))
-
-
-def _explained(error: Exception) -> str:
-    """Imports here, because the engine is loaded by then anyway."""
-    from redis.exceptions import RedisError
-
-    from gateway.accounts.accounts import Refused
-    from gateway.accounts.pepper import PepperError
-    from gateway.backup.errors import BackupError
-    from gateway.config.secret import SecretError
-    from gateway.config.toml_reader import SettingsError
-    from gateway.errors import GatewayError
-    from gateway.ledger import ArchiveError
-    from gateway.ledger.refused import RefusedFileError
-    from gateway.store import StoreSetupError
-    from gateway.store.greeting import ServerRejected
-
-    plain = (SettingsError, StoreSetupError, Refused, SecretError, PepperError, ArchiveError, RefusedFileError)
-    if isinstance(error, (*plain, BackupError)):
-        return str(error)
-    if isinstance(error, ServerRejected):
-        return error.detail or error.message
-    if isinstance(error, GatewayError):
-        text = error.log_text()
-        return f"{error.message} ({text})" if text else error.message
-    if isinstance(error, RedisError):
-        return f"the store failed: {type(error).__name__}: {error}"
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"internal error at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"
+    return redact(str(error)) if isinstance(error, BackupError) else explained_errors.explained(error)

@@ -54,6 +54,18 @@ class Server(Struct, frozen=True):
 def remotable(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
     """`configured`, and `--server`, `--token` and `--ca`."""
 
+    @remotable_unread
+    @functools.wraps(function)
+    def command(*args: Any, config: Path | None, demo: bool, **options: Any) -> None:
+        settings = Settings() if current_server() is not None else read_settings(config, demo=demo)
+        function(settings, *args, **options)
+
+    return command
+
+
+def remotable_unread(function: Callable[..., None]) -> Callable[..., None]:
+    """`remotable` for a command that reads the configuration by itself: it gets `config` and `demo`."""
+
     @json_option
     @config_option
     @demo_option
@@ -74,15 +86,23 @@ def remotable(function: Callable[Concatenate[Settings, P], None]) -> Callable[..
             raise click.UsageError("--server goes with neither --config nor --demo")
         if server is None and config is None and not demo:
             server = os.environ.get(SERVER) or None
-        if server is None:
-            if token is not None or ca is not None:
-                raise click.UsageError("--token and --ca go with --server")
-            function(read_settings(config, demo=demo), *args, **options)
-            return
-        click.get_current_context().meta[_KEY] = Server(_checked(server), _read_token(token), ca)
-        function(Settings(), *args, **options)
+        if server is not None:
+            click.get_current_context().meta[_KEY] = Server(_checked(server), _read_token(token), ca)
+        elif token is not None or ca is not None:
+            raise click.UsageError("--token and --ca go with --server")
+        function(*args, config=config, demo=demo, **options)
 
     return command
+
+
+def only_here(**options: Any) -> None:
+    """UsageError for the first option that is given although the command works over a server."""
+    if current_server() is None:
+        return
+    for name, value in options.items():
+        if value not in (None, (), False):
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} goes without --server: run the command on the gateway's machine")
 
 
 def current_server() -> Server | None:

@@ -17,26 +17,23 @@ import asyncio
 import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gateway.admin.actor import Actor, command_line
+from gateway.admin.opened_store import opened_store
 from gateway.admin.store_services import StoreServices
 from gateway.cli.history_database import find_archived_charge
 from gateway.cli.output import note
 from gateway.cli.server_option import current_server
 from gateway.config.settings import Settings
-from gateway.store import EmbeddedServer, Store
-from gateway.store.address import StoreAddress
-from gateway.store.configured import configured_address
-from gateway.store.identity import StoreGuard
-from gateway.store.known_deployment import KnownDeployment
+from gateway.store import Store
+
+if TYPE_CHECKING:
+    from gateway.cli.admin_client import AdminClient
 
 T = TypeVar("T")
-
-PATIENCE = 10.0  # seconds for one answer: a person waits
 
 
 class Session(StoreServices):
@@ -70,13 +67,7 @@ def login_name() -> str:
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Session]:
     """The store of these settings, closed at the end."""
-    async with AsyncExitStack() as stack:
-        address: StoreAddress | Path | None = configured_address(settings)
-        if address is None:
-            address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
-        guard = StoreGuard(deployment=KnownDeployment(settings.data_dir).read())
-        store = await Store.open(address, timeout=PATIENCE, guard=guard)
-        stack.push_async_callback(store.close)
+    async with opened_store(settings) as store:
         yield Session(settings, store)
 
 
@@ -92,6 +83,16 @@ def run(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:
             return await work(session)
 
     return asyncio.run(session())
+
+
+def either(here: Callable[[], T], there: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """What `here` returns, or with `--server` what `there` reads from the server."""
+    server = current_server()
+    if server is None:
+        return here()
+    from gateway.cli.remote_session import run_remote
+
+    return run_remote(server, lambda session: there(session.client))
 
 
 def change(settings: Settings, work: Callable[[Session], Awaitable[T]]) -> T:

@@ -1,20 +1,22 @@
-"""`gateway accounts statement`: an account's month."""
+"""`gateway accounts statement` and `statements`: an account's month, and the final ones of all months."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli.configuration import configured
 from gateway.cli.history_database import existing_database
-from gateway.cli.output import note, print_csv, print_json, print_record, print_table
-from gateway.cli.session import Session, change
+from gateway.cli.output import note, print_csv, print_json, print_record, print_rows, print_table
+from gateway.cli.server_option import remotable
+from gateway.cli.session import Session, change, either, run
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.statement import Statement
+    from gateway.admin.statements import Statements
+    from gateway.cli.admin_client import AdminClient
 
 SUMMARY = (
     "account", "month", "status", "number", "opening_balance", "correction", "credits", "adjustments", "refunds",
@@ -22,36 +24,58 @@ SUMMARY = (
 )  # fmt: skip
 CHARGED = ("model", "key", "key_name", "calls", "tokens_in", "tokens_out", "amount", "uncollected")
 MOVEMENTS = ("at", "section", "id", "request_id", "note", "amount")
+FINAL = ("number", "account", "month", "closing_balance", "fixed")
 
 
 @click.command("statement")
 @click.argument("name", metavar="ACCOUNT")
 @click.option("--month", required=True, metavar="YYYY-MM", help="The month, in UTC.")
-@click.option("--csv", "form", flag_value="csv", help="Print a CSV file.")
-@click.option("--html", "form", flag_value="html", help="Print a page for a browser or a printer.")
-@configured
-def command(settings: Settings, name: str, month: str, form: str | None, as_json: bool) -> None:
+@click.option("--csv", "output", flag_value="csv", help="Print a CSV file.")
+@click.option("--html", "output", flag_value="html", help="Print a page for a browser or a printer.")
+@remotable
+def command(settings: Settings, name: str, month: str, output: str | None, as_json: bool) -> None:
     """The opening balance of a month, all movements, and the closing balance."""
-    statement = change(settings, lambda session: _statement(session, name, month))
-    if not statement.is_final:
+
+    async def work(session: Session) -> dict[str, Any]:
+        async with _statements(session) as statements:
+            return (await statements.statement(session.actor, name, month)).json_form()
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = await client.get("accounts", name, "statements", month)
+        return found
+
+    form = either(lambda: change(settings, work), there)
+    if form["status"] == "preliminary":
         note("this statement is preliminary; the month is not over, or not all of its lines are imported yet")
-    if statement.ledger == "differs":
+    if form["ledger"] == "differs":
         note("the ledger was changed after this statement was final; see `gateway audit`")
     if as_json:
-        print_json(statement.json_form())
-    elif form == "csv":
-        from gateway.admin.statement import CSV_COLUMNS
-
-        print_csv(CSV_COLUMNS, statement.csv_records())
-    elif form == "html":
-        from gateway.admin.statement_page import statement_page
-
-        click.echo(statement_page(statement), nl=False)
+        print_json(form)
+    elif output is None:
+        _print(form)
     else:
-        _print(statement)
+        _print_file(form, output)
 
 
-async def _statement(session: Session, account: str, month: str) -> Statement:
+@click.command("statements")
+@click.argument("name", metavar="ACCOUNT")
+@remotable
+def list_command(settings: Settings, name: str, as_json: bool) -> None:
+    """The final statements of ACCOUNT, the newest month first."""
+
+    async def work(session: Session) -> list[dict[str, Any]]:
+        async with _statements(session) as statements:
+            return [one.json_form() for one in await statements.list(session.actor, name)]
+
+    async def there(client: AdminClient) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await client.get("accounts", name, "statements"))["data"]
+        return found
+
+    print_rows(FINAL, either(lambda: run(settings, work), there), as_json=as_json)
+
+
+@asynccontextmanager
+async def _statements(session: Session) -> AsyncIterator[Statements]:
     from gateway.admin.directory import StoreDirectory
     from gateway.admin.statements import Statements
     from gateway.admin.transactions import Transactions
@@ -61,12 +85,21 @@ async def _statement(session: Session, account: str, month: str) -> Statement:
     with existing_database(session.settings) as database, closing(SqlThread()) as sql:
         if known := await binding.remembered(session.store):
             binding.check(known, database)
-        statements = Statements(Transactions(database, sql), session.store, StoreDirectory(session.store))
-        return await statements.statement(session.actor, account, month)
+        yield Statements(Transactions(database, sql), session.store, StoreDirectory(session.store))
 
 
-def _print(statement: Statement) -> None:
-    form = statement.json_form()
+def _print_file(form: Mapping[str, Any], output: str) -> None:
+    from gateway.admin.statement import CSV_COLUMNS, statement_of
+    from gateway.admin.statement_page import statement_page
+
+    statement = statement_of(form)
+    if output == "csv":
+        print_csv(CSV_COLUMNS, statement.csv_records())
+    else:
+        click.echo(statement_page(statement), nl=False)
+
+
+def _print(form: Mapping[str, Any]) -> None:
     print_record({name: form[name] for name in SUMMARY}, as_json=False)
     for columns, rows in ((CHARGED, form["charged"]), (MOVEMENTS, form["movements"])):
         if rows:

@@ -11,19 +11,21 @@ import click
 
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.line_pages import MOST, LinePage, LinePages
-from gateway.cli.configuration import archive_option, configured
-from gateway.cli.history_database import history_database
+from gateway.cli.configuration import archive_option
 from gateway.cli.output import note, print_json, print_record, print_rows, print_table
 from gateway.cli.root import explained
-from gateway.cli.session import Session, run
+from gateway.cli.server_option import only_here, remotable
+from gateway.cli.session import Session, either, run
 from gateway.cli.values import PAST
 from gateway.config.settings import Settings
+from gateway.database.existing import history_database
 from gateway.errors import DatabaseUnavailable
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import CARRY, ArchiveCheckpoint
 
 if TYPE_CHECKING:
     from gateway.admin.call_details import CallDetails
+    from gateway.cli.admin_client import AdminClient
 
 COLUMNS = (
     "at",
@@ -65,7 +67,7 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="Only the newest N lines, the newest first.")
 @click.option("--before", metavar="CURSOR", help="With --limit: the lines after a page, which ends with the cursor.")
 @archive_option
-@configured
+@remotable
 def list_(
     settings: Settings,
     account: str,
@@ -79,26 +81,40 @@ def list_(
     if limit is not None:
         if since is not None or archives:
             raise click.UsageError("--limit goes with neither --since nor --archive")
-        _print_page(run(settings, lambda session: _page(session, account, limit, before)), as_json=as_json)
+        _print_page(settings, account, limit, before, as_json=as_json)
         return
     if before is not None:
         raise click.UsageError("--before goes with --limit")
+
+    only_here(archive=archives)
 
     async def work(session: Session) -> list[dict[str, Any]]:
         await session.accounts.show(account)
         lines = session.ledger.lines(account, since=since, archives=archives)
         return [form async for line in lines for form in _shown(settings, line, since)]
 
-    print_rows(COLUMNS, run(settings, work), as_json=as_json)
+    async def there(client: AdminClient) -> list[dict[str, Any]]:
+        moment = since.isoformat() if since else None
+        return (await client.pages("accounts", account, "lines", since=moment))[::-1]
+
+    print_rows(COLUMNS, either(lambda: run(settings, work), there), as_json=as_json)
 
 
 @command.command()
 @click.argument("request_id")
 @click.option("--account", metavar="A", help="Look into the store, too: a call of the last second is only there.")
-@configured
+@remotable
 def show(settings: Settings, request_id: str, account: str | None, as_json: bool) -> None:
     """One call: what it was charged and why, what answered, and how long it took."""
-    form = run(settings, lambda session: _details(session, request_id, account)).json_form()
+
+    async def work(session: Session) -> dict[str, Any]:
+        return (await _details(session, request_id, account)).json_form()
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = await client.get("calls", request_id, account=account)
+        return found
+
+    form = either(lambda: run(settings, work), there)
     if as_json:
         print_json(form)
         return
@@ -114,7 +130,7 @@ def show(settings: Settings, request_id: str, account: str | None, as_json: bool
 
 
 async def _page(session: Session, account: str, limit: int, before: str | None) -> LinePage:
-    async def older(account: str, until: int, most: int) -> list[LedgerLine]:
+    async def older(account: str, until: int, since: int, most: int) -> list[LedgerLine]:
         try:
             with history_database(session.settings) as database:
                 if database is None:
@@ -122,7 +138,7 @@ async def _page(session: Session, account: str, limit: int, before: str | None) 
                 from gateway.history.reader import read_newest_lines
 
                 with database.reading() as connection:
-                    return read_newest_lines(connection, account, until=until, most=most)
+                    return read_newest_lines(connection, account, until=until, since=since, most=most)
         except DatabaseUnavailable as error:
             note(f"older lines are in the database: {explained(error)}")
             return []
@@ -131,14 +147,21 @@ async def _page(session: Session, account: str, limit: int, before: str | None) 
     return await pages.page(session.actor, account, limit=limit, before=before)
 
 
-def _print_page(page: LinePage, *, as_json: bool) -> None:
-    form = page.json_form()
+def _print_page(settings: Settings, account: str, limit: int, before: str | None, *, as_json: bool) -> None:
+    async def work(session: Session) -> dict[str, Any]:
+        return (await _page(session, account, limit, before)).json_form()
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        found: dict[str, Any] = await client.get("accounts", account, "lines", limit=limit, cursor=before)
+        return found
+
+    form = either(lambda: run(settings, work), there)
     if as_json:
         print_json(form)
         return
     print_table(COLUMNS, form["data"])
-    if page.next_cursor is not None:
-        note(f"older lines: --before {page.next_cursor}")
+    if form["next_cursor"] is not None:
+        note(f"older lines: --before {form['next_cursor']}")
 
 
 async def _details(session: Session, request_id: str, account: str | None) -> CallDetails:

@@ -34,10 +34,13 @@ def read_history(database: Database, account: str, *, since: int = 0, until: int
         after = rows[-1].seq
 
 
-def read_newest_lines(connection: Connection, account: str, *, until: int, most: int) -> list[LedgerLine]:
-    """At most `most` lines up to number `until`, the newest first."""
+def read_newest_lines(
+    connection: Connection, account: str, *, until: int, since: int = 0, most: int
+) -> list[LedgerLine]:
+    """At most `most` lines up to number `until`, the newest first, booked at `since` or later, in Unix milliseconds."""
     columns = ledger_lines.c
-    query = sa.select(*_COLUMNS).where(columns.account == account, columns.seq <= until)
+    wanted = (columns.account == account, columns.seq <= until, columns.at >= since * 1000)
+    query = sa.select(*_COLUMNS).where(*wanted)
     return [line_of(row) for row in connection.execute(query.order_by(columns.seq.desc()).limit(most))]
 
 

@@ -9,10 +9,12 @@ only cuts a call; the pipeline settles it, or the clock of the calls.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.accounts.accounts import CHANGED
+from gateway.billing.price import price_on
 from gateway.errors import CallCancelled, GatewayError, InvalidApiKey
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
@@ -73,16 +75,18 @@ class ActiveCalls:
 
     def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
         """The slot in which a stream stores what it delivered; if this worker dies, the call is charged by it."""
+        served = call.attempts[-1]
         body = encode_stream(
             call.hold,
             call.quote,
             provider=call.provider,
-            upstream=call.attempts[-1].target.model,
+            upstream=served.target.model,
             attempts=len(call.attempts),
             served_model=call.fallback,
             service_tier=service_tier,
             factor=call.model.token_factor,
             endpoint=call.endpoint.name,
+            cost_price=price_on(served.costs, time.time()) if served.costs else None,
         )
         return self._ledger.checkpoint.put(call.request_id, body)
 

@@ -2,8 +2,9 @@
 
 The stored form is one msgpack array: account, request_id, key_id, and a nested array of the time of the admission (µs,
 Redis time), the meta of the ledger line, the usage of the prompt, the price, the service tier, and the model's tokens
-per estimated token. A call that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the
-delivered units of the answer are known. The upstream's own count is lost with the worker.
+per estimated token. The meta may have the cost price of the target, too. A call that has delivered nothing yet has nil
+in place of the nested array. Sharp edge: only the delivered units of the answer are known. The upstream's own count is
+lost with the worker.
 """
 
 from __future__ import annotations
@@ -21,8 +22,19 @@ from gateway.ledger.line_meta import LineMeta
 
 DIED = "worker_died"  # the outcome of a call whose worker died
 
+MOST_WITH_COST = 900  # bytes of a record with a cost price; a longer one goes without, for it might not fit its slot
+
+
+class _StreamMeta(LineMeta):
+    """The meta with what the upstream's tokens cost the operator, which the version before this one skips."""
+
+    cost_price: Price | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[str, str, str, tuple[int, LineMeta, Usage, Price, str | None, float] | None])
+_decoder = msgspec.msgpack.Decoder(
+    tuple[str, str, str, tuple[int, _StreamMeta, Usage, Price, str | None, float] | None]
+)
 
 
 def encode_admitted(account: str, request_id: str, key_id: str) -> bytes:
@@ -41,8 +53,12 @@ def encode_stream(
     service_tier: str | None,
     factor: float,
     endpoint: str = "",
+    cost_price: Price | None = None,
 ) -> bytes:
-    """The stored form of a stream that delivers; `served_model` is empty if the requested model serves."""
+    """The stored form of a stream that delivers; `served_model` is empty if the requested model serves.
+
+    `cost_price` is what the operator pays; None without one.
+    """
     meta = LineMeta(
         hold.key.id,
         hold.model,
@@ -60,12 +76,22 @@ def encode_stream(
         tags=quote.tags,
         price_factor=hold.price_factor,
     )
-    price = quote.price.at(quote.prompt.tokens_in)
-    price = structs.replace(price, tiers=(), per_image={}, held=None)  # unused by streams
+    price = _of_stream(quote.price, quote.prompt)
     if price.factor != NANO:
         price = _without_factor(price, service_tier)
+    names = (hold.key.account, hold.request_id, hold.key.id)
     charge = (hold.admitted_at, meta, quote.prompt, price, service_tier, factor)
-    return _encoder.encode((hold.key.account, hold.request_id, hold.key.id, charge))
+    if cost_price is not None:
+        with_cost = _StreamMeta(**structs.asdict(meta), cost_price=_of_stream(cost_price, quote.prompt))
+        body = _encoder.encode((*names, (charge[0], with_cost, *charge[2:])))
+        if len(body) <= MOST_WITH_COST:
+            return body
+    return _encoder.encode((*names, charge))
+
+
+def _of_stream(price: Price, prompt: Usage) -> Price:
+    """The price for this prompt without the parts that streams do not use."""
+    return structs.replace(price.at(prompt.tokens_in), tiers=(), per_image={}, held=None)
 
 
 def _without_factor(price: Price, service_tier: str | None) -> Price:
@@ -86,7 +112,8 @@ def read_checkpoint(body: bytes, units: int) -> tuple[str, str, Entry | None]:
     at, meta, prompt, price, service_tier, factor = charge
     usage = structs.replace(prompt, out_text=tokens_of(units, factor=factor), estimated=False)
     amount = min(price.cost(usage, service_tier=service_tier), MAX_AMOUNT)
-    text = msgspec.json.encode(structs.replace(meta, usage=usage)).decode()
+    paid = None if meta.cost_price is None else meta.cost_price.cost(usage, service_tier=service_tier)
+    text = msgspec.json.encode(structs.replace(meta, usage=usage, upstream_cost=paid, cost_price=None)).decode()
     return (
         account,
         request_id,

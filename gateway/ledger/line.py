@@ -181,8 +181,12 @@ async def read_lines(links: Links, account: str, *, since: str = "-", until: str
         since = "(" + page[-1][0].decode()
 
 
-async def read_newest(links: Links, account: str, *, before: str = "", most: int) -> list[LedgerLine]:
-    """At most `most` lines, the newest first; `before` is the stream id of the line after them."""
+async def read_newest(links: Links, account: str, *, before: str = "", since: int = 0, most: int) -> list[LedgerLine]:
+    """At most `most` lines, the newest first, booked at `since` or later, in Unix milliseconds.
+
+    `before` is the stream id of the line after them.
+    """
     key = slot(account)
-    page = await links.link(key).call("XREVRANGE", f"{key}:lg", f"({before}" if before else "+", "-", "COUNT", most)
+    newest = f"({before}" if before else "+"
+    page = await links.link(key).call("XREVRANGE", f"{key}:lg", newest, str(since), "COUNT", most)
     return [read_line(account, id_, fields) for id_, fields in page]

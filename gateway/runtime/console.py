@@ -28,6 +28,7 @@ from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Message
 from gateway.runtime.local_socket import LocalServer
+from gateway.runtime.pid_file import ask_reload
 from gateway.runtime.questions import Questions
 from gateway.store import Store, StoreSetupError
 
@@ -47,7 +48,7 @@ class Console:
 
     async def _serve(self, briefing: HelperBriefing, store: Store) -> None:
         settings = briefing.configuration.settings()
-        services = self._services = AdminServices(settings, store, ConsoleCalls(self._questions))
+        services = self._services = AdminServices(settings, store, ConsoleCalls(self._questions), ask_reload=ask_reload)
         server = AdminServer(AdminApi(services, Authentication(services)))
         server.start(self._listener)
         requests = LocalRequests(services)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.admin.actor import command_line
+from gateway.admin.key_receipt import key_receipt
 from gateway.admin.key_usage import key_usage
 from gateway.admin.reports import Reports
 from gateway.admin.running_calls import call_form
@@ -12,8 +13,8 @@ from gateway.admin.transactions import Transactions
 from gateway.admin_api.services import AdminServices
 from gateway.errors import NotFound
 from gateway.history.sql_thread import SqlThread
-from gateway.history.usage_question import UsageQuestion
-from gateway.runtime.local_requests import CANCEL, LIST, USAGE, CallsRequest
+from gateway.history.usage_question import ReceiptQuestion, UsageQuestion
+from gateway.runtime.local_requests import CANCEL, LIST, RECEIPT, USAGE, CallsRequest
 
 
 class LocalRequests:
@@ -24,11 +25,15 @@ class LocalRequests:
         self._sql = SqlThread()
 
     async def answer(self, name: str, payload: bytes) -> bytes:
-        """The answer as JSON; a GatewayError."""
+        """The answer as JSON, that about a receipt as msgpack; a GatewayError."""
         if name == USAGE:
             question = msgspec.msgpack.decode(payload, type=UsageQuestion)
             reports = Reports(Transactions(await self._services.database(), self._sql))
             return msgspec.json.encode(await key_usage(reports, question))
+        if name == RECEIPT:
+            asked = msgspec.msgpack.decode(payload, type=ReceiptQuestion)
+            transactions = Transactions(await self._services.database(), self._sql)
+            return msgspec.msgpack.encode(await key_receipt(transactions, asked))
         if name not in (LIST, CANCEL):
             raise NotFound(f"no request {name!r}")
         request = msgspec.msgpack.decode(payload, type=CallsRequest)

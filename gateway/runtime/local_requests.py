@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 USAGE = "usage"  # with a `UsageQuestion`
+RECEIPT = "receipt"  # with a `ReceiptQuestion`
 LIST, CANCEL = "list calls", "cancel call"  # with a `CallsRequest`
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 from pathlib import Path
 from typing import Self
 
@@ -52,3 +53,14 @@ def running_pid(data_dir: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def ask_reload(data_dir: Path, force: bool) -> int | None:
+    """Ask the running supervisor with this data_dir for a reload; its process id, None if there is none.
+
+    `force`: also if accounts are in a group that the new configuration lacks.
+    """
+    pid = running_pid(data_dir)
+    if pid is not None:
+        os.kill(pid, signal.SIGUSR1 if force else signal.SIGHUP)
+    return pid

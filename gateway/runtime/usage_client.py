@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import ConcurrencyLimited, Unavailable
-from gateway.history.usage_question import UsageQuestion
-from gateway.runtime.local_requests import USAGE
+from gateway.history.usage_question import ReceiptQuestion, SettledCall, UsageQuestion
+from gateway.runtime.local_requests import RECEIPT, USAGE
 from gateway.runtime.local_socket import ANSWER_WITHIN, LocalClient
 
 AT_ONCE = 8  # questions of one worker
@@ -27,13 +27,20 @@ class UsageClient:
 
     async def usage(self, question: UsageQuestion) -> bytes:
         """The JSON document; ConcurrencyLimited, Unavailable, InvalidValue."""
-        account = question.account
+        return await self._ask(USAGE, question.account, msgspec.msgpack.encode(question))
+
+    async def receipt(self, question: ReceiptQuestion) -> SettledCall | None:
+        """The call; None if the key has no such settled call. ConcurrencyLimited, Unavailable."""
+        answer = await self._ask(RECEIPT, question.account, msgspec.msgpack.encode(question))
+        return msgspec.msgpack.decode(answer, type=SettledCall | None)
+
+    async def _ask(self, name: str, account: str, payload: bytes) -> bytes:
         if self._asking[account] >= AT_ONCE_OF_ACCOUNT:
             raise ConcurrencyLimited("Too many questions about usage at once; try again in a moment", retry_after=1.0)
         self._asking[account] += 1
         try:
             async with asyncio.timeout(ANSWER_WITHIN), self._free:
-                return await self._client.ask(USAGE, msgspec.msgpack.encode(question))
+                return await self._client.ask(name, payload)
         except TimeoutError:
             raise Unavailable("The usage cannot be read now; try again in a moment") from None
         finally:

@@ -32,10 +32,10 @@ STRANGER = Actor(kind="user", id="usr_2", memberships={"other": "owner"})
 
 
 def pages_of(w: World, transactions: Transactions | None) -> LinePages:
-    async def older(account: str, until: int, most: int) -> list[LedgerLine]:
+    async def older(account: str, until: int, since: int, most: int) -> list[LedgerLine]:
         if transactions is None:
             return []
-        return await transactions.read(read_newest_lines, account, until=until, most=most)
+        return await transactions.read(read_newest_lines, account, until=until, since=since, most=most)
 
     return LinePages(w.store, StoreDirectory(w.store), older)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.admin import key_usage as module
+from gateway.admin.key_receipt import key_receipt
 from gateway.admin.key_usage import key_usage
 from gateway.admin.reports import Reports
 from gateway.admin.times import to_micros
@@ -14,7 +15,7 @@ from gateway.admin.transactions import Transactions
 from gateway.database.engine import Database
 from gateway.errors import InvalidValue
 from gateway.history.sql_thread import SqlThread
-from gateway.history.usage_question import UsageQuestion
+from gateway.history.usage_question import ReceiptQuestion, UsageQuestion
 from tests.history.made_lines import Account, moment
 
 
@@ -49,3 +50,15 @@ async def test_too_many_rows_are_refused(reports: Reports, monkeypatch: pytest.M
     monkeypatch.setattr(module, "MOST_ROWS", 1)
     with pytest.raises(InvalidValue, match="more than 1 rows"):
         await usage(reports)
+
+
+async def test_receipt_is_of_the_keys_own_call_with_all_its_lines(database: Database, sql: SqlThread) -> None:
+    account, transactions = Account(database), Transactions(database, sql)
+    request = account.call("2026-10-05T10:30", 500, key="key_1", kind="reclaim", tags={"team": "search"})
+    account.call("2026-10-05T10:31", 70, key="key_1", kind="adj", request_id=request)
+    account.flush()
+    found = await key_receipt(transactions, ReceiptQuestion("acme", "key_1", request))
+    assert found is not None
+    assert (found.line.kind, found.cost, found.line.n) == ("adj", 570, 2)
+    for other in (("acme", "key_2", request), ("other", "key_1", request), ("acme", "key_1", "req_none")):
+        assert await key_receipt(transactions, ReceiptQuestion(*other)) is None

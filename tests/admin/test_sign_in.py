@@ -11,8 +11,10 @@ import pytest
 import sqlalchemy as sa
 from argon2 import PasswordHasher
 
+from gateway.accounts.pepper import Peppers
 from gateway.admin.password_hashes import PasswordHashes
-from gateway.admin.second_factor import matching_step
+from gateway.admin.second_factor import matching_step, use_code
+from gateway.admin.secret_box import SealedError, SecretBox
 from gateway.admin.sessions import IDLE, LIFETIME, MOST, NewSession
 from gateway.admin.sign_in import Client, SecondStep
 from gateway.admin.sign_in_limits import PER_ADDRESS, PER_SUBJECT
@@ -371,3 +373,37 @@ async def test_password_is_confirmed_before_dangerous_actions(services) -> None:
         without = await s.user("bob@example.com")
         with pytest.raises(SignInFailed):
             await s.people.sign_in.confirm_password(without.actor(""), "")
+
+
+async def test_secret_of_a_second_factor_is_stored_encrypted_and_survives_a_rotation_of_the_pepper(
+    services,
+) -> None:
+    async with services() as s:
+        secret = await with_second_factor(s)
+        user = await s.people.users.find(ROOT, "ann@example.com")
+        assert secret not in s.text() and "'v1:" in s.text()
+        old, new = s.people.pepper, b"another pepper of enough bytes"
+        for stored, peppers in (
+            (secret, Peppers(old)),  # of an older version
+            (None, Peppers(new, old)),
+            (None, Peppers(new)),
+        ):
+            shift(s, users, totp_step=2)
+            if stored is not None:
+                with s.database.writing() as connection:
+                    connection.execute(users.update().values(totp_secret=stored))
+            box = SecretBox(peppers)
+            code = pyotp.TOTP(secret).now()
+            with s.database.writing() as connection:
+                use_code(connection, box, user.id, code)
+            assert box.open(_stored(s), user.id) == (secret, True)
+        shift(s, users, totp_step=2)
+        with s.database.writing() as connection, pytest.raises(SignInFailed):
+            use_code(connection, SecretBox(Peppers(old)), user.id, pyotp.TOTP(secret).now())
+        with pytest.raises(SealedError):
+            SecretBox(Peppers(new)).open(_stored(s), "usr_other")  # copied to another user
+
+
+def _stored(s: Services) -> str:
+    with s.database.reading() as connection:
+        return str(connection.scalar(sa.select(users.c.totp_secret)))

@@ -47,8 +47,14 @@ class Api:
     """The services behind the API, and requests to it."""
 
     def __init__(
-        self, services: AdminServices, session: aiohttp.ClientSession, url: str, workers: MadeUpWorkers
+        self,
+        services: AdminServices,
+        session: aiohttp.ClientSession,
+        url: str,
+        workers: MadeUpWorkers,
+        reloads: list[bool],
     ) -> None:
+        self.reloads = reloads
         self.services = services
         self.workers = workers
         self.url = url
@@ -76,7 +82,8 @@ class Api:
             data=raw and io.BytesIO(raw),
             headers={**sent, **(headers or {})},
         ) as response:
-            document = await response.json() if response.content_type == "application/json" else None
+            is_json = response.content_type == "application/json"
+            document = await response.json() if is_json else await response.text()
             return Answer(response.status, response.headers, document)
 
     async def get(self, path: str, **rest: Any) -> Any:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec import structs
 
 from gateway.accounts.pepper import load_pepper
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
 from gateway.admin_api.services import AdminServices
-from gateway.config.loader import parse
+from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all
 from gateway.store import Store
@@ -22,6 +23,38 @@ from tests.admin_api.client import Api, NamedActors
 from tests.admin_api.workers import MadeUpWorkers
 
 OpenApi = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+CONFIG = """
+[store]
+data_dir = "{folder}"
+url = "unix://{socket}"
+
+[console]
+root_path = "/gw"
+
+[server]
+trusted_proxies = ["127.0.0.1"]
+
+[notify]
+mail_to = ["ops@example.com"]
+
+[mail]
+host = "127.0.0.1"
+port = 9
+from = "gateway@example.com"
+
+[providers.fake]
+plugin = "fake"
+
+[models.fake-chat]
+provider = "fake"
+free = true
+aliases = ["short"]
+
+[groups.vip]
+rpm = 5
+"""
 
 
 @pytest.fixture
@@ -33,17 +66,11 @@ def database_url() -> str:
 @pytest.fixture
 def settings(valkey: Path, tmp_path: Path, database_url: str) -> Settings:
     """Settings with a model and a group of its own."""
-    settings = parse(
-        {
-            "store": {"data_dir": str(tmp_path / "var"), "url": f"unix://{valkey}"},
-            "database": {"url": database_url},
-            "console": {"root_path": "/gw"},
-            "server": {"trusted_proxies": ["127.0.0.1"]},
-            "providers": {"fake": {"plugin": "fake"}},
-            "models": {"fake-chat": {"provider": "fake", "free": True, "aliases": ["short"]}},
-            "groups": {"vip": {"rpm": 5}},
-        }
-    )
+    file = tmp_path / "gateway.toml"
+    file.write_text(CONFIG.format(folder=tmp_path / "var", socket=valkey))
+    settings = load(file)
+    if database_url:
+        settings = structs.replace(settings, database=structs.replace(settings.database, url=database_url))
     load_pepper(settings.data_dir)  # as `gateway serve` did at its first start
     return settings
 
@@ -57,7 +84,13 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
         store = await Store.open(valkey, timeout=20.0)
         await store.client.flushall()
         workers = workers or MadeUpWorkers()
-        services = AdminServices(settings, store, workers)
+        reloads: list[bool] = []  # whether each was forced
+
+        def ask_reload(data_dir: Path, force: bool) -> int | None:
+            reloads.append(force)
+            return 4242
+
+        services = AdminServices(settings, store, workers, ask_reload=ask_reload)
         admin = AdminApi(services, actors or Authentication(services))
         server = AdminServer(admin)
         [sock] = bind_all("127.0.0.1", 0, 1)
@@ -66,7 +99,7 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
             for name in ("acme", "other"):
                 await services.store.accounts.create(name)
             async with aiohttp.ClientSession() as session:
-                yield Api(services, session, f"http://127.0.0.1:{server.address[1]}", workers)
+                yield Api(services, session, f"http://127.0.0.1:{server.address[1]}", workers, reloads)
         finally:
             await server.close()
             await services.close()

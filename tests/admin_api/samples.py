@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
+from gateway.admin.statement import ChargedKey, Movement, Statement
+from gateway.admin.times import to_micros
 from gateway.admin_api.route import Route
+from gateway.database.tables import statements
 from gateway.ledger.api_key import ApiKey
 from tests.admin_api.client import ROOT, Api
 from tests.ledger.records import quote_of, settle
@@ -36,7 +42,22 @@ BODIES: Mapping[str, Any] = {
     "users_edit": {"name": "Edited"},
     "tokens_create": {"name": "ci", "scopes": ["read"]},
     "audits_run": {"account": "acme"},
+    "statements_make": {"month": "2026-01"},
+    "prices_set": {"factor": "0.8"},
+    "refused_book": {"all": True},
+    "imports_accounts": {"content": "name,credit,operation\nimported-{n},1.5,first\n"},
+    "imports_keys": {"content": "account,name\nacme,imported-{n}\n"},
+    "imports_users": {"content": "email,account\nimported{n}@example.com,acme\n", "dry_run": True},
+    "imports_litellm": {"config": {"model_list": []}},
+    "configuration_check": {"offline": True},
+    "configuration_reload": {"force": True},
+    "notifications_retry": {},
+    "notifications_set_threshold": {"balance_low": "2.5"},
 }
+#: Queries by operation, for those that need one.
+QUERIES = {"calls_show": "?account={account}", "explanations_explain": "?model=short&stream=true"}
+#: Values of parameters that need no object.
+VALUES = {"model": "fake-chat", "month": "2026-01"}
 
 
 class Sample(Struct, frozen=True):
@@ -61,15 +82,22 @@ class Samples:
         if "/members/{user}" in route.path:  # an owner changes members only, and others have no keys
             people = await self._api.services.people()
             await people.memberships.set(ROOT, values["user"], account, "member")
-        charge = await self.charge(account) if route.operation_id == "accounts_refund" else ""
+        charge = await self.charge(account) if route.operation_id in ("accounts_refund", "calls_show") else ""
+        if route.operation_id == "calls_show":
+            values["request_id"] = charge
+        if "/statements" in route.path:
+            await self.statement(account)
         body = None
         if route.body is not None:
             body = _filled(BODIES[route.operation_id], n=n, charge=charge)
         headers = {"Idempotency-Key": f"sample-{n}"} if route.moves_money else {}
-        return Sample(route.path.format(**values), body, headers)
+        query = QUERIES.get(route.operation_id, "").format(account=account)
+        return Sample(route.path.format(**values) + query, body, headers)
 
     async def _value(self, name: str, account: str, n: int) -> str:
         services = self._api.services
+        if name in VALUES:
+            return VALUES[name]
         if name == "account":
             return account
         if name == "key":
@@ -85,13 +113,34 @@ class Samples:
         assert name == "token", f"no sample of {name}"
         return (await people.tokens.create(ROOT, "test", ["read"])).record.id
 
+    async def statement(self, account: str) -> None:
+        """A final statement of January 2026, stored once."""
+        database = await self._api.services.database()
+        january, february = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+        charged = [ChargedKey("fake-chat", "key_1", "ci", 1, 10, 5, UNIT, 0)]
+        movement = Movement(january, "credits", 1, "op-1", 2 * UNIT, note="paid")
+        final = Statement(
+            account=account, month="2026-01", since=january, until=february, opening_balance=0, closing_balance=UNIT,
+            credits=2 * UNIT, charges=UNIT, charged=charged, movements=[movement], number=1, fixed=february,
+        )  # fmt: skip
+        document = msgspec.json.encode(final)
+        row = {
+            "number": 1, "account": account, "month": to_micros(january), "closing_balance": UNIT, "last_seq": 0,
+            "last_hash": b"", "document": document.decode(), "hash": hashlib.sha256(document).digest(),
+            "fixed_at": to_micros(february),
+        }  # fmt: skip
+        with database.writing() as connection:
+            connection.execute(database.insert(statements).values(row).on_conflict_do_nothing())
+
     async def charge(self, account: str) -> str:
         """The id of a settled call."""
         store = self._api.services.store
         await store.accounts.credit(account, UNIT)
         key = await store.keys.create(account)
         request_id = f"req_{next(self._numbers):032x}"
-        hold = await store.ledger.admit(request_id, ApiKey(account, key.id), quote_of())
+        await store.ledger.terms.read(account)  # the account may have had prices of its own
+        quote = structs.replace(quote_of(), terms=store.ledger.terms.of(account).terms)
+        hold = await store.ledger.admit(request_id, ApiKey(account, key.id), quote)
         await settle(store.ledger, hold, 500)
         return request_id
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.admin_api.openapi import openapi_document
-from gateway.admin_api.route import PREFIX
+from gateway.admin_api.route import JSON, PREFIX
 from gateway.admin_api.table import ROUTES
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.admin_api.json_schema import faults
@@ -46,9 +46,11 @@ async def test_answer_of_every_route_fits_the_document(api) -> None:
             answer = await a.ask(route.method, sample.path, sample.body, headers=sample.headers)
             operation = DOCUMENT["paths"][PREFIX + route.path][route.method.lower()]
             assert answer.status == route.status, f"{route.method} {route.path}: {answer.document}"
-            schema = operation["responses"][str(route.status)]["content"]["application/json"]["schema"]
-            found = list(faults(answer.document, schema, COMPONENTS))
-            assert found == [], f"{route.method} {route.path}"
+            content = operation["responses"][str(route.status)]["content"]
+            assert list(content) == [route.media_type] and answer.headers["Content-Type"] == route.media_type
+            if route.media_type == JSON:
+                found = list(faults(answer.document, content[JSON]["schema"], COMPONENTS))
+                assert found == [], f"{route.method} {route.path}"
             if route.body is not None:
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 assert list(faults(sample.body, schema, COMPONENTS)) == []

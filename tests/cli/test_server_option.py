@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from gateway.admin import (
+    account_prices,
     accounts,
     invitations,
     key_changes,
@@ -27,82 +27,21 @@ from gateway.admin import (
     money,
     personal_data,
 )
-from gateway.billing.usage import Usage
-from gateway.cli import cli, remote_people, remote_session
-from gateway.config.loader import load
-from gateway.ledger import Ledger
-from gateway.ledger.api_key import ApiKey
-from gateway.store import Store
+from gateway.cli import cli, local_commands, remote_people, remote_session
 from gateway.testing.ports import free_ports
-from tests.ledger.records import quote_of, settle
 
-from .admin_server import admin_server, foreign_server
+from .admin_server import foreign_server
 from .conftest import Terminal, on_store
+from .two_ways import TwoWays, pay, plain, ways
 
-SCOPES = "read,accounts,keys,credits,users,config"
-#: What differs between two runs of a command.
-VARYING = re.compile(
-    r"(?P<key>(key|usr|inv|adm|tok|evt|ses)_[0-9a-z]+)|(?P<text>sk-[\w-]{20,}|gwa_[\w-]{20,}|token=[\w-]{43})"
-    r"|(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z)|(?P<address>(?<=\"address\":\")[^\"]*)|(?P<actor>(?<=\")(cli|token):[^\"]+)|(?P<last4>\"last4\":\"[^\"]{4}\")"
-)
-
-
-NEAREST = re.compile(r"; nearest: \"[^\"]+\"")
-
-
-class TwoWays:
-    """Runs a command on this machine and over the server; `~` in a word is `local1` or `remote1`."""
-
-    def __init__(self, terminal: Terminal, url: str, token: str) -> None:
-        self.terminal = terminal
-        self.remote = {"GATEWAY_SERVER": url, "GATEWAY_TOKEN": token, "GATEWAY_CONFIG": "/nowhere/gateway.toml"}
-
-    def run(self, place: str, *words: str) -> Any:
-        environment = self.terminal.environment if place == "local1" else self.remote
-        return CliRunner().invoke(
-            cli, [word.replace("~", place) for word in words], env=environment, prog_name="gateway"
-        )
-
-    def document(self, place: str, *words: str) -> Any:
-        result = self.run(place, *words, "--json")
-        assert result.exit_code == 0, (words, result.output)
-        return json.loads(result.stdout)
-
-    def same(self, *words: str) -> tuple[Any, Any]:
-        """The documents of both, which must not differ."""
-        here, there = self.document("local1", *words), self.document("remote1", *words)
-        assert _plain(here, "local1") == _plain(there, "remote1"), words
-        return here, there
-
-    def same_refusal(self, *words: str) -> None:
-        """Both fail with the same message."""
-        here, there = self.run("local1", *words), self.run("remote1", *words)
-        assert (here.exit_code, there.exit_code) == (1, 1), (here.output, there.output)
-        assert here.stdout == there.stdout == ""
-        # The server adds the nearest name.
-        assert NEAREST.sub("", here.stderr).replace("local1", "~") == NEAREST.sub("", there.stderr).replace(
-            "remote1", "~"
-        )
-
-
-def _plain(document: Any, place: str) -> Any:
-    text = json.dumps(document, separators=(",", ":"))
-    text = VARYING.sub(lambda found: f"<{found.lastgroup}>", text)
-    return json.loads(text.replace(place, "~").replace("<last4>", '"last4":""'))
-
-
-@pytest.fixture
-def ways(terminal: Terminal) -> Iterator[TwoWays]:
-    token = terminal.json("tokens", "create", "ops", "--scopes", SCOPES)["token"]
-    with admin_server(load(terminal.config)) as url:
-        yield TwoWays(terminal, url, token)
+__all__ = ["ways"]
 
 
 @pytest.mark.slow
 def test_commands_about_accounts_and_money_are_the_same(ways: TwoWays, valkey: Path) -> None:
     ways.same("accounts", "create", "~", "--group", "vip", "--balance", "10.5")
     key_ids = {place: ways.document(place, "keys", "create", place)["id"] for place in ("local1", "remote1")}
-    on_store(valkey, lambda store: _pay(store, key_ids))
+    on_store(valkey, lambda store: pay(store, key_ids))
     for words in (
         ("show", "~"),
         ("credit", "~", "2.000000001", "--id", "pay-1", "--note", "paid"),
@@ -138,14 +77,6 @@ def test_commands_about_accounts_and_money_are_the_same(ways: TwoWays, valkey: P
     assert ways.run("local1", *repeat).stderr == ways.run("remote1", *repeat).stderr != ""
 
 
-async def _pay(store: Store, key_ids: dict[str, str]) -> None:
-    ledger = Ledger(store, {})
-    for account, key_id in key_ids.items():
-        key, quote = ApiKey(account, key_id), quote_of(10**9, 5, model="fake-chat", groups=frozenset({"vip"}))
-        hold = await ledger.admit(f"req_{account}", key, quote)
-        await settle(ledger, hold, 250_000_000, provider="fake", usage=Usage(in_text=3, out_text=2))
-
-
 @pytest.mark.slow
 def test_commands_about_keys_are_the_same(ways: TwoWays) -> None:
     ways.same("accounts", "create", "~")
@@ -158,7 +89,7 @@ def test_commands_about_keys_are_the_same(ways: TwoWays) -> None:
 
     def both(*words: str) -> None:
         documents = [
-            _plain(ways.document(place, "keys", *(ids[place] if word == "ID" else word for word in words)), place)
+            plain(ways.document(place, "keys", *(ids[place] if word == "ID" else word for word in words)), place)
             for place in ids
         ]
         assert documents[0] == documents[1], words
@@ -231,9 +162,42 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
         ways.same_refusal(*refused_words)
 
 
+def test_every_command_works_over_a_server_or_says_why_not(tmp_path: Path) -> None:
+    local = {name for name, options in _commands(cli) if "--server" not in options}
+    assert local == set(local_commands.REASONS)
+    for name in local:
+        result = CliRunner().invoke(cli, [*name.split(), "--server", "https://gw.test"], prog_name="gateway")
+        assert result.exit_code == 2, name
+        assert f"`gateway {name}` takes no --server: {local_commands.REASONS[name]}" in result.stderr
+    for words in (
+        ("audit", "--expect-accounts", "5"),
+        ("audit", "--archive", __file__),
+        ("refused", "book", "--all", "--archive", __file__),
+    ):
+        assert "goes without --server" in _with_server(*words)
+
+
+def _with_server(*words: str) -> str:
+    environment = {"GATEWAY_TOKEN": "gwa_x", "GATEWAY_SERVER": "http://127.0.0.1:1"}
+    result = CliRunner().invoke(cli, list(words), env=environment, prog_name="gateway")
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, set[str]]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path}{name} ")
+        elif command is not None:
+            yield f"{path}{name}", {option for parameter in command.params for option in parameter.opts}
+
+
 def test_remote_services_have_the_parameters_of_the_local_ones() -> None:
     for remote, *local in (
         (remote_session.RemoteAccountAdmin, accounts.AccountAdmin),
+        (remote_session.RemoteAccountPrices, account_prices.AccountPrices),
         (remote_session.RemoteMoney, money.MoneyAdmin),
         (remote_session.RemoteKeys, key_editor.KeyEditor),
         (remote_session.RemoteKeyChanges, key_changes.KeyChanges),

@@ -35,7 +35,7 @@ def needed(access: Access) -> str:
         return "any token"
     if access.operators_only:
         return "operator"
-    also = " or `read`" if access.reads else ""
+    also = " or `read`" if access.reads else f" and `{access.also}`" if access.also else ""
     return f"`{access.scope}`{also}{' of the site' if access.target == 'site' else ''}"
 
 

@@ -76,6 +76,7 @@ def stream_of(
     service_tier: str | None = None,
     factor: float = 1.0,
     endpoint: str = "",
+    cost_price: Price | None = None,
 ) -> bytes:
     """The stored form of a stream of that hold, at that price."""
     return encode_stream(
@@ -88,6 +89,7 @@ def stream_of(
         service_tier=service_tier,
         factor=factor,
         endpoint=endpoint,
+        cost_price=cost_price,
     )
 
 

@@ -10,7 +10,8 @@ from gateway.ledger import Hold, LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.checkpoint_record import encode_admitted, read_checkpoint
 from gateway.ledger.entry import Entry
-from gateway.ledger.line_meta import reclaim_meta, settled_meta, superseded_meta
+from gateway.ledger.inflight_checkpoint import ROOM
+from gateway.ledger.line_meta import LineMeta, reclaim_meta, settled_meta, superseded_meta
 from tests.ledger.records import quote_of, record_of, stream_of
 from tests.ledger.test_inflight_checkpoint import PRICE, PROMPT
 
@@ -119,6 +120,22 @@ def test_checkpoint_of_a_price_with_a_factor_is_charged_alike_by_the_version_bef
     usage = structs.replace(PROMPT, out_text=15)
     assert -entry.amount == price.cost(usage, service_tier=tier) > PRICE.cost(usage, service_tier=tier)
     assert msgspec.json.decode(entry.meta)["price_factor"] == "1.37"
+
+
+def test_checkpoint_with_a_cost_price_has_the_cost_on_its_line_and_is_read_by_the_version_before():
+    hold = Hold("r1", KEY, "m", 0, None, 1)
+    cost_price = structs.replace(PRICE, output=PRICE.output * 2, version="of the operator", held=PRICE)
+    body = stream_of(hold, PRICE, PROMPT, provider="p", factor=1.5, cost_price=cost_price)
+    entry = read_checkpoint(body, 40)[2]
+    paid = cost_price.cost(structs.replace(PROMPT, out_text=15))
+    assert msgspec.json.decode(entry.meta)["upstream_cost"] == paid > -entry.amount
+    assert "cost_price" not in entry.meta
+    # The version before skips the unknown key of the meta, and finds all else in its place.
+    before = tuple[str, str, str, tuple[int, LineMeta, Usage, Price, str | None, float] | None]
+    assert msgspec.msgpack.decode(body, type=before)[3][1].provider == "p"
+    assert read_checkpoint(stream_of(hold, PRICE, PROMPT, provider="p", factor=1.5), 40)[2].amount == entry.amount
+    long = stream_of(hold, PRICE, PROMPT, provider="p" * 700, cost_price=cost_price)
+    assert len(long) < ROOM and "upstream_cost" not in read_checkpoint(long, 40)[2].meta
 
 
 FULL_PROMPT = Usage(

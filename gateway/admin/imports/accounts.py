@@ -11,7 +11,8 @@ from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import Actor
 from gateway.admin.imports import cells
 from gateway.admin.imports.plan import Imported, Plan
-from gateway.admin.imports.table import Row, Table, read_table
+from gateway.admin.imports.run import run_import
+from gateway.admin.imports.table import Row, Table
 from gateway.admin.money import MoneyAdmin
 from gateway.amounts import MAX_AMOUNT, format_amount, parse_amount
 from gateway.ledger.scripts import Links, slot
@@ -60,21 +61,17 @@ class AccountImport:
         """Import a file. InvalidValue names all faults; then nothing is changed."""
         actor.require("accounts")
         actor.require("credits")
-        table = read_table(name, content, self.columns, required=("name",))
-        plan, seen, operations = Plan(), dict[str, int](), dict[tuple[str, str], int]()
-        for row in table.rows:
-            await self._plan_row(actor, table, row, plan, seen, operations)
-        table.raise_faults()
-        return await plan.carry_out(dry_run=dry_run)
+        plan_row = partial(self._plan_row, actor, dict[str, int](), dict[tuple[str, str], int]())
+        return await run_import(name, content, self.columns, plan_row, required=("name",), dry_run=dry_run)
 
     async def _plan_row(
         self,
         actor: Actor,
+        seen: dict[str, int],
+        operations: dict[tuple[str, str], int],
         table: Table,
         row: Row,
         plan: Plan,
-        seen: dict[str, int],
-        operations: dict[tuple[str, str], int],
     ) -> None:
         name = row.values["name"]
         if name in seen and row.values.keys() - {"name", *CREDIT}:

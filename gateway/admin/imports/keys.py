@@ -19,7 +19,8 @@ from gateway.accounts.keys import KeyRecord, Keys, NewKey
 from gateway.admin.actor import Actor
 from gateway.admin.imports import cells
 from gateway.admin.imports.plan import Imported, Plan
-from gateway.admin.imports.table import Row, Table, read_table
+from gateway.admin.imports.run import run_import
+from gateway.admin.imports.table import Row, Table
 from gateway.admin.key_changes import KeyChanges
 from gateway.admin.keys import KeyAdmin
 from gateway.amounts import format_amount
@@ -64,9 +65,9 @@ class KeyImport:
         Without `on_new`, a new key without a text is a fault, unless it is a dry run.
         """
         actor.require("keys")
-        table = read_table(name, content, self.columns, required=("account", "name"))
-        plan, seen, texts = Plan(), dict[tuple[str, str], int](), dict[str, int]()
-        for row in table.rows:
+        seen, texts = dict[tuple[str, str], int](), dict[str, int]()
+
+        async def plan_row(table: Table, row: Row, plan: Plan) -> None:
             first = seen.setdefault((row.values["account"], row.values["name"]), row.line)
             same = texts.setdefault(row.values["key"], row.line) if "key" in row.values else row.line
             if first != row.line:
@@ -75,8 +76,9 @@ class KeyImport:
                 table.add_fault(row.line, "key", f"stands in line {same} already")
             else:
                 await self._plan_row(actor, table, row, plan, on_new, dry_run=dry_run)
-        table.raise_faults()
-        return await plan.carry_out(dry_run=dry_run)
+
+        required = ("account", "name")
+        return await run_import(name, content, self.columns, plan_row, required=required, dry_run=dry_run)
 
     async def _plan_row(
         self,

@@ -8,7 +8,8 @@ from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, Actor, S
 from gateway.admin.directory import Directory
 from gateway.admin.imports import cells
 from gateway.admin.imports.plan import Imported, Plan
-from gateway.admin.imports.table import Row, Table, read_table
+from gateway.admin.imports.run import run_import
+from gateway.admin.imports.table import Row, Table
 from gateway.admin.memberships import Memberships
 from gateway.admin.user_rows import User
 from gateway.admin.users import UserChanges, Users
@@ -36,21 +37,17 @@ class UserImport:
     async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
         """Import a file. InvalidValue names all faults; then nothing is changed."""
         actor.require_operator()
-        table = read_table(name, content, COLUMNS, required=("email",))
-        plan, seen, members = Plan(), dict[str, Row](), dict[tuple[str, str], int]()
-        for row in table.rows:
-            await self._plan_row(actor, table, row, plan, seen, members)
-        table.raise_faults()
-        return await plan.carry_out(dry_run=dry_run)
+        plan_row = partial(self._plan_row, actor, dict[str, Row](), dict[tuple[str, str], int]())
+        return await run_import(name, content, COLUMNS, plan_row, required=("email",), dry_run=dry_run)
 
     async def _plan_row(
         self,
         actor: Actor,
+        seen: dict[str, Row],
+        members: dict[tuple[str, str], int],
         table: Table,
         row: Row,
         plan: Plan,
-        seen: dict[str, Row],
-        members: dict[tuple[str, str], int],
     ) -> None:
         email = row.values["email"]
         user = await self._find(actor, email)

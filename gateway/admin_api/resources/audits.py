@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.admin.account_lines import AccountLines, LinePosition
 from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.newest_events import newest_events
 from gateway.admin.refusals import existing_account
@@ -15,9 +14,8 @@ from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
 from gateway.admin_api.pagination import Cursor, Limit, Page, page, read_cursor
 from gateway.admin_api.resources.keys import Moment
+from gateway.admin_api.resources.visible import visible_account
 from gateway.admin_api.route import Route
-from gateway.errors import NotFound
-from gateway.ledger.archive_checkpoint import CARRY
 
 
 class LinesQuery(Struct, frozen=True, kw_only=True):
@@ -47,18 +45,13 @@ class NewAudit(Struct, frozen=True, kw_only=True):
 
 async def lines(call: Call, account: str, query: LinesQuery) -> dict[str, Any]:
     await existing_account(call.store.accounts, account)
-    position = read_cursor("lines", query.cursor, tuple[int, str, int])
-    reader = AccountLines(call.store.store, await call.services.database(), call.services.sql)
-    before = LinePosition(*position) if position else None
-    found = await reader.newest(account, before=before, since=query.since, limit=query.limit)
-    is_last = len(found) < query.limit or found[-1].n == 1 or found[-1].kind == CARRY
-    last = LinePosition.of(found[-1]) if not is_last else None
-    forms = [line.json_form(with_costs=call.actor.may("read")) for line in found]
-    return page("lines", forms, [last.n, last.id, last.opening] if last else None)
+    pages = call.services.line_pages
+    found = await pages.page(call.actor, account, limit=query.limit, before=query.cursor or None, since=query.since)
+    return found.json_form()
 
 
 async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
-    account = _account(call, query.account)
+    account = visible_account(call, query.account)
     before = read_cursor("events", query.cursor, tuple[str])
     wanted = AuditFilter(
         since=query.since,
@@ -74,17 +67,9 @@ async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
 
 
 async def run(call: Call, body: NewAudit) -> dict[str, Any]:
-    account = _account(call, body.account or "")
+    account = visible_account(call, body.account or "")
     report = await call.services.audits.run(call.store, await call.services.database(), account or None)
     return report.json_form() | {"clean": report.clean}
-
-
-def _account(call: Call, wanted: str) -> str:
-    """The account that is asked for, or the only one that the token may see; NotFound for another one."""
-    own = call.actor.account
-    if own and wanted not in ("", own):
-        raise NotFound(f"no account {wanted!r}")
-    return wanted or own
 
 
 ROUTES = (

@@ -1,4 +1,4 @@
-"""`/calls`: the running calls of this machine: list, cancel."""
+"""`/calls`: the running calls of this machine: list, cancel; and one call that was settled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from gateway.admin.call_details import CallReader
 from gateway.admin.running_calls import call_form
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
 from gateway.admin_api.documents import Amount, Time
+from gateway.admin_api.history_documents import SettledCall
 from gateway.admin_api.pagination import Cursor, Limit, page, read_cursor
+from gateway.admin_api.resources.visible import visible_account
 from gateway.admin_api.route import Route
 
 
@@ -20,6 +23,14 @@ class CallsQuery(Struct, frozen=True, kw_only=True):
     account: Annotated[str, Meta(max_length=63, description="Only calls of this account.")] = ""
     limit: Limit = 100
     cursor: Cursor = ""
+
+
+class CallQuery(Struct, frozen=True):
+    """Where to look for a settled call."""
+
+    account: Annotated[
+        str, Meta(max_length=63, description="Look into the store, too: a call of the last second is only there.")
+    ] = ""
 
 
 class RunningCall(Struct):
@@ -57,6 +68,12 @@ async def list_(call: Call, query: CallsQuery) -> dict[str, Any]:
     return {**page("calls", [call_form(one) for one in shown], last), "silent_workers": found.silent}
 
 
+async def show(call: Call, request_id: str, query: CallQuery) -> dict[str, Any]:
+    reader = CallReader(await call.services.history(), call.store.store)
+    account = visible_account(call, query.account) or None
+    return (await reader.show(call.actor, request_id, account)).json_form()
+
+
 async def cancel(call: Call, request_id: str) -> dict[str, Any]:
     return call_form(await call.services.running_calls.cancel(call.actor, request_id))
 
@@ -70,6 +87,15 @@ ROUTES = (
         function=list_,
         query=CallsQuery,
         answer=RunningCalls,
+    ),
+    Route(
+        method="GET",
+        path="/calls/{request_id}",
+        access=Access(scope="read", target="visible", owners=True),
+        summary="Show a settled call: what it was charged and why, what answered, and how long it took",
+        function=show,
+        query=CallQuery,
+        answer=SettledCall,
     ),
     Route(
         method="POST",

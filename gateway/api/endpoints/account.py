@@ -1,12 +1,13 @@
 """The caller's money: `GET /v1/balance`, and the receipt of a call at `GET /v1/usage/{request_id}`.
 
-A receipt is found by the marker that a settlement leaves in the store for a day. An operator finds older calls in the
-ledger with `gateway usage`. A receipt never names the provider. Like the answer, it names a fallback only if the key
+A receipt is found by the marker that a settlement leaves in the store for a day, and then in the database, through the
+console process. A receipt never names the provider. Like the answer, it names a fallback only if the key
 may use that model.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gateway.accounts.accounts import Accounts
@@ -14,8 +15,12 @@ from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
+from gateway.history.usage_question import ReceiptQuestion
 from gateway.ledger import LedgerLine
+from gateway.ledger.api_key import ApiKey
 from gateway.ledger.line import without_cost
+
+REQUEST_ID = re.compile(r"req_[0-9a-f]{32}", re.ASCII)
 
 
 class BalanceHandler(KeyedHandler):
@@ -45,9 +50,9 @@ class ReceiptHandler(KeyedHandler):
 
     async def get(self) -> None:
         key = (await self.confirm()).key
-        found = await self.services.ledger.charge_of(key.account, self.argument)
+        found = await self.services.ledger.charge_of(key.account, self.argument) or await self._older(key)
         if found is None or found[0].meta.get("key") != key.id:
-            raise NotFound("No settled request of this key has that id, or it was settled more than a day ago")
+            raise NotFound("No settled request of this key has that id")
         receipt = _receipt(
             *found,
             refunded=await self.services.ledger.refunded_of(key.account, self.argument),
@@ -55,6 +60,13 @@ class ReceiptHandler(KeyedHandler):
             currency=currency(self.services.settings),
         )
         self.send_json(receipt)
+
+    async def _older(self, key: ApiKey) -> tuple[LedgerLine, int] | None:
+        """A call that the store has forgotten; ConcurrencyLimited, Unavailable."""
+        if not self.services.settings.console.enabled or not REQUEST_ID.fullmatch(self.argument):
+            return None
+        found = await self.services.usage_history.receipt(ReceiptQuestion(key.account, key.id, self.argument))
+        return None if found is None else (found.line, found.cost)
 
     async def _served_model(self, line: LedgerLine) -> str | None:
         """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
@@ -85,6 +97,7 @@ def _receipt(
         "estimated": meta.get("estimated", False),
         "attempts": meta.get("attempts", 0),
         "outcome": meta.get("outcome", ""),
+        "tags": meta.get("tags") or {},
     }
 
 

@@ -12,6 +12,7 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.admin.refunds import Refunds
 from gateway.amounts import format_amount
+from gateway.history.usage_question import ReceiptQuestion, SettledCall
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
@@ -75,6 +76,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "estimated": False,
         "attempts": 1,
         "outcome": "ok",
+        "tags": {},
     }
     assert line.meta["hold"] > -line.amount > 0
     assert receipt["price"] == gateway.catalog.models["m1"].price.version != ""
@@ -99,13 +101,18 @@ async def test_receipt_of_a_stream_is_available_after_its_end(client: Client, ga
 
 
 async def test_receipts_of_other_keys_and_unknown_receipts_give_the_same_404(
-    client: Client, gateway: Gateway, accounts: Accounts, keys: Keys
+    client: Client, gateway: Gateway, accounts: Accounts, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     response, _ = await client.chat()
     await gateway.settlement.drain()
     await accounts.create("other", balance=10**9)
     path = f"/v1/usage/{response.headers['x-request-id']}"
     sister, stranger = await keys.create("acme"), await keys.create("other")
+
+    async def receipt(question: ReceiptQuestion) -> None:
+        assert question.account in ("acme", "other")
+
+    monkeypatch.setattr(gateway.usage_history, "receipt", receipt)
     answers = [
         await get(client, path, text=sister.text),
         await get(client, path, text=stranger.text),
@@ -116,6 +123,32 @@ async def test_receipts_of_other_keys_and_unknown_receipts_give_the_same_404(
     assert all(body == answers[0][1] for _, body in answers)
     assert answers[0][1]["error"]["code"] == "not_found"
     assert (await get(client, path))[0] == 200
+
+
+async def test_receipt_of_a_call_that_the_store_has_forgotten_comes_from_the_history(
+    client: Client, gateway: Gateway, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response, _ = await client.chat()
+    await gateway.settlement.drain()
+    request_id = response.headers["x-request-id"]
+    path = f"/v1/usage/{request_id}"
+    _, expected = await get(client, path)
+    charge = await ledger.charge_of("acme", request_id)
+    assert charge is not None
+    await gateway.store.client.delete(f"{{a:acme}}:st:{request_id}")
+    assert (await get(client, path))[0] == 503  # nobody answers
+    asked: list[ReceiptQuestion] = []
+
+    async def receipt(question: ReceiptQuestion) -> SettledCall | None:
+        asked.append(question)
+        return SettledCall(*charge) if question.request_id == request_id else None
+
+    monkeypatch.setattr(gateway.usage_history, "receipt", receipt)
+    assert await get(client, path) == (200, expected)
+    assert (await get(client, "/v1/usage/req_" + "0" * 32))[0] == 404
+    assert (await get(client, "/v1/usage/nonsense"))[0] == 404
+    assert [question.request_id for question in asked] == [request_id, "req_" + "0" * 32]
+    assert {question.account for question in asked} == {"acme"}
 
 
 async def test_receipt_of_an_amended_call_has_the_whole_cost(client: Client, gateway: Gateway, ledger: Ledger) -> None:

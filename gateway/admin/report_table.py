@@ -1,0 +1,40 @@
+"""A usage report as flat records, for tables and CSV files; made from its JSON document, so it needs no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+KINDS = ("duration", "first_token")
+TIMES = ("mean", "p50", "p95", "p99")
+MARGIN = ("upstream_cost", "margin", "upstream_cost_known")
+
+
+class ReportTable:
+    """The columns and the rows of a report's document."""
+
+    def __init__(self, form: Mapping[str, Any]) -> None:
+        self._form = form
+
+    def columns(self) -> list[str]:
+        """The columns of `records`; a bucket of usage that no row has is left out."""
+        groups, total = self._form["group_by"], self._form["total"]
+        emails = ["email"] if "user" in groups else []
+        sums = ["calls", "estimated", "tokens_in", "tokens_out", *total["usage"], "amount", "uncollected"]
+        margin = MARGIN if "margin" in total else ()
+        return [*groups, *emails, *sums, *margin, *(f"{kind}_{name}_ms" for kind in KINDS for name in TIMES)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows without nested values."""
+        return [self._flat(row) for row in self._form["rows"]]
+
+    def total(self) -> dict[str, Any]:
+        """The sums over all rows, as a record."""
+        return dict.fromkeys(self._form["group_by"][:1], "total") | self._flat(self._form["total"])
+
+    def _flat(self, sums: Mapping[str, Any]) -> dict[str, Any]:
+        record: dict[str, Any] = dict.fromkeys(self._form["total"]["usage"], 0) | dict(sums) | sums["usage"]
+        for kind in KINDS:
+            times = record.pop(f"{kind}_ms") or dict.fromkeys(TIMES)
+            record |= {f"{kind}_{name}_ms": value for name, value in times.items()}
+        return record

@@ -1,0 +1,133 @@
+"""`/imports`: accounts, keys and users from CSV files, and configurations of LiteLLM."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.accounts.keys import NewKey
+from gateway.admin.imports.accounts import AccountImport
+from gateway.admin.imports.keys import KeyImport
+from gateway.admin.imports.litellm import Converted, convert
+from gateway.admin.imports.plan import Imported
+from gateway.admin.imports.users import UserImport
+from gateway.admin.model_names import models_by_name
+from gateway.admin_api import documents
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.route import Route
+
+LARGEST = 16 * 2**20  # bytes of a request
+
+
+class File(Struct, frozen=True, kw_only=True):
+    """A CSV file; a dry run checks it and answers what would be done."""
+
+    content: Annotated[str, Meta(description="The text of the file, with the names of the columns in its first line.")]
+    name: Annotated[str, Meta(max_length=255, description="For the messages about faults.")] = "file.csv"
+    dry_run: bool = False
+
+
+class KeyFile(File, frozen=True, kw_only=True):
+    """A CSV file of keys. With `make_keys` false, each new key needs its text in the file."""
+
+    make_keys: Annotated[bool, Meta(description="Make keys, and answer their texts once.")] = True
+
+
+class LiteLlm(Struct, frozen=True):
+    """A configuration of LiteLLM."""
+
+    config: Annotated[dict[str, Any], Meta(description="The document of config.yaml, as JSON.")]
+
+
+class ImportedKeys(Imported, kw_only=True):
+    """What an import of keys did; `keys` are the new ones, whose texts are shown only here."""
+
+    keys: list[documents.NewKey]
+
+
+async def accounts(call: Call, body: File) -> dict[str, Any]:
+    store, settings = call.store, call.services.settings
+    importing = AccountImport(
+        store.store,
+        store.accounts,
+        store.account_admin,
+        store.money,
+        groups=settings.groups,
+        models=models_by_name(settings),
+    )
+    return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
+
+
+async def keys(call: Call, body: KeyFile) -> dict[str, Any]:
+    store = call.store
+    await store.check_pepper()
+    made: list[NewKey] = []
+    models = models_by_name(call.services.settings)
+    importing = KeyImport(store.keys, store.key_admin, store.key_changes, models=models)
+    on_new = made.append if body.make_keys else None
+    content = body.content.encode()
+    done = await importing.run(call.actor, body.name, content, dry_run=body.dry_run, on_new=on_new)
+    return _form(done) | {"keys": [key.json_form() for key in made]}
+
+
+async def users(call: Call, body: File) -> dict[str, Any]:
+    people = await call.people()
+    importing = UserImport(people.users, people.memberships, people.directory)
+    return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
+
+
+async def litellm(call: Call, body: LiteLlm) -> dict[str, Any]:
+    return _form(convert(body.config))
+
+
+def _form(done: Struct) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(done)
+    return form
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/imports/accounts",
+        access=Access(scope="accounts", also="credits"),
+        summary="Create and change accounts and book credits from a CSV file, or check it",
+        function=accounts,
+        body=File,
+        answer=Imported,
+        max_body=LARGEST,
+        writes_store=True,
+    ),
+    Route(
+        method="POST",
+        path="/imports/keys",
+        access=Access(scope="keys"),
+        summary="Create and change API keys from a CSV file, or check it",
+        function=keys,
+        body=KeyFile,
+        answer=ImportedKeys,
+        max_body=LARGEST,
+        writes_store=True,
+    ),
+    Route(
+        method="POST",
+        path="/imports/users",
+        access=Access(scope="users", operators_only=True),
+        summary="Create and change users and memberships from a CSV file, or check it",
+        function=users,
+        body=File,
+        answer=Imported,
+        max_body=LARGEST,
+    ),
+    Route(
+        method="POST",
+        path="/imports/litellm",
+        access=Access(scope="config"),
+        summary="Turn a configuration of LiteLLM into one of the gateway; nothing is stored",
+        function=litellm,
+        body=LiteLlm,
+        answer=Converted,
+    ),
+)

@@ -1,0 +1,129 @@
+"""`/usage`: sums of usage, and what callers were refused."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.admin.csv_file import csv_text
+from gateway.admin.report_table import ReportTable
+from gateway.admin.reports import ReportQuery, Reports
+from gateway.admin.usage_report import Report
+from gateway.admin_api import history_documents as documents
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.pagination import Page, page
+from gateway.admin_api.resources.keys import Moment
+from gateway.admin_api.resources.visible import visible_account
+from gateway.admin_api.route import Route
+from gateway.history.refusals import read_refusals
+
+READ = Access(scope="read", target="visible", owners=True)
+DAYS = 30  # of a report without a beginning
+
+Names = Annotated[str, Meta(max_length=20_000, description="Permitted values, separated by commas.")]
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
+    """The query of a usage report. Without `from` it begins 30 days before `to`, which is now if it is absent."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+    group_by: Annotated[
+        str, Meta(description="account, user, key, model, provider, endpoint, outcome, tag; hour, day or month.")
+    ] = ""
+    account: Names = ""
+    user: Names = ""
+    key: Names = ""
+    model: Names = ""
+    provider: Names = ""
+    endpoint: Names = ""
+    outcome: Names = ""
+    tag: Names = ""
+    margin: Annotated[bool, Meta(description="Also what the calls cost the operator.")] = False
+
+
+FILTERS = ("account", "user", "key", "model", "provider", "endpoint", "outcome", "tag")
+
+
+class RefusalsQuery(Struct, frozen=True, kw_only=True):
+    """The query of refused requests. Without `since` they are those of the last 24 hours."""
+
+    since: Moment | None = None
+    account: str = ""
+    key: Annotated[str, Meta(description="The id of the key.")] = ""
+
+
+async def usage(call: Call, query: UsageQuery) -> bytes:
+    report = await _report(call, query)
+    return await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form()))
+
+
+async def usage_csv(call: Call, query: UsageQuery) -> bytes:
+    report = await _report(call, query)
+    return await asyncio.to_thread(partial(_csv, report))
+
+
+async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
+    account = visible_account(call, query.account)
+    since = query.since or datetime.now(UTC) - timedelta(days=1)
+    found = await call.services.read_database(read_refusals, account=account, key_id=query.key, since=since)
+    return page("refusals", [msgspec.to_builtins(one) for one in found], None)
+
+
+async def _report(call: Call, query: UsageQuery) -> Report:
+    filters = {name: names for name in FILTERS if (names := _names(getattr(query, name)))}
+    for account in filters.get("account", ()):
+        visible_account(call, account)
+    until = query.until or datetime.now(UTC)
+    since = query.since or until - timedelta(days=DAYS)
+    wanted = ReportQuery(
+        since=since, until=until, group_by=_names(query.group_by), filters=filters, margin=query.margin
+    )
+    return await Reports(await call.services.history()).report(call.actor, wanted)
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def _csv(report: Report) -> bytes:
+    table = ReportTable(report.json_form())
+    return csv_text(table.columns(), table.records()).encode()
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/usage",
+        access=READ,
+        summary="Sum calls, tokens, money and times of a range, in groups",
+        function=usage,
+        query=UsageQuery,
+        answer=documents.UsageReport,
+    ),
+    Route(
+        method="GET",
+        path="/usage/csv",
+        access=READ,
+        summary="The same as a CSV file",
+        function=usage_csv,
+        query=UsageQuery,
+        answer=str,
+        media_type="text/csv; charset=utf-8",
+    ),
+    Route(
+        method="GET",
+        path="/refusals",
+        access=Access(scope="read", target="visible"),
+        summary="Count refused requests by key, model and error code, most first",
+        function=refusals,
+        query=RefusalsQuery,
+        answer=Page[documents.RefusalSum],
+    ),
+)

@@ -1,0 +1,86 @@
+"""`/accounts/{account}/statements`: an account's months."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gateway.admin.csv_file import csv_text
+from gateway.admin.directory import StoreDirectory
+from gateway.admin.statement import CSV_COLUMNS
+from gateway.admin.statements import Statements
+from gateway.admin_api import history_documents as documents
+from gateway.admin_api.access import Access
+from gateway.admin_api.call import Call
+from gateway.admin_api.pagination import Page, page
+from gateway.admin_api.route import Route
+
+READ = Access(scope="read", target="account", owners=True)
+
+
+class Month(Struct, frozen=True):
+    """The month of a statement, in UTC."""
+
+    month: Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$", examples=["2026-10"])]
+
+
+async def list_(call: Call, account: str) -> dict[str, Any]:
+    found = await (await _statements(call)).list(call.actor, account)
+    return page("statements", [statement.json_form() for statement in found], None)
+
+
+async def make(call: Call, account: str, body: Month) -> dict[str, Any]:
+    return (await (await _statements(call)).make(call.actor, account, body.month)).json_form()
+
+
+async def show(call: Call, account: str, month: str) -> dict[str, Any]:
+    return (await (await _statements(call)).statement(call.actor, account, month)).json_form()
+
+
+async def show_csv(call: Call, account: str, month: str) -> bytes:
+    statement = await (await _statements(call)).statement(call.actor, account, month)
+    return csv_text(CSV_COLUMNS, statement.csv_records()).encode()
+
+
+async def _statements(call: Call) -> Statements:
+    links = call.store.store
+    return Statements(await call.services.history(), links, StoreDirectory(links))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/accounts/{account}/statements",
+        access=READ,
+        summary="List the final statements of an account, the newest month first",
+        function=list_,
+        answer=Page[documents.StatementSummary],
+    ),
+    Route(
+        method="POST",
+        path="/accounts/{account}/statements",
+        access=READ,
+        summary="Make the statement of a month final; 409 if it cannot be final yet",
+        function=make,
+        body=Month,
+        answer=documents.Statement,
+    ),
+    Route(
+        method="GET",
+        path="/accounts/{account}/statements/{month}",
+        access=READ,
+        summary="Show the statement of a month such as 2026-10; it is final as soon as it can be",
+        function=show,
+        answer=documents.Statement,
+    ),
+    Route(
+        method="GET",
+        path="/accounts/{account}/statements/{month}/csv",
+        access=READ,
+        summary="The same as a CSV file",
+        function=show_csv,
+        answer=str,
+        media_type="text/csv; charset=utf-8",
+    ),
+)

@@ -1,0 +1,156 @@
+"""Reports, statements, refused settlements, prices, imports, the file on disk and the state of the history."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from msgspec import structs
+
+from gateway.config.settings import Settings
+from gateway.ledger.api_key import ApiKey
+from gateway.ledger.entry import Entry
+from gateway.ledger.refused import RefusedFile
+from tests.admin_api.client import ROOT, Api
+from tests.admin_api.samples import UNIT, Samples
+from tests.history.made_lines import Account
+from tests.ledger.records import quote_of, record_of
+
+
+async def test_report_and_statement_are_also_csv_files(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        account = Account(await a.services.database())
+        account.call("2026-10-05T10:30", 500)
+        account.call("2026-11-05T10:30", 70)
+        account.flush()
+        query = "from=2026-10-01T00:00:00Z&to=2026-11-01T00:00:00Z&group_by=month,account"
+        report = await a.get(f"/usage?{query}")
+        assert [(row["month"], row["account"], row["amount"]) for row in report["rows"]] == [
+            ("2026-10", "acme", "0.0000005")
+        ]
+        answer = await a.ask("GET", f"/usage/csv?{query}")
+        (row,) = csv.DictReader(io.StringIO(answer.document))
+        assert (row["month"], row["calls"], row["amount"]) == ("2026-10", "1", "0.0000005")
+        await Samples(a).statement("acme")
+        found = (await a.ask("GET", "/accounts/acme/statements/2026-01/csv")).document
+        assert [line["amount"] for line in csv.DictReader(io.StringIO(found))] == ["0", "2", "-1", "1"]
+        for path, status in (("2026-13", 400), ("2026-1", 400), ("2026-10", 200)):
+            assert (await a.ask("GET", f"/accounts/acme/statements/{path}")).status == status
+        refused = await a.ask("POST", "/accounts/other/statements", {"month": "2026-11"})
+        assert refused.status in (404, 409), refused.document
+        assert (await a.ask("GET", "/usage?group_by=nothing")).error["param"] == "group_by"
+
+
+async def test_cost_of_the_operator_is_hidden_from_tokens_of_an_account(api) -> None:
+    async with api() as a:
+        store = a.services.store
+        await store.accounts.credit("acme", UNIT)
+        key = await store.keys.create("acme")
+        hold = await store.ledger.admit("req_1", ApiKey("acme", key.id), quote_of())
+        store.ledger.book(hold, structs.replace(record_of(500), upstream_cost=40))
+        await store.ledger.drain()
+        paths = ("/accounts/acme/lines", "/calls/req_1?account=acme")
+        for scope, account, shown in (("read", None, True), ("read", "acme", False)):
+            a.token = await a.make_token(scope, account=account)
+            for path in paths:
+                assert ("upstream_cost" in json.dumps(await a.get(path))) == shown
+        assert (await a.ask("GET", "/usage?margin=true")).status == 403
+        assert (await a.ask("GET", "/usage?account=other")).status == 404
+
+
+async def test_own_price_is_set_and_cleared_by_actors_with_both_scopes(api) -> None:
+    async with api() as a:
+        a.token = await a.make_token("accounts", "credits")
+        path = "/accounts/acme/prices/short"
+        done = await a.ask("PUT", path, {"amounts": {"input": "0.2"}})
+        assert done.document["prices"] == {"fake-chat": {"input": "0.2"}}
+        for bad in ({}, {"factor": "1", "amounts": {"input": "1"}}, {"factor": "x"}, {"amounts": {"inputt": "1"}}):
+            assert (await a.ask("PUT", path, bad)).status == 400, bad
+        assert (await a.ask("PUT", "/accounts/acme/prices/nothing", {"factor": "1"})).status == 400
+        assert (await a.ask("DELETE", path)).document["prices"] == {}
+        a.token = await a.make_token("accounts")
+        assert "'accounts' and 'credits'" in (await a.ask("DELETE", path)).error["message"]
+
+
+async def test_refused_settlements_are_listed_and_booked_once(api, settings: Settings) -> None:
+    async with api() as a:
+        await a.as_operator()
+        store = a.services.store
+        await store.accounts.credit("acme", UNIT)
+        key = (await store.keys.create("acme")).id
+        (settings.data_dir / "journal").mkdir(parents=True)
+        file = RefusedFile(settings.data_dir / "journal")
+        seconds, _ = await store.store.client.time()
+        for number, account in enumerate(("acme", "nobody")):
+            meta = json.dumps({"key": key, "model": "fake-chat"})
+            file.add(Entry(account, f"req_{number}", key, "use", -250, 1, seconds * 1_000_000, meta, hold=10**9))
+        pages = await a.pages("/refused-settlements?limit=1")
+        assert [(row["request_id"], row["state"]) for row in pages] == [("req_0", "open"), ("req_1", "no account")]
+        missing = await a.ask("POST", "/refused-settlements/book", {"request_ids": ["req_0", "req_7"]})
+        assert missing.status == 404 and len(file.read()) == 2
+        assert (await a.ask("POST", "/refused-settlements/book", {})).status == 400
+        for left in (1, 1):
+            await a.post("/refused-settlements/book", {"all": True})
+            assert len(file.read()) == left
+        assert (await store.accounts.show("acme")).balance == UNIT - 250
+        events = await a.get("/audit-trail?object=call")
+        assert [event["action"] for event in events["data"]] == ["refused.book"]
+
+
+async def test_reload_is_asked_for_only_with_a_sound_file(api, settings: Settings) -> None:
+    async with api() as a:
+        await a.as_operator()
+        assert await a.post("/configuration/reload", {}) == {"pid": 4242, "forced": False}
+        await a.services.store.account_admin.move(ROOT, "acme", "vip")
+        text = Path(settings.file).read_text()
+        Path(settings.file).write_text(text.replace("[groups.vip]\nrpm = 5\n", ""))
+        refused = await a.ask("POST", "/configuration/reload", {})
+        assert refused.status == 409 and "vip" in refused.error["message"]
+        found = await a.post("/configuration/check", {})
+        assert [fault["key"] for fault in found["faults"]] == ["groups.vip"]
+        assert (await a.post("/configuration/check", {"force": True}))["ok"]
+        await a.post("/configuration/reload", {"force": True})
+        Path(settings.file).write_text("[server]\nprot = 1\n")
+        refused = await a.ask("POST", "/configuration/reload", {"force": True})
+        assert refused.status == 400 and "server.prot" in refused.error["message"]
+        assert a.reloads == [False, True]
+
+
+async def test_import_of_a_faulty_file_names_each_fault_and_changes_nothing(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        content = "name,group\nnew,default\nBad Name,default\nmore,vipp\n"
+        answer = await a.ask("POST", "/imports/accounts", {"name": "a.csv", "content": content})
+        assert answer.status == 400
+        for text in ("a.csv, line 3, column name", "a.csv, line 4, column group"):
+            assert text in answer.error["message"]
+        assert [account["name"] for account in (await a.get("/accounts"))["data"]] == ["acme", "other"]
+        keys = {"content": "account,name\nacme,one\n"}
+        assert (await a.ask("POST", "/imports/keys", {**keys, "make_keys": False})).status == 400
+        (made,) = (await a.post("/imports/keys", keys))["keys"]
+        assert made["key"].startswith("sk-") and made["name"] == "one"
+        assert (await a.post("/imports/keys", keys))["keys"] == []
+
+
+async def test_state_of_the_history_names_missing_lines_and_blocked_accounts(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        for _ in range(2):
+            await a.services.store.accounts.credit("acme", UNIT)
+        assert await _state(a) == (4, ["acme", "other"], [])  # each has the line of its opening
+        line = Account(await a.services.database(), "other")
+        line.line("2026-10-01T10:00", "topup", 7)
+        line.flush()
+        missing, behind, blocked = await _state(a)
+        assert (missing, behind) == (3, ["acme", "other"])
+        ((account, reason),) = blocked
+        assert account == "other" and "has lost lines" in reason
+
+
+async def _state(a: Api) -> tuple[int, list[str], list[tuple[str, str]]]:
+    found = await a.get("/history")
+    behind = [one["account"] for one in found["behind"]]
+    return found["missing_lines"], behind, [(one["account"], one["reason"]) for one in found["blocked"]]
