@@ -30,6 +30,8 @@ TEST = [
     "h11>=0.14,<1",  # a second reader of HTTP, to compare with
     "trustme>=1.1",
     "aiosmtpd>=1.4.6,<2",
+    "playwright>=1.48,<2",  # drives the system's Chromium
+    "axe-playwright-python>=0.1.4,<1",
     # Unmodified clients that are driven against the gateway.
     "openai>=3,<4",
     "langchain-openai>=1,<2",
@@ -67,6 +69,10 @@ setup(
             "ledger/lua/*.lua",
             "notifications/lua/*.lua",
             "config/prices/*.toml",
+            "console/templates/*.html",
+            "console/static/*.*",
+            "console/static/vendor/*.md",
+            "console/static/vendor/*/*",
             "plugin_template/*.txt",
             "plugin_template/*/*.txt",
         ],
@@ -89,6 +95,7 @@ setup(
         "python-multipart>=0.0.34,<0.1",
         "redis[hiredis]>=8.1,<9",
         "rich>=13",
+        "segno>=1.6.6,<2",
         "sqlalchemy>=2.0.40,<2.2",
         "tornado>=6.6.1,<7",
         "uvloop>=0.21,<0.24; platform_python_implementation == 'CPython' and sys_platform != 'win32'",

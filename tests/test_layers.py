@@ -22,7 +22,7 @@ RANKS = [
     {"__main__"},
     {"cli"},
     {"runtime", "testing", "plugin_template"},
-    {"admin_api"},
+    {"admin_api", "console"},
     {"api"},
     {"backup"},
     {"admin"},

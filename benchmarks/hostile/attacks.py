@@ -52,7 +52,9 @@ class Attacker:
         async with asyncio.TaskGroup() as group:
             for name, rate, request in filter(self._is_wanted, paced):
                 group.create_task(self._paced(name, rate * self._scale, request))
-            repeated = [(model, 10, partial(self._leave_early, model)) for model in ("sleeper", "deaf")]
+            repeated: list[tuple[str, int, Callable[[], Awaitable[str]]]] = [
+                (model, 10, partial(self._leave_early, model)) for model in ("sleeper", "deaf")
+            ]
             repeated.append(("unfinished", UNFINISHED, self._unfinished))
             repeated += [("idle", 1, partial(self._idle, number)) for number in range(IDLE)]
             for name, times, attack in filter(self._is_wanted, repeated):

@@ -156,7 +156,7 @@ class Keys:
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{fingerprint_of(text)}"
         await self._links.link(fingerprint).call("SET", fingerprint, ":".join((account, key_id, *marks)))
-        return NewKey(text, key_id, account, str(values["name"]))
+        return NewKey(text, key_id, account, str(values.get("name", "")))
 
     async def owner_of(self, text: str) -> tuple[str, str] | None:
         """Account and id of the key with this text, whatever its state; None if there is none."""
@@ -251,7 +251,7 @@ class Keys:
         return KeyRecord(
             key_id,
             account,
-            fields["name"],
+            fields.get("name", ""),
             fields["last4"],
             "expired" if expired else fields["state"],
             datetime.fromtimestamp(int(fields["created"]), UTC),

@@ -98,6 +98,11 @@ class Invitations:
         """What a link invites to, without using it; InvalidLink."""
         return await self._transactions.read(_find, token)
 
+    async def is_for_user(self, token: str) -> bool:
+        """Whether the invited person is a user already; InvalidLink."""
+        invitation = await self.find(token)
+        return await self._transactions.read(user_of, users.c.email == invitation.email) is not None
+
     async def accept(self, token: str, *, name: str = "", password: str | None = None, address: str = "") -> User:
         """Use an invitation. A new user gets this name and password; of a user who exists nothing else changes.
 

@@ -34,9 +34,10 @@ class KeyChanges:
         clear: Collection[str] = (),
         **limits: Unpack[KeyLimits],
     ) -> KeyRecord:
-        """`KeyEditor.edit`; needs the scope `keys`, or an owner of the account."""
+        """`KeyEditor.edit`; needs the scope `keys`, or an owner of the account. The key's own user may rename it."""
         before = await self._editor.show(key_id)
-        require_key_rights(actor, before.account)
+        only_renames = not clear and all(value is None for value in limits.values())
+        require_key_rights(actor, before.account, (before.user or "") if only_renames else "")
         after = await self._editor.edit(key_id, name=name, clear=clear, **limits)
         await self._record(actor, "edit", after, *changes(_shown(before), _shown(after)))
         return after

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.accounts.accounts import Account
+from gateway.admin.models import model_form
 from gateway.amounts import NANO
 from gateway.billing.price_terms import OwnPrice, PriceTerms
-from gateway.config.settings import Settings
+from gateway.config.settings import ModelSettings, Settings
 from gateway.ledger.account_terms import parse_own_price
+from gateway.ledger.limits import DEFAULT_GROUP
 
 
 def price_terms(settings: Settings, account: Account) -> PriceTerms:
@@ -15,3 +19,29 @@ def price_terms(settings: Settings, account: Account) -> PriceTerms:
     factor = group.price_factor if group is not None else NANO  # as `GroupTable` has it
     own = {model: parse_own_price(form) for model, form in account.prices.items()}
     return PriceTerms(listed=OwnPrice(factor), own=own)
+
+
+def permitted_models(settings: Settings, account: Account | None) -> dict[str, ModelSettings]:
+    """The models that an account may use, by name; None: those of the default group. The rule is that of admit.lua."""
+    group = account.group if account is not None else DEFAULT_GROUP
+    allowed, denied = (account.allowed, account.denied) if account is not None else ((), ())
+    return {
+        name: model
+        for name, model in sorted(settings.models.items())
+        if name in allowed or (name not in denied and group in model.groups)
+    }
+
+
+def price_list(settings: Settings, account: Account | None) -> list[dict[str, Any]]:
+    """The models that the account may use, in the form of `gateway models --json`; None: with the list prices."""
+    models = permitted_models(settings, account)
+    terms = price_terms(settings, account) if account is not None else None
+    return [
+        {
+            **model_form(name, model, terms.of(name) if terms is not None else None),
+            "context_window": model.context_window,
+            "max_output_tokens": model.max_output_tokens,
+            "listed": model_form(name, model)["price"],
+        }
+        for name, model in models.items()
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import time
 
 import pyotp
@@ -23,6 +24,7 @@ from gateway.log import gateway_log
 ISSUER = "model-gateway"
 STEP = 30  # seconds
 TOLERATED = 1  # steps that a phone's clock may be off
+_SECRET = re.compile(r"[A-Z2-7]{32}", re.ASCII)
 
 
 class NewSecret(Struct, frozen=True):
@@ -43,9 +45,9 @@ class SecondFactor:
         self._limits = limits
         self._box = box
 
-    def propose(self, user: User) -> NewSecret:
-        """A new secret; `enable` takes it with a code, so that the app is known to work."""
-        secret = pyotp.random_base32()
+    def propose(self, user: User, *, secret: str = "") -> NewSecret:
+        """A new secret, or again the one of before; `enable` takes it with a code, so that the app is known to work."""
+        secret = secret if _SECRET.fullmatch(secret) else pyotp.random_base32()
         return NewSecret(secret, pyotp.TOTP(secret).provisioning_uri(name=user.email, issuer_name=ISSUER))
 
     async def enable(self, actor: Actor, secret: str, code: str) -> User:

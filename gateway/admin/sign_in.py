@@ -81,6 +81,14 @@ class SignIn:
         """Whom a link is for, without using it; InvalidLink."""
         return await self._transactions.read(find_link, token, PASSWORD)
 
+    async def link_signs_in(self, token: str) -> bool:
+        """Whether a link may be used to sign in without a new password."""
+        try:
+            await self._transactions.read(find_link, token, SIGN_IN)
+        except InvalidLink:
+            return False
+        return True
+
     async def with_link(self, token: str, client: Client) -> NewSession | SecondStep:
         """Use a link to sign in; InvalidLink."""
         return await self._transactions.write(_with_link, token, client)

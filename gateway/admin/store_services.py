@@ -22,6 +22,7 @@ from gateway.admin.keys import KeyAdmin
 from gateway.admin.money import MoneyAdmin
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.refunds import FindArchived, Refunds
+from gateway.admin.visible_keys import VisibleKeys
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.ledger.known_accounts import KnownAccounts
@@ -119,6 +120,11 @@ class StoreServices:
     def key_changes(self) -> KeyChanges:
         """Changes of the settings of keys."""
         return KeyChanges(self.key_editor, self.outbox)
+
+    @cached_property
+    def visible_keys(self) -> VisibleKeys:
+        """The keys that a person may see."""
+        return VisibleKeys(self.keys)
 
     @cached_property
     def notifications(self) -> NotificationQueue:

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from gateway.admin.actor import Actor
 from gateway.admin.nearest import nearest_account, nearest_key, nearest_user
+from gateway.admin.services import AdminServices
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import NOBODY, Call
 from gateway.admin_api.openapi import openapi_document
 from gateway.admin_api.route import Route, Router
-from gateway.admin_api.services import AdminServices
 from gateway.admin_api.table import ROUTES
 from gateway.errors import GatewayError, NotFound
 from gateway.http_server.client_address import client_address, networks

@@ -11,8 +11,8 @@ import time
 from collections import OrderedDict
 
 from gateway.admin.actor import Actor
+from gateway.admin.services import AdminServices
 from gateway.admin.sign_in_limits import network_of
-from gateway.admin_api.services import AdminServices
 from gateway.errors import NotSignedIn, SignInLimited
 
 WINDOW = 900.0  # seconds after the first unknown token

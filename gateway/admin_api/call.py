@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from gateway.admin.actor import Actor
 from gateway.admin.people import People
+from gateway.admin.services import AdminServices
 from gateway.admin.store_services import StoreServices
-from gateway.admin_api.services import AdminServices
 from gateway.log import gateway_log
 
 NOBODY = Actor(kind="token", id="")  # the actor of a route that needs no token; it may do nothing

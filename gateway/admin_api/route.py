@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from msgspec import Struct
 
 from gateway.admin_api.access import Access
 from gateway.errors import MethodNotAllowed, UnknownURL
+from gateway.http_server.path_table import PARAMETER, PathTable
 
 PREFIX = "/admin/v1"
 JSON = "application/json"
 Function = Callable[..., Awaitable[Any]]
-
-_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -44,7 +41,7 @@ class Route(Struct, frozen=True, kw_only=True):
     @property
     def parameters(self) -> list[str]:
         """The parameters of the path, in order."""
-        return _PARAMETER.findall(self.path)
+        return PARAMETER.findall(self.path)
 
     @property
     def operation_id(self) -> str:
@@ -73,37 +70,20 @@ class Router:
     """Finds routes by method and path."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+        self._table: PathTable[Route] = PathTable()
         for route in routes:
             if problem := route.problem():
                 raise ValueError(f"{route.method} {route.path}: {problem}")
-            methods = self._paths.setdefault(route.path, (_pattern(route.path), {}))[1]
-            if route.method in methods:
-                raise ValueError(f"{route.method} {route.path} is there twice")
-            methods[route.method] = route
-        self._ordered = sorted(self._paths.items(), key=lambda item: "{" in item[0])
+            self._table.add(route.method, PREFIX + route.path, route)
 
     @property
     def routes(self) -> list[Route]:
         """All routes, in the order of the table."""
-        return [route for _, methods in self._paths.values() for route in methods.values()]
+        return self._table.entries()
 
     def search(self, method: str, path: str) -> Found | MethodNotAllowed | UnknownURL:
-        """The route for a request, or the error. A path without parameters goes before one with them."""
-        allowed: set[str] = set()
-        for template, (pattern, methods) in self._ordered:
-            match = pattern.fullmatch(path)
-            if match is None:
-                continue
-            route = methods.get("GET" if method == "HEAD" else method)
-            if route is not None:
-                return Found(route, {name: unquote(match[name]) for name in _PARAMETER.findall(template)})
-            allowed |= methods.keys() | ({"HEAD"} if "GET" in methods else set())
-        return MethodNotAllowed(", ".join(sorted(allowed))) if allowed else UnknownURL()
-
-
-def _pattern(path: str) -> re.Pattern[str]:
-    parts = _PARAMETER.split(PREFIX + path)  # text, name, text, name, …
-    return re.compile(
-        "".join(f"(?P<{part}>[^/]+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
-    )
+        """The route for a request, or the error."""
+        try:
+            return Found(*self._table.search(method, path))
+        except (MethodNotAllowed, UnknownURL) as error:
+            return error

@@ -1,9 +1,11 @@
-"""The HTTP server of the admin API."""
+"""The HTTP server of the console process: the admin API and, if they are wanted, the pages."""
 
 from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
@@ -19,16 +21,16 @@ BACKLOG = 128
 
 
 class AdminServer:
-    """Serves an `AdminApi` on a socket."""
+    """Serves an `AdminApi` on a socket, and `pages`, Tornado's rules for all other paths."""
 
-    def __init__(self, api: AdminApi) -> None:
+    def __init__(self, api: AdminApi, *, pages: Sequence[Any] = ()) -> None:
         self._api = api
         arguments = {"api": api}
         root = f"(?:{re.escape(api.root_path)})?"  # a proxy may keep or remove it
         application = Application(
             [
-                (f"{root}/", GreetingHandler, arguments),
                 (rf"{root}{PREFIX}/.*", AdminHandler, arguments),
+                *(pages or [(f"{root}/", GreetingHandler, arguments)]),
                 (r".*", UnknownHandler, arguments),
             ],
             log_function=lambda handler: None,

@@ -18,6 +18,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     pages: bool = True
     public_url: str = ""
     root_path: str = ""
+    api_url: str = ""
     public_prices: bool = False
     signup: Literal["closed", "open"] = "closed"
 

@@ -149,6 +149,9 @@ def _check_console(settings: Settings, reader: TomlReader) -> None:
     url = settings.console.public_url
     if url and not _PUBLIC_URL.fullmatch(url):
         reader.problem(("console", "public_url"), "expected https://HOST, with a path if a proxy adds one")
+    api_url = settings.console.api_url
+    if api_url and not _PUBLIC_URL.fullmatch(api_url):
+        reader.problem(("console", "api_url"), "expected https://HOST/v1, with another path if a proxy adds one")
     if settings.console.root_path and not _ROOT_PATH.fullmatch(settings.console.root_path):
         reader.problem(("console", "root_path"), "expected a path such as /gateway, without a slash at its end")
     if settings.console.enabled and settings.console.port:

@@ -1,6 +1,6 @@
 """The console process: `python -m gateway.runtime.console CHANNEL LISTENER`, started and watched by the supervisor.
 
-It serves the admin API on a port of its own, so that nothing on it delays a call. It applies reloads.
+It serves the admin API and the web pages on a port of its own, so that nothing on it delays a call. It applies reloads.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pathlib import Path
 import msgspec
 
 from gateway import log
+from gateway.admin.services import AdminServices
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
-from gateway.admin_api.services import AdminServices
 from gateway.config.configuration import Configuration
 from gateway.config.toml_reader import SettingsError
+from gateway.console.handler import console_rules
+from gateway.console.site import Site
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.runtime import helper
@@ -34,7 +36,7 @@ from gateway.store import Store, StoreSetupError
 
 
 class Console:
-    """Serves the admin API at a socket that listens."""
+    """Serves the admin API and the pages at a socket that listens."""
 
     def __init__(self, channel: socket.socket, listener: socket.socket) -> None:
         self._helper = Helper(channel, self._receive)
@@ -49,7 +51,9 @@ class Console:
     async def _serve(self, briefing: HelperBriefing, store: Store) -> None:
         settings = briefing.configuration.settings()
         services = self._services = AdminServices(settings, store, ConsoleCalls(self._questions), ask_reload=ask_reload)
-        server = AdminServer(AdminApi(services, Authentication(services)))
+        site = Site(services) if settings.console.pages else None
+        pages = console_rules(site) if site is not None else ()
+        server = AdminServer(AdminApi(services, Authentication(services)), pages=pages)
         server.start(self._listener)
         requests = LocalRequests(services)
         local = await _open_local(settings.data_dir, requests)
@@ -60,6 +64,8 @@ class Console:
             task.cancel()
         await asyncio.gather(reporting, opening, return_exceptions=True)
         await server.close()
+        if site is not None:
+            site.access_log.flush()
         await local.close()
         requests.close()
         await services.close()

@@ -9,8 +9,8 @@ from gateway.admin.key_receipt import key_receipt
 from gateway.admin.key_usage import key_usage
 from gateway.admin.reports import Reports
 from gateway.admin.running_calls import call_form
+from gateway.admin.services import AdminServices
 from gateway.admin.transactions import Transactions
-from gateway.admin_api.services import AdminServices
 from gateway.errors import NotFound
 from gateway.history.sql_thread import SqlThread
 from gateway.history.usage_question import ReceiptQuestion, UsageQuestion

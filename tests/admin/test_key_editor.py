@@ -37,6 +37,14 @@ async def test_edit_changes_what_the_next_call_may_do(world):
         await w.proved()
 
 
+async def test_key_that_loses_its_name_is_shown_and_rotated(world):
+    async with world() as w:
+        key = await w.caller(name="before")
+        assert (await editor_of(w).edit(key.id, name="")).name == ""
+        rotated = await editor_of(w).rotate(key.id, overlap=DAY)
+        assert rotated.new.name == "" and len(await w.keys.list("acme")) == 2
+
+
 async def test_key_without_special_settings_has_no_flag(world):
     async with world() as w:
         key = await w.caller(budget=1000)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from gateway.admin.actor import EVERYTHING, Actor, command_line
-from gateway.admin_api.services import AdminServices
+from gateway.admin.services import AdminServices
 from gateway.errors import NotSignedIn
 from tests.admin_api.workers import MadeUpWorkers
 

@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 
 from gateway.accounts.pepper import load_pepper
+from gateway.admin.services import AdminServices
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
-from gateway.admin_api.services import AdminServices
 from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all

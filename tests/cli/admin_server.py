@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from tornado.httpserver import HTTPServer
 
+from gateway.admin.services import AdminServices
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
-from gateway.admin_api.services import AdminServices
 from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all
 from gateway.store import Store

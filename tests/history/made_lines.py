@@ -52,6 +52,8 @@ class Account:
 
     def flush(self) -> None:
         """Write the lines with their sums."""
+        if not self._waiting:
+            return
         append(self.database, [NewLines(self._state, self._state or ImportState(self.name), self._waiting, False)])
         self._waiting = []
         with self.database.reading() as connection:

@@ -1,4 +1,4 @@
-"""What the routes work with: the services over the store, and those over people once the database is open."""
+"""The services of the console process: those over the store, and those over people once the database is open."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
+from gateway.admin.audit_runs import AuditRuns
 from gateway.admin.configuration_reload import AskReload, ConfigurationReload
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.line_pages import LinePages
@@ -17,7 +18,6 @@ from gateway.admin.refused_settlements import RefusedSettlements
 from gateway.admin.running_calls import NoWorkers, RunningCalls, Workers
 from gateway.admin.store_services import StoreServices
 from gateway.admin.transactions import Transactions
-from gateway.admin_api.audit_runs import AuditRuns
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
 from gateway.history.charges import archived_charge
@@ -36,7 +36,13 @@ class AdminServices:
     """The services of one process. The database is opened at its first use; a failure is tried again at the next."""
 
     def __init__(
-        self, settings: Settings, store: Store, workers: Workers | None = None, *, ask_reload: AskReload | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        workers: Workers | None = None,
+        *,
+        ask_reload: AskReload | None = None,
+        hashes: PasswordHashes | None = None,
     ) -> None:
         self.store = StoreServices(settings, store, find_archived=self._find_archived)
         self._workers = workers or NoWorkers()
@@ -44,7 +50,7 @@ class AdminServices:
         self.sql = SqlThread()
         self._reading = SqlThread()  # of reports and other long queries, which are not to delay the rest
         self.audits = AuditRuns()
-        self._hashes = PasswordHashes()
+        self._hashes = hashes or PasswordHashes()
         self._database: Database | None = None
         self._people: People | None = None
         self._opening = asyncio.Lock()

@@ -1,0 +1,71 @@
+"""The cookies of the console: their names and flags, and those that one answer sets.
+
+Over HTTPS their names begin with `__Host-`, so that no other host, not even a subdomain, can set them. On plain HTTP,
+which is for the loopback, browsers accept neither the prefix nor `Secure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+SESSION = "session"  # the token of the session
+VISITOR = "visitor"  # random, for the XSRF tokens before the sign-in
+SECOND_STEP = "second-step"  # the token for the code after the password
+FLASH = "flash"  # a message for the next page
+ACCOUNT = "account"  # the account whose pages were opened last
+
+SESSION_AGE = 30 * 86_400  # seconds; the server ends a session earlier if it is not used
+DELETED = -1
+LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+class NewCookie(Struct, frozen=True):
+    """A cookie to set; `max_age` in seconds, None until the browser ends, DELETED to delete it."""
+
+    value: str
+    max_age: int | None = None
+
+
+class Cookies:
+    """The cookies of one request and its answer."""
+
+    def __init__(self, read: Callable[[str], str | None], *, secure: bool) -> None:
+        self._read = read
+        self._secure = secure
+        self._changed: dict[str, NewCookie] = {}
+
+    def get(self, name: str) -> str:
+        """The value that the browser sent, or that the answer sets; empty without one."""
+        if name in self._changed:
+            return self._changed[name].value
+        return self._read(self._full(name)) or ""
+
+    def set(self, name: str, value: str, *, max_age: int | None = None) -> None:
+        """Set a cookie with the answer."""
+        self._changed[name] = NewCookie(value, max_age)
+
+    def delete(self, name: str) -> None:
+        """Delete a cookie with the answer, if the browser has it."""
+        if self.get(name):
+            self._changed[name] = NewCookie("", DELETED)
+
+    def write(self, set_cookie: Callable[..., None]) -> None:
+        """Call Tornado's `set_cookie` for what is to be set."""
+        flags: dict[str, Any] = {"path": "/", "httponly": True, "samesite": "Lax"}
+        if self._secure:
+            flags["secure"] = True
+        for name, cookie in self._changed.items():
+            set_cookie(self._full(name), cookie.value, **flags, **_end(cookie))
+
+    def _full(self, name: str) -> str:
+        return f"{'__Host-' if self._secure else ''}gateway-{name}"
+
+
+def _end(cookie: NewCookie) -> dict[str, Any]:
+    if cookie.max_age is None:
+        return {}
+    return {"expires": LONG_AGO} if cookie.max_age == DELETED else {"max_age": cookie.max_age}

@@ -1,0 +1,59 @@
+"""Small parts of pages: times, amounts and numbers. What returns HTML has escaped its values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from tornado.escape import xhtml_escape
+
+from gateway.amounts import format_amount
+
+
+def time_element(moment: datetime | str | None, *, none: str = "–") -> str:
+    """HTML of a time in UTC; a script shows it in the reader's zone, with UTC on hover."""
+    if moment is None or moment == "":
+        return xhtml_escape(none)
+    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    utc = parsed.astimezone(UTC)
+    machine = utc.isoformat(timespec="seconds").replace("+00:00", "Z")
+    text = f"{utc:%Y-%m-%d %H:%M} UTC"
+    return f'<time datetime="{machine}" title="{utc:%Y-%m-%d %H:%M:%S} UTC" data-local>{text}</time>'
+
+
+def amount_text(amount: int | str) -> str:
+    """An amount, of nano-units or a decimal text: every digit that it has, at least two decimals, thousands apart."""
+    text = format_amount(amount) if isinstance(amount, int) else amount
+    sign, digits = ("−", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
+    whole, _, fraction = digits.partition(".")
+    return f"{sign}{int(whole):,}.{fraction.ljust(2, '0')}"
+
+
+def number_text(number: int | str) -> str:
+    """A count with thousands apart; a decimal text keeps its decimals."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    whole, dot, fraction = number.partition(".")
+    return f"{int(whole):,}{dot}{fraction}"
+
+
+def duration_text(milliseconds: int | None) -> str:
+    """A duration for people: 12 ms, 1.53 s, 2 min 5 s."""
+    if milliseconds is None:
+        return "–"
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.2f} s"
+    minutes, rest = divmod(milliseconds // 1000, 60)
+    return f"{minutes} min {rest} s"
+
+
+def percent_text(part: int, whole: int) -> str:
+    """A share in percent; a small one is never shown as none."""
+    if not whole:
+        return "–"
+    share = Decimal(part) * 100 / Decimal(whole)
+    if part and share < Decimal("0.01"):
+        return "< 0.01 %"
+    return f"{share:.2f}".rstrip("0").rstrip(".") + " %"

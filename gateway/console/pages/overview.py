@@ -1,0 +1,87 @@
+"""`/accounts/{account}`: the balance, and what was spent lately, by model and key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from gateway.accounts.keys import KeyRecord
+from gateway.admin.low_balance import low_balance
+from gateway.admin.refusals import existing_account
+from gateway.admin.reports import ReportQuery, Reports
+from gateway.admin.usage_report import Report
+from gateway.console.ranges import LABELS, Range, chosen_range
+from gateway.console.replies import Reply, View
+from gateway.console.route import Route
+from gateway.console.usage_chart import chart_table
+from gateway.console.visit import Visit
+from gateway.history.refusals import RefusalSum, read_refusals
+
+TOP = 8  # keys
+GOOD = frozenset({"ok", "client_closed"})  # outcomes that are no errors
+
+
+async def overview(visit: Visit, account: str) -> Reply:
+    chosen, people = chosen_range(visit), await visit.people()
+    reports = Reports(people.transactions)
+    record = await existing_account(visit.store.accounts, account)
+    by_model = await report(visit, reports, chosen, [chosen.period, "model"])
+    by_key = await report(visit, reports, chosen, ["key", "outcome"])
+    keys = await visit.store.visible_keys.list(visit.actor, account)
+    refused = await refusals(visit, keys, chosen)
+    calls = by_key.total["calls"]
+    failed = sum(row.sums["calls"] for row in by_key.rows if row.labels[1] not in GOOD)
+    total = by_key.json_form()["total"]
+    values = {
+        "account": record,
+        "low": await low_balance(visit.store.store, visit.settings, record),
+        "range": chosen,
+        "labels": LABELS,
+        "spent": by_key.total["cost"],
+        "calls": calls,
+        "tokens_in": total["tokens_in"],
+        "tokens_out": total["tokens_out"],
+        "failed": failed,
+        "refused": refused,
+        "attempted": calls + sum(one.requests for one in refused),
+        "chart": chart_table(by_model, chosen),
+        "top": _top(by_key, keys),
+        "has_keys": bool(keys),
+        "sees_all": visit.actor.may("read") or visit.actor.owns(account),
+    }
+    return View("overview.html", f"Overview of {account}", values)
+
+
+async def report(
+    visit: Visit, reports: Reports, chosen: Range, group_by: Sequence[str], filters: dict[str, list[str]] | None = None
+) -> Report:
+    """A report of the account of the page, as far as the reader may see it."""
+    query = ReportQuery(
+        since=chosen.since,
+        until=chosen.until,
+        group_by=group_by,
+        filters={"account": [visit.account], **(filters or {})},
+    )
+    return await reports.report(visit.actor, query)
+
+
+async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range) -> list[RefusalSum]:
+    """The refused requests of keys that the reader may see, since the beginning of the range."""
+    database = await visit.services.database()
+    read = partial(read_refusals, database, account=visit.account, since=chosen.since)
+    known = {key.id for key in keys}
+    return [one for one in await visit.services.sql.run(read) if one.key in known]
+
+
+def _top(by_key: Report, keys: Sequence[KeyRecord]) -> list[dict[str, Any]]:
+    names = {key.id: key for key in keys}
+    sums: dict[str, list[int]] = {}
+    for row in by_key.rows:
+        cost, calls = sums.setdefault(row.labels[0], [0, 0])
+        sums[row.labels[0]] = [cost + row.sums["cost"], calls + row.sums["calls"]]
+    ranked = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))[:TOP]
+    return [{"id": id_, "key": names.get(id_), "cost": cost, "calls": calls} for id_, (cost, calls) in ranked]
+
+
+ROUTES = (Route(method="GET", path="/accounts/{account}", audience="member", function=overview, menu="Overview"),)

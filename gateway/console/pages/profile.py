@@ -1,0 +1,96 @@
+"""`/profile`: one's own name, password, second factor and sessions."""
+
+from __future__ import annotations
+
+from gateway.admin.second_factor import NewSecret
+from gateway.console.pages.sign_in import repeated_password
+from gateway.console.qr_code import qr_svg
+from gateway.console.replies import Redirect, Reply, View
+from gateway.console.route import Route
+from gateway.console.visit import Visit
+from gateway.errors import NotFound, SignInFailed
+
+PROFILE = "/profile"
+SECOND_FACTOR = "/profile/second-factor"
+
+
+async def show(visit: Visit) -> Reply:
+    people = await visit.people()
+    sessions = await people.sessions.list(visit.actor, visit.person.id)
+    return View("profile.html", "Profile", {"user": visit.person, "sessions": sessions, "current": visit.session})
+
+
+async def rename(visit: Visit) -> Reply:
+    await (await visit.people()).users.edit(visit.actor, visit.person.id, {"name": visit.text("name")})
+    visit.note("Your name is changed.")
+    return Redirect(PROFILE)
+
+
+async def change_password(visit: Visit) -> Reply:
+    password, session = repeated_password(visit), visit.session
+    sign_in = (await visit.people()).sign_in
+    current = visit.raw("current_password") if visit.person.has_password else ""
+    try:
+        await sign_in.change_password(visit.actor, current, password, session_id=session.id if session else "")
+    except SignInFailed:
+        raise SignInFailed("The current password is wrong") from None
+    visit.note("Your password is changed. All other sessions have ended.")
+    return Redirect(PROFILE)
+
+
+async def second_factor(visit: Visit) -> Reply:
+    proposed = (await visit.people()).second_factor.propose(visit.person, secret=visit.text("secret"))
+    return View("second_factor.html", "Second factor", {"user": visit.person, **_secret(proposed)})
+
+
+async def enable(visit: Visit) -> Reply:
+    await (await visit.people()).second_factor.enable(visit.actor, visit.text("secret"), visit.text("code"))
+    visit.note("The second factor is on: the next sign-in asks for a code.")
+    return Redirect(PROFILE)
+
+
+async def disable(visit: Visit) -> Reply:
+    try:
+        await (await visit.people()).second_factor.disable(visit.actor, visit.text("code"))
+    except SignInFailed:
+        raise SignInFailed("The code is wrong, or it was used already: wait for the next one") from None
+    visit.note("The second factor is off.")
+    return Redirect(PROFILE)
+
+
+async def end_session(visit: Visit, session: str) -> Reply:
+    people = await visit.people()
+    if session not in {one.id for one in await people.sessions.list(visit.actor, visit.person.id)}:
+        raise NotFound("There is no such session")
+    await people.sessions.end(visit.actor, session)
+    if visit.session is not None and visit.session.id == session:
+        visit.end_session()
+        return Redirect("/sign-in")
+    visit.note("The session has ended.")
+    return Redirect(PROFILE)
+
+
+async def end_others(visit: Visit) -> Reply:
+    session = visit.session
+    ended = await (await visit.people()).sessions.end_all(
+        visit.actor, visit.person.id, keep=session.id if session else ""
+    )
+    visit.note(f"{ended} other sessions have ended." if ended != 1 else "One other session has ended.")
+    return Redirect(PROFILE)
+
+
+def _secret(proposed: NewSecret) -> dict[str, str]:
+    groups = [proposed.secret[start : start + 4] for start in range(0, len(proposed.secret), 4)]
+    return {"secret": proposed.secret, "readable": " ".join(groups), "qr": qr_svg(proposed.uri)}
+
+
+ROUTES = (
+    Route(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile"),
+    Route(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
+    Route(method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show),
+    Route(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
+    Route(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
+    Route(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
+    Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
+    Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
+)

@@ -1,0 +1,120 @@
+"""Signing in by password, code or link; a forgotten password; signing out."""
+
+from __future__ import annotations
+
+from gateway.admin.sessions import NewSession
+from gateway.admin.sign_in import SecondStep
+from gateway.admin.sign_in_links import PATH as LINK
+from gateway.console import cookies as names
+from gateway.console.paths import HOME, own_path, path_with
+from gateway.console.replies import Redirect, Reply, View
+from gateway.console.route import Route
+from gateway.console.visit import Visit
+from gateway.errors import InvalidLink, InvalidValue, SignInFailed
+
+CODE_AGE = 600  # seconds that the second step waits
+CODE = "/sign-in/code"
+
+
+async def form(visit: Visit) -> Reply:
+    target = own_path(visit.query("next") or visit.text("next"))
+    if visit.is_signed_in:
+        return Redirect(target)
+    can_reset = (await visit.people()).mail.is_set_up
+    return View("sign_in.html", "Sign in", {"next": target, "can_reset": can_reset})
+
+
+async def sign_in(visit: Visit) -> Reply:
+    people = await visit.people()
+    try:
+        begun = await people.sign_in.with_password(visit.text("email"), visit.raw("password"), visit.client)
+    except SignInFailed:
+        raise SignInFailed("The e-mail address or the password is wrong") from None
+    return await enter(visit, begun, own_path(visit.text("next")))
+
+
+async def code_form(visit: Visit) -> Reply:
+    if not visit.cookies.get(names.SECOND_STEP):
+        return Redirect("/sign-in")
+    return View("sign_in_code.html", "Code", {"next": own_path(visit.query("next") or visit.text("next"))})
+
+
+async def code(visit: Visit) -> Reply:
+    people = await visit.people()
+    try:
+        session = await people.sign_in.with_code(visit.cookies.get(names.SECOND_STEP), visit.text("code"), visit.client)
+    except SignInFailed:
+        raise SignInFailed("The code is wrong, or it was used already: wait for the next one") from None
+    except InvalidLink:
+        visit.cookies.delete(names.SECOND_STEP)
+        visit.note("The code was asked for too long ago. Sign in again.")
+        return Redirect("/sign-in")
+    return await enter(visit, session, own_path(visit.text("next")))
+
+
+async def link_form(visit: Visit) -> Reply:
+    """The link is used by a button, because programs that check e-mails open every address in them."""
+    token = visit.query("token") or visit.raw("token")
+    sign_in_ = (await visit.people()).sign_in
+    user, signs_in = await sign_in_.owner_of_link(token), await sign_in_.link_signs_in(token)
+    return View("sign_in_link.html", "Welcome", {"token": token, "user": user, "signs_in": signs_in})
+
+
+async def use_link(visit: Visit) -> Reply:
+    people, token = await visit.people(), visit.raw("token")
+    if visit.text("action") == "sign_in":
+        return await enter(visit, await people.sign_in.with_link(token, visit.client), HOME)
+    password = repeated_password(visit)
+    begun = await people.sign_in.reset_password(token, password, visit.client)
+    visit.note("Your password is set.")
+    return await enter(visit, begun, HOME)
+
+
+async def forgotten_form(visit: Visit) -> Reply:
+    can_reset = (await visit.people()).mail.is_set_up
+    return View("forgotten.html", "Forgotten password", {"can_reset": can_reset, "is_sent": False})
+
+
+async def forgotten(visit: Visit) -> Reply:
+    people = await visit.people()
+    await people.messages.request_reset(visit.text("email"), address=visit.asked.address)
+    return View("forgotten.html", "Forgotten password", {"can_reset": True, "is_sent": True})
+
+
+async def sign_out(visit: Visit) -> Reply:
+    if visit.session is not None:
+        await (await visit.people()).sessions.end(visit.actor, visit.session.id)
+    visit.end_session()
+    return Redirect("/sign-in")
+
+
+async def enter(visit: Visit, begun: NewSession | SecondStep, path: str) -> Reply:
+    """Begin the session, or ask for the code. A session that the browser had before ends: its id is never used on."""
+    if isinstance(begun, SecondStep):
+        visit.cookies.set(names.SECOND_STEP, begun.token, max_age=CODE_AGE)
+        return Redirect(CODE if path == HOME else path_with(CODE, next=path))
+    if visit.session is not None:
+        await (await visit.people()).sessions.end(visit.actor, visit.session.id)
+    visit.begin_session(begun)
+    return Redirect(path)
+
+
+def repeated_password(visit: Visit) -> str:
+    """A new password that was typed twice; InvalidValue if the two differ."""
+    password = visit.raw("password")
+    if password != visit.raw("repeated"):
+        raise InvalidValue("The two passwords differ", param="repeated")
+    return password
+
+
+ROUTES = (
+    Route(method="GET", path="/sign-in", audience="public", function=form),
+    Route(method="POST", path="/sign-in", audience="public", function=sign_in, form=form),
+    Route(method="GET", path=CODE, audience="public", function=code_form),
+    Route(method="POST", path=CODE, audience="public", function=code, form=code_form),
+    Route(method="GET", path=LINK, audience="public", function=link_form),
+    Route(method="POST", path=LINK, audience="public", function=use_link, form=link_form),
+    Route(method="GET", path="/password/forgotten", audience="public", function=forgotten_form),
+    Route(method="POST", path="/password/forgotten", audience="public", function=forgotten, form=forgotten_form),
+    Route(method="POST", path="/sign-out", audience="signed_in", function=sign_out),
+)

@@ -1,0 +1,142 @@
+"""`/accounts/{account}/usage`: spend over time, the calls one by one, and each call taken apart."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from gateway.admin.call_details import CallReader
+from gateway.admin.call_lists import CallLists
+from gateway.admin.csv_file import csv_text
+from gateway.admin.reports import Reports
+from gateway.admin.times import from_micros, to_micros
+from gateway.admin.unexpected_cost import compare
+from gateway.amounts import format_amount
+from gateway.console.pages.overview import refusals, report
+from gateway.console.ranges import LABELS, Range, chosen_range
+from gateway.console.replies import Download, Reply, View
+from gateway.console.route import Route
+from gateway.console.usage_chart import chart_table
+from gateway.console.visit import Visit
+from gateway.errors import NotFound
+from gateway.history.call_pages import CallFilter, CallRow
+
+PAGE = 50  # calls
+FILTERS = ("key", "model", "outcome", "user")
+CSV = (
+    "at", "request_id", "key", "model", "served_model", "provider", "endpoint", "outcome", "tokens_in", "tokens_out",
+    "amount", "uncollected", "estimated", "attempts", "duration_ms", "first_token_ms", "tags",
+)  # fmt: skip
+MOST_CSV = 10_000  # calls in one file
+#: Buckets of usage in words.
+BUCKETS = {
+    "in_text": "Input",
+    "in_cached": "Cached input",
+    "in_cache_write_short": "Written to the cache",
+    "in_cache_write_long": "Written to the long cache",
+    "in_audio": "Audio input",
+    "in_audio_cached": "Cached audio input",
+    "in_image": "Image input",
+    "out_text": "Output",
+    "out_reasoning": "Reasoning",
+    "out_audio": "Audio output",
+    "out_image": "Image output",
+    "characters": "Characters",
+    "audio_seconds_in": "Seconds of audio input",
+    "audio_seconds_out": "Seconds of audio output",
+    "images": "Images",
+    "requests": "Request",
+    "search_units": "Search units",
+    "web_searches": "Web searches",
+}
+
+
+async def usage(visit: Visit, account: str) -> Reply:
+    chosen, people = chosen_range(visit), await visit.people()
+    filters = {name: [value] for name in FILTERS if (value := visit.query(name))}
+    summary = await report(visit, Reports(people.transactions), chosen, [chosen.period, "model"], filters)
+    calls = await _calls(visit, chosen, limit=PAGE + 1)
+    keys = await visit.store.visible_keys.list(visit.actor, account)
+    refused = [one for one in await refusals(visit, keys, chosen) if visit.query("key") in ("", one.key)]
+    total = summary.json_form()["total"]
+    values = {
+        "account": account,
+        "range": chosen,
+        "labels": LABELS,
+        "chosen": {name: visit.query(name) for name in FILTERS},
+        "keep": {name: visit.query(name) for name in FILTERS},
+        "keys": keys,
+        "models": sorted({*visit.settings.models, *(row.labels[0] for row in summary.rows)}),
+        "chart": chart_table(summary, chosen),
+        "total": summary.total,
+        "tokens_in": total["tokens_in"],
+        "tokens_out": total["tokens_out"],
+        "times": (total["duration_ms"] or {}).get("p50"),
+        "calls": calls[:PAGE],
+        "names": {key.id: key.name or f"…{key.last4}" for key in keys},
+        "next": calls[PAGE - 1].seq if len(calls) > PAGE else 0,
+        "is_first": not visit.query("before"),
+        "refused": sum(one.requests for one in refused),
+        "moment": from_micros,
+    }
+    return View("usage.html", "Usage", values)
+
+
+async def usage_csv(visit: Visit, account: str) -> Reply:
+    chosen = chosen_range(visit)
+    if visit.error is not None:
+        raise visit.error
+    calls = await _calls(visit, chosen, limit=MOST_CSV)
+    text = csv_text(CSV, (_record(call) for call in calls))
+    name = f"usage-{account}-{chosen.since:%Y%m%d}-{chosen.until:%Y%m%d}.csv"
+    return Download(name, "text/csv; charset=utf-8", text.encode())
+
+
+async def show(visit: Visit, account: str, request_id: str) -> Reply:
+    people = await visit.people()
+    call = await CallReader(people.transactions, visit.store.store).show(visit.actor, request_id, account)
+    if call.account != account:
+        raise NotFound("There is no such call")
+    form, key_id = call.json_form(), call.lines[-1].meta.get("key", "")
+    key = await visit.store.keys.find(key_id)
+    values = {
+        "account": account,
+        "call": form,
+        "cost": form["cost"],
+        "key": key,
+        "buckets": BUCKETS,
+        "comparison": await compare(Reports(people.transactions), visit.actor, call),
+        "moment": datetime.fromisoformat(form["at"]),
+    }
+    return View("call.html", "Call", values)
+
+
+async def _calls(visit: Visit, chosen: Range, *, limit: int) -> list[CallRow]:
+    before = visit.query("before")
+    wanted = CallFilter(
+        account=visit.account,
+        since=to_micros(chosen.since),
+        until=to_micros(chosen.until),
+        before=int(before) if before.isascii() and before.isdigit() and len(before) < 18 else 0,
+        **{name: visit.query(name) for name in FILTERS},
+    )
+    return await CallLists((await visit.people()).transactions).list(visit.actor, wanted, limit=limit)
+
+
+def _record(call: CallRow) -> dict[str, Any]:
+    return {
+        **{name: getattr(call, name) for name in CSV if hasattr(call, name)},
+        "at": from_micros(call.at).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "key": call.key_id,
+        "amount": format_amount(-call.amount),
+        "uncollected": format_amount(call.uncollected),
+        "tags": " ".join(f"{name}={value}" for name, value in call.tags.items()),
+    }
+
+
+PATH = "/accounts/{account}/usage"
+ROUTES = (
+    Route(method="GET", path=PATH, audience="member", function=usage, menu="Usage"),
+    Route(method="GET", path="/accounts/{account}/usage.csv", audience="member", function=usage_csv),
+    Route(method="GET", path=f"{PATH}/{{request_id}}", audience="member", function=show),
+)

@@ -1,0 +1,70 @@
+"""Ranges of time that people choose: the last days, or dates. Dates are days in UTC, as in statements."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.console.visit import Visit
+from gateway.errors import InvalidValue
+
+LAST = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30), "90d": timedelta(days=90)}
+LABELS = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 days"}
+DEFAULT = "7d"
+BY_HOUR = timedelta(days=3)  # longer ranges are shown by day
+BY_DAY = timedelta(days=366)
+DAY = timedelta(days=1)
+
+
+class Range(Struct, frozen=True):
+    """From `since` to before `until`; `name` is one of LAST, or empty for dates."""
+
+    name: str
+    since: datetime
+    until: datetime
+
+    @property
+    def period(self) -> str:
+        """The period of a chart over the range: hour, day or month."""
+        length = self.until - self.since
+        return "hour" if length <= BY_HOUR else "day" if length <= BY_DAY else "month"
+
+    def query(self) -> dict[str, Any]:
+        """The parameters of a link to the same range."""
+        if self.name:
+            return {"range": self.name}
+        last = self.until - DAY
+        return {"from": f"{self.since:%Y-%m-%d}", "to": f"{last:%Y-%m-%d}"}
+
+
+def chosen_range(visit: Visit) -> Range:
+    """The range of the parameters `range`, or `from` and `to`; for impossible dates the default, with a message."""
+    try:
+        return _chosen(visit)
+    except InvalidValue as error:
+        visit.error = error
+        now = datetime.now(UTC)
+        return Range(DEFAULT, now - LAST[DEFAULT], now)
+
+
+def _chosen(visit: Visit) -> Range:
+    first, last = visit.query("from"), visit.query("to")
+    now = datetime.now(UTC)
+    if first or last:
+        since = _date(first, "from") if first else _date(last, "to") - timedelta(days=30)
+        until = (_date(last, "to") if last else now.replace(hour=0, minute=0, second=0, microsecond=0)) + DAY
+        if since >= until:
+            raise InvalidValue("The range must end after its beginning", param="to")
+        return Range("", since, until)
+    name = visit.query("range") if visit.query("range") in LAST else DEFAULT
+    return Range(name, now - LAST[name], now)
+
+
+def _date(text: str, param: str) -> datetime:
+    try:
+        found = date.fromisoformat(text)
+        return datetime(found.year, found.month, found.day, tzinfo=UTC)
+    except ValueError:
+        raise InvalidValue("A date is written as 2026-01-31", param=param) from None

@@ -1,0 +1,34 @@
+"""What the function of a route returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class View(Struct, frozen=True):
+    """A page: a template with its values. `status` counts only if no input was refused."""
+
+    template: str  # the file in templates/
+    title: str
+    values: Mapping[str, Any] = {}
+    status: int = 200
+
+
+class Redirect(Struct, frozen=True):
+    """Another page of the console; `path` begins with "/" and does not have `root_path`."""
+
+    path: str
+
+
+class Download(Struct, frozen=True):
+    """A file that the browser saves."""
+
+    name: str  # letters, digits and . _ -
+    content_type: str
+    content: bytes
+
+
+Reply = View | Redirect | Download

@@ -1,0 +1,71 @@
+"""One route of the console, and the search for the route of a request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gateway.console.audience import OF_ACCOUNTS, Audience
+from gateway.console.visit import Visit
+from gateway.http_server.path_table import PARAMETER, PathTable
+
+Function = Callable[..., Awaitable[Any]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One entry of the table.
+
+    `function` is called with the `Visit`, and by keyword with each parameter of the path. It returns a `Reply`. `form`
+    is the function of the page with the form whose input a POST gets: it is called again if the input is refused.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str  # with {name} for a parameter
+    audience: Audience
+    function: Function
+    form: Function | None = None
+    is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
+    menu: str = ""  # the name in the navigation; "": the page is not in it
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters of the path, in order."""
+        return PARAMETER.findall(self.path)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the route may change something: it needs an XSRF token."""
+        return self.method == "POST"
+
+    def problem(self) -> str:
+        """What is wrong with the entry; empty for a sound one."""
+        for function in (self.function, *([self.form] if self.form else [])):
+            taken = list(inspect.signature(function).parameters)[1:]
+            if sorted(taken) != sorted(self.parameters):
+                return f"the function {function.__name__} takes {taken}, the path has {self.parameters}"
+        if self.audience in OF_ACCOUNTS and "account" not in self.parameters:
+            return "the audience needs {account} in the path"
+        if self.menu and (self.writes or set(self.parameters) - {"account"}):
+            return "a page in the navigation is a GET, and about an account or the site"
+        if self.form is not None and not self.writes:
+            return "only a POST has a form"
+        return ""
+
+
+class Router:
+    """Finds routes by method and path."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._table: PathTable[Route] = PathTable()
+        self.routes = tuple(routes)
+        for route in self.routes:
+            if problem := route.problem():
+                raise ValueError(f"{route.method} {route.path}: {problem}")
+            self._table.add(route.method, route.path, route)
+
+    def search(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        """The route and the parameters of a request; MethodNotAllowed, UnknownURL."""
+        return self._table.search(method, path)

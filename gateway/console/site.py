@@ -1,0 +1,95 @@
+"""The console of one process: its routes, templates and files, and the services behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tornado.escape import xhtml_escape
+from tornado.template import Loader
+
+from gateway.admin.services import AdminServices
+from gateway.config.settings import Settings
+from gateway.console import elements
+from gateway.console.menu import menu_of
+from gateway.console.paths import path_with
+from gateway.console.replies import View
+from gateway.console.route import Router
+from gateway.console.static_files import StaticFiles
+from gateway.console.table import ROUTES
+from gateway.console.visit import Visit
+from gateway.console.xsrf import FIELD
+from gateway.http_server.client_address import client_address, is_trusted, networks
+from gateway.log import AccessLog
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Site:
+    """What the handlers share."""
+
+    def __init__(self, services: AdminServices) -> None:
+        self.services = services
+        self.router = Router(ROUTES)
+        self.files = StaticFiles()
+        self.access_log = AccessLog()
+        self.root_path = services.settings.console.root_path
+        self._templates = Loader(str(TEMPLATES), autoescape="xhtml_escape")
+
+    def client_address(self, peer: str, forwarded_for: str) -> str:
+        """The address of the client, behind the proxies that the operator trusts."""
+        return client_address(peer, forwarded_for, networks(self.services.settings.server.trusted_proxies))
+
+    def is_secure(self, peer: str, forwarded_proto: str) -> bool:
+        """Whether the browser came over HTTPS."""
+        if self.services.settings.console.public_url.startswith("https://"):
+            return True
+        trusted = networks(self.services.settings.server.trusted_proxies)
+        return forwarded_proto.strip().lower() == "https" and is_trusted(peer, trusted)
+
+    def own_path(self, path: str) -> str:
+        """The path of a request without `root_path`, which a proxy may have removed."""
+        if self.root_path and (path == self.root_path or path.startswith(f"{self.root_path}/")):
+            return path[len(self.root_path) :] or "/"
+        return path
+
+    def url(self, path: str, **query: str | int | Sequence[str]) -> str:
+        """The address of a path, for links."""
+        return self.root_path + path_with(path, **query)
+
+    @property
+    def first_page_of_site(self) -> str:
+        """The first page in the navigation of viewers and operators; empty without one."""
+        return next((route.path for route in self.router.routes if route.menu and route.audience == "viewer"), "")
+
+    def static(self, name: str) -> str:
+        """The address of a stylesheet or script."""
+        return f"{self.root_path}{self.files.path(name)}"
+
+    def render(self, view: View, visit: Visit) -> bytes:
+        """The HTML of a page."""
+        return self._templates.load(view.template).generate(
+            **{
+                "visit": visit,
+                "title": view.title,
+                "menu": menu_of(visit, self.router.routes),
+                "notes": visit.take_notes(),
+                "url": self.url,
+                "static": self.static,
+                "xsrf_field": lambda: f'<input type="hidden" name="{FIELD}" value="{xhtml_escape(visit.xsrf())}">',
+                "typed": lambda name, default="": visit.raw(name) if visit.error is not None else default,
+                "when": elements.time_element,
+                "amount": elements.amount_text,
+                "number": elements.number_text,
+                "duration": elements.duration_text,
+                "percent": elements.percent_text,
+                "currency": currency_of(self.services.settings),
+                **view.values,
+            }
+        )
+
+
+def currency_of(settings: Settings) -> str:
+    """The currency of the prices, such as USD; empty when they name none."""
+    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
+    return next(iter(named)) if len(named) == 1 else ""

@@ -1,0 +1,97 @@
+// Draws each chart from the table inside its figure: stacked bars, one series for each column.
+(() => {
+  "use strict";
+
+  const SERIES = 8; // colours in the stylesheet
+
+  // A cell as a number; the text has thousands apart and a minus of its own.
+  const value = (cell) => Number(cell.textContent.replaceAll(",", "").replace("−", "-")) || 0;
+
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const read = (table) => {
+    const names = [...table.tHead.rows[0].cells].slice(1).map((cell) => cell.textContent);
+    const rows = [...table.tBodies[0].rows];
+    const times = rows.map((row) => Number(row.cells[0].dataset.at));
+    const columns = names.map((_, at) => rows.map((row) => value(row.cells[at + 1])));
+    return { names, times, columns };
+  };
+
+  // Each column on top of those before it; the topmost is drawn first.
+  const stacked = (columns) => {
+    const sums = [];
+    columns.forEach((column, at) => sums.push(column.map((amount, row) => amount + (at ? sums[at - 1][row] : 0))));
+    return sums;
+  };
+
+  // Ticks of days and months are whole ones in UTC, as the periods are; hours are in the reader's zone.
+  const DAY = 86400;
+  const ticksOf = (period) => {
+    if (period === "hour") return {};
+    const form = period === "day" ? { month: "short", day: "numeric" } : { year: "numeric", month: "short" };
+    const format = new Intl.DateTimeFormat(undefined, { ...form, timeZone: "UTC" });
+    const incrs = (period === "day" ? [1, 2, 7, 14, 28, 56] : [30, 61, 91, 182, 365]).map((days) => days * DAY);
+    return { incrs, values: (_, moments) => moments.map((moment) => format.format(new Date(moment * 1e3))) };
+  };
+
+  const ticks = (amount) => (amount === 0 ? "0" : Number(amount.toPrecision(6)).toString());
+
+  const draw = (figure) => {
+    const place = figure.querySelector(".plot");
+    const period = figure.dataset.chart;
+    const { names, times, columns } = read(figure.querySelector("table"));
+    if (!times.length) return;
+    const sums = stacked(columns);
+    const order = names.map((_, at) => names.length - 1 - at);
+    const text = style("--faint");
+    const axis = { stroke: text, grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line"), width: 1 } };
+    const step = times.length > 1 ? times[1] - times[0] : 3600;
+    const series = order.map((at) => {
+      const colour = style(`--series-${(at % SERIES) + 1}`);
+      return {
+        label: names[at],
+        stroke: colour,
+        fill: colour,
+        width: 0,
+        points: { show: false },
+        paths: uPlot.paths.bars({ size: [0.8, 60] }),
+        value: (_, __, ___, row) => (row === null || row === undefined ? "–" : ticks(columns[at][row])),
+      };
+    });
+    const options = {
+      width: place.clientWidth,
+      height: 230,
+      tzDate: (seconds) => (period === "hour" ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
+      scales: { x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] }, y: { range: (_, __, high) => [0, high * 1.05 || 1] } },
+      axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, values: (_, amounts) => amounts.map(ticks) }],
+      series: [{}, ...series],
+      cursor: { drag: { x: false, y: false } },
+    };
+    place.replaceChildren();
+    const plot = new uPlot(options, [times, ...order.map((at) => sums[at])], place);
+    new ResizeObserver(() => {
+      if (place.clientWidth && place.clientWidth !== plot.width) plot.setSize({ width: place.clientWidth, height: 230 });
+    }).observe(place);
+    return plot;
+  };
+
+  const plots = new Map();
+  const drawAll = () => {
+    for (const [figure, plot] of plots) {
+      plot.destroy();
+      plots.delete(figure);
+    }
+    for (const figure of document.querySelectorAll("[data-chart]")) {
+      const plot = draw(figure);
+      if (plot) plots.set(figure, plot);
+    }
+  };
+
+  const ready = () => {
+    drawAll();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+    document.addEventListener("htmx:after:swap", drawAll);
+  };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);
+  else ready();
+})();

@@ -1,0 +1,184 @@
+"""A visit: one request to a page, with who makes it, what they typed, and what the answer does beside its page."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway.admin.actor import Actor
+from gateway.admin.people import People
+from gateway.admin.services import AdminServices
+from gateway.admin.sessions import NewSession, Session
+from gateway.admin.sign_in import Client
+from gateway.admin.store_services import StoreServices
+from gateway.admin.user_rows import User
+from gateway.config.settings import Settings
+from gateway.console import cookies as names
+from gateway.console.cookies import Cookies
+from gateway.console.flash import read_flash, write_flash
+from gateway.console.xsrf import xsrf_token
+from gateway.errors import GatewayError, InvalidValue, NotSignedIn
+
+MAX_FIELD = 20_000  # characters of one field
+
+
+class Asked(Struct, frozen=True):
+    """The request, as far as pages look at it. A field of a form may be there several times."""
+
+    method: str
+    path: str  # without `root_path`
+    host: str  # of the address that the browser asked
+    query: Mapping[str, list[str]]
+    address: str
+    user_agent: str
+    is_secure: bool
+
+
+class Visit:
+    """The first argument of each route's function."""
+
+    def __init__(self, services: AdminServices, asked: Asked, cookies: Cookies, *, home_of_site: str = "") -> None:
+        self.services = services
+        self.home_of_site = home_of_site  # the first page for viewers and operators
+        self.asked = asked
+        self.cookies = cookies
+        self.account = ""  # of the path
+        self.form: Mapping[str, list[str]] = {}  # what a POST has in its body
+        self.error: GatewayError | None = None  # why the input was refused; the form is shown again
+        self.user: User | None = None  # who is signed in
+        self.session: Session | None = None
+        self._actor: Actor | None = None
+        self._notes: list[str] = []
+
+    @property
+    def store(self) -> StoreServices:
+        """The services over the store."""
+        return self.services.store
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in use."""
+        return self.services.settings
+
+    async def people(self) -> People:
+        """The services over people; DatabaseUnavailable, DatabaseRefused."""
+        return await self.services.people()
+
+    # Who ------------------------------------------------------------------------------------------------------------
+
+    async def identify(self) -> None:
+        """Find out who is signed in."""
+        token = self.cookies.get(names.SESSION)
+        if not token:
+            return
+        try:
+            found = await (await self.people()).sessions.authenticate(token, address=self.asked.address)
+        except NotSignedIn:
+            self.cookies.delete(names.SESSION)
+            return
+        self.user, self.session, self._actor = found.user, found.session, found.actor
+
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether somebody is signed in."""
+        return self._actor is not None
+
+    @property
+    def actor(self) -> Actor:
+        """Who is signed in; NotSignedIn."""
+        if self._actor is None:
+            raise NotSignedIn
+        return self._actor
+
+    @property
+    def person(self) -> User:
+        """Who is signed in; NotSignedIn."""
+        if self.user is None:
+            raise NotSignedIn
+        return self.user
+
+    @property
+    def client(self) -> Client:
+        """Where the person signs in from."""
+        return Client(self.asked.address, self.asked.user_agent)
+
+    def begin_session(self, new: NewSession) -> None:
+        """Sign in with the answer."""
+        self.cookies.delete(names.VISITOR)
+        self.cookies.delete(names.SECOND_STEP)
+        self.cookies.set(names.SESSION, new.token, max_age=names.SESSION_AGE)
+        self.user, self.session, self._actor = new.user, new.session, new.user.actor(self.asked.address)
+
+    def end_session(self) -> None:
+        """Sign out with the answer; the caller ends the session itself."""
+        self.cookies.delete(names.SESSION)
+        self.cookies.delete(names.ACCOUNT)
+        self.user, self.session, self._actor = None, None, None
+
+    @property
+    def anchor(self) -> str:
+        """The cookie that XSRF tokens and messages belong to; empty for a browser without one."""
+        return self.cookies.get(names.SESSION) if self.is_signed_in else self.cookies.get(names.VISITOR)
+
+    def xsrf(self) -> str:
+        """The token for the forms of the page."""
+        if not self.anchor:
+            self.cookies.set(names.VISITOR, secrets.token_urlsafe(32))
+        return xsrf_token(self.anchor)
+
+    async def confirm_password(self) -> None:
+        """Require the person's password, in the field `current_password`, before a dangerous action.
+
+        SignInFailed; InvalidValue if they have no password. The form includes `_confirm_password.html`.
+        """
+        if not self.person.has_password:
+            raise InvalidValue("This needs your password, and you have none: set one on your profile first")
+        await (await self.people()).sign_in.confirm_password(self.actor, self.raw("current_password"))
+
+    # What was typed -------------------------------------------------------------------------------------------------
+
+    def text(self, name: str) -> str:
+        """A field of the form, without spaces around it; empty without one. InvalidValue for a very long one."""
+        value = self.raw(name).strip()
+        if len(value) > MAX_FIELD:
+            raise InvalidValue(f"At most {MAX_FIELD} characters are possible", param=name)
+        return value
+
+    def raw(self, name: str) -> str:
+        """A field of the form as it was typed, for passwords."""
+        values = self.form.get(name, [])
+        return values[-1] if values else ""
+
+    def texts(self, name: str) -> list[str]:
+        """All values of a field that can be there several times."""
+        return [value.strip() for value in self.form.get(name, []) if value.strip()]
+
+    def query(self, name: str) -> str:
+        """A parameter of the address; empty without one."""
+        return self.asked.query.get(name, [""])[-1].strip()
+
+    def queries(self, name: str) -> list[str]:
+        """All values of a parameter that can be there several times."""
+        return [value.strip() for value in self.asked.query.get(name, []) if value.strip()]
+
+    # The next page --------------------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Show a message on this page, or on the next one after a redirect."""
+        self._notes.append(text)
+
+    def take_notes(self) -> list[str]:
+        """The messages for this page, which are shown once."""
+        found = read_flash(self.anchor, self.cookies.get(names.FLASH)) if self.anchor else ""
+        self.cookies.delete(names.FLASH)
+        notes = [*([found] if found else []), *self._notes]
+        self._notes.clear()
+        return notes
+
+    def keep_notes(self) -> None:
+        """Keep the messages for the next page."""
+        if self._notes:
+            self.xsrf()  # makes the anchor
+            self.cookies.set(names.FLASH, write_flash(self.anchor, " ".join(self._notes)), max_age=60)

@@ -1,0 +1,56 @@
+"""Finds the entry of a table by method and path; a part of a path such as `{name}` is a parameter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+from urllib.parse import unquote
+
+from gateway.errors import MethodNotAllowed, UnknownURL
+
+T = TypeVar("T")
+PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class PathTable(Generic[T]):
+    """Entries by path and method. A path with fewer parameters goes before one with more."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, tuple[re.Pattern[str], dict[str, T]]] = {}
+        self._ordered: list[str] = []
+
+    def add(self, method: str, path: str, entry: T) -> None:
+        """Add an entry; ValueError if the path has the method already."""
+        methods = self._paths.setdefault(path, (_pattern(path), {}))[1]
+        if method in methods:
+            raise ValueError(f"{method} {path} is there twice")
+        methods[method] = entry
+        self._ordered = sorted(self._paths, key=lambda template: template.count("{"))
+
+    def entries(self) -> list[T]:
+        """All entries, by path in the order in which the paths were added."""
+        return [entry for _, methods in self._paths.values() for entry in methods.values()]
+
+    def search(self, method: str, path: str) -> tuple[T, Mapping[str, str]]:
+        """The entry and the percent-decoded parameters; MethodNotAllowed, UnknownURL. HEAD finds what GET does."""
+        allowed: set[str] = set()
+        for template in self._ordered:
+            pattern, methods = self._paths[template]
+            match = pattern.fullmatch(path)
+            if match is None:
+                continue
+            entry = methods.get("GET" if method == "HEAD" else method)
+            if entry is not None:
+                return entry, {name: unquote(match[name]) for name in PARAMETER.findall(template)}
+            allowed |= methods.keys() | ({"HEAD"} if "GET" in methods else set())
+        if allowed:
+            raise MethodNotAllowed(", ".join(sorted(allowed)))
+        raise UnknownURL
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = PARAMETER.split(path)  # text, name, text, name, …
+    return re.compile(
+        "".join(f"(?P<{part}>[^/]+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+    )

@@ -1,0 +1,82 @@
+"""Every page of a person in a real browser: no fault, no foreign address, accessible, small, within the window.
+
+With GATEWAY_PICTURES=FOLDER a picture of each page is written there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.console.table import ROUTES
+from tests.console.client import PASSWORD
+from tests.console.samples import Samples
+from tests.console.sights import furnished
+
+pytestmark = pytest.mark.slow
+
+MOST_BYTES = 100_000  # that a page and its files may transfer
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1280, "height": 900}},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 390, "height": 844}},
+}
+SERIOUS = ("serious", "critical")
+
+
+@pytest.mark.gen_test(timeout=300)
+@pytest.mark.parametrize("look", LOOKS)
+async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_path: Path, look: str) -> None:
+    from axe_playwright_python.async_playwright import Axe
+
+    from tests.console.browser.chromium import window
+
+    async with console(public_prices=True) as c, window(tmp_path / "profile", **LOOKS[look]) as w:
+        user = await furnished(c)
+        samples, faults = Samples(c), []
+        public = [route for route in ROUTES if route.method == "GET" and route.audience == "public"]
+        signed_in = [route for route in ROUTES if route.method == "GET" and route not in public]
+        for route in [*public, None, *signed_in]:
+            if route is None:
+                await sign_in(w.page, c.url, user.email)
+                continue
+            sample = await samples.of(route, user)
+            if route.path == "/" or sample.path.endswith(".csv"):
+                continue
+            transferred = await load(w, c.url + sample.path)
+            found = await Axe().run(w.page)
+            faults += [
+                f"{sample.path}: {one['id']}: {one['nodes'][0]['html'][:200]}"
+                for one in found.response["violations"]
+                if one["impact"] in SERIOUS
+            ]
+            await picture(w.page, look, route.path)
+            assert transferred < MOST_BYTES, sample.path
+            assert await w.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), sample.path
+        assert faults == [] and w.faults == []
+        assert all(address.startswith(c.url) for address in w.addresses)
+
+
+async def picture(page: Any, look: str, path: str) -> None:
+    if folder := os.environ.get("GATEWAY_PICTURES"):
+        name = path.strip("/").replace("/", "_").replace("{", "").replace("}", "")
+        await page.screenshot(path=f"{folder}/{name}-{look}.png", full_page=True)
+
+
+async def sign_in(page: Any, url: str, email: str) -> None:
+    await page.goto(f"{url}/sign-in")
+    await page.get_by_label("E-mail").fill(email)
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/accounts/**")
+
+
+async def load(w: Any, url: str) -> int:
+    """Open a page; the bytes that it and its files have, as they travel."""
+    await w.page.goto(url)
+    await w.page.wait_for_load_state("networkidle")
+    sizes = "[...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
+    return int(await w.page.evaluate(f"{sizes}.reduce((sum, one) => sum + one.encodedBodySize + 300, 0)"))

@@ -1,0 +1,82 @@
+"""Objects of the account acme that routes are about: for each route a path that leads to one, and its form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.admin.invitations import PATH as INVITATION
+from gateway.admin.sign_in_links import PATH as LINK
+from gateway.admin.user_rows import User
+from gateway.billing.usage import Usage
+from gateway.console.route import Route
+from tests.console.client import ROOT, Browser, Console
+from tests.console.history import ago, calls
+from tests.console.sights import PRICE
+
+
+class Sample(Struct):
+    """A request."""
+
+    path: str
+    form: dict[str, str]
+
+
+class Samples:
+    """Makes them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._users: dict[str, User] = {}
+        self._made = 0
+
+    async def user(self, reader: str, rights: dict[str, Any]) -> User:
+        """The user of this name, with these rights."""
+        if reader not in self._users:
+            self._users[reader] = await self._console.user(f"{reader}@example.com", **rights)
+        return self._users[reader]
+
+    async def of(self, route: Route, user: User | None) -> Sample:
+        """A request by a user about objects that they may see, as far as they may see the account."""
+        path = route.path.format(**{name: await getattr(self, f"_{name}")(user) for name in route.parameters})
+        if route.path not in (LINK, INVITATION):
+            return Sample(path, {})
+        token = await (self._link() if route.path == LINK else self._invitation())
+        return Sample(f"{path}?token={token}", {"token": token, "action": "sign_in"})
+
+    async def _account(self, user: User | None) -> str:
+        return "acme"
+
+    async def _session(self, user: User | None) -> str:
+        people = await self._console.services.people()
+        return (await people.sessions.list(ROOT, user.id))[-1].id if user is not None else "ses_none"
+
+    async def _key(self, user: User | None) -> str:
+        """A key of the user if they are a member, else of the account."""
+        user_id = user.id if user is not None and "acme" in user.accounts else ""
+        return (await self._console.services.store.keys.create("acme", name="sample", user=user_id)).id
+
+    async def _request_id(self, user: User | None) -> str:
+        usage, user_id = Usage(in_text=12_000, in_cached=300, out_text=500), user.id if user is not None else ""
+        meta = {"price": PRICE.version, "price_factor": "1", "hold": 90_000_000, "attempts": 1, "first_token_ms": 180}
+        return (await calls(self._console, ago(hours=1), cost=PRICE.cost(usage), usage=usage, user=user_id, **meta))[0]
+
+    async def _link(self) -> str:
+        people = await self._console.services.people()
+        user = await self._new_user()
+        return (await people.sign_in_links.create(ROOT, user.id)).token
+
+    async def _invitation(self) -> str:
+        people = await self._console.services.people()
+        user = await self._new_user()
+        return (await people.invitations.to_account(ROOT, user.email, "other", "member")).token
+
+    async def _new_user(self) -> User:
+        self._made += 1
+        return await self._console.user(f"new{self._made}@example.com")
+
+
+async def browser_of(console: Console, user: User | None) -> Browser:
+    """A new browser of the user, or of nobody."""
+    return await (console.browser() if user is None else console.signed_in(user))

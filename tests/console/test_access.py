@@ -1,0 +1,155 @@
+"""Who may open which page: every route of the table with every kind of reader."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.console.audience import OF_ACCOUNTS, Audience
+from gateway.console.route import Route, Router
+from gateway.console.table import ROUTES
+from tests.console.client import ROOT, Browser
+from tests.console.samples import Sample, Samples, browser_of
+
+#: A route that is not here, or has another audience, is an error: somebody has to decide who may open it.
+AUDIENCES: dict[str, Audience] = {
+    "GET /": "signed_in",
+    "GET /sign-in": "public",
+    "POST /sign-in": "public",
+    "GET /sign-in/code": "public",
+    "POST /sign-in/code": "public",
+    "GET /sign-in/link": "public",
+    "POST /sign-in/link": "public",
+    "GET /password/forgotten": "public",
+    "POST /password/forgotten": "public",
+    "POST /sign-out": "signed_in",
+    "GET /invitation": "public",
+    "POST /invitation": "public",
+    "GET /profile": "signed_in",
+    "POST /profile/name": "signed_in",
+    "POST /profile/password": "signed_in",
+    "GET /profile/second-factor": "signed_in",
+    "POST /profile/second-factor": "signed_in",
+    "POST /profile/second-factor/off": "signed_in",
+    "POST /profile/sessions/{session}/end": "signed_in",
+    "POST /profile/sessions/end-others": "signed_in",
+    "GET /accounts/{account}": "member",
+    "GET /accounts/{account}/keys": "member",
+    "GET /accounts/{account}/keys/new": "member",
+    "POST /accounts/{account}/keys/new": "member",
+    "GET /accounts/{account}/keys/{key}": "member",
+    "POST /accounts/{account}/keys/{key}": "member",
+    "GET /accounts/{account}/keys/{key}/rotate": "member",
+    "POST /accounts/{account}/keys/{key}/rotate": "member",
+    "GET /accounts/{account}/keys/{key}/revoke": "member",
+    "POST /accounts/{account}/keys/{key}/revoke": "member",
+    "GET /accounts/{account}/usage": "member",
+    "GET /accounts/{account}/usage.csv": "member",
+    "GET /accounts/{account}/usage/{request_id}": "member",
+    "GET /accounts/{account}/prices": "member",
+    "GET /prices": "public",
+}
+#: What each audience means for each reader of a page about the account acme: whether they may read, and write.
+RIGHTS: dict[str, dict[str, str]] = {
+    "public": dict.fromkeys(("stranger", "person", "member", "owner", "other_owner", "viewer", "operator"), "rw"),
+    "signed_in": dict.fromkeys(("person", "member", "owner", "other_owner", "viewer", "operator"), "rw"),
+    "member": {"member": "rw", "owner": "rw", "viewer": "r", "operator": "rw"},
+    "owner": {"owner": "rw", "viewer": "r", "operator": "rw"},
+    "viewer": {"viewer": "r", "operator": "rw"},
+    "operator": {"operator": "rw"},
+}
+SEES_ACCOUNT = {"member", "owner", "viewer", "operator"}
+READERS = {
+    "person": {},
+    "member": {"acme": "member"},
+    "owner": {"acme": "owner"},
+    "other_owner": {"other": "owner"},
+    "viewer": {"role": "viewer"},
+    "operator": {"role": "operator"},
+}
+
+
+def verdict(route: Route, reader: str) -> str:
+    """`in`, or why not: sign_in, 403, 404."""
+    if ("w" if route.writes else "r") in RIGHTS[route.audience].get(reader, ""):
+        return "in"
+    if reader == "stranger":
+        return "sign_in"
+    return "404" if route.audience in OF_ACCOUNTS and reader not in SEES_ACCOUNT else "403"
+
+
+def test_each_route_has_the_audience_that_was_decided() -> None:
+    assert {f"{route.method} {route.path}": route.audience for route in ROUTES} == AUDIENCES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["stranger", *READERS])
+async def test_each_reader_gets_the_verdict_of_the_audience_on_every_route(console, reader: str) -> None:
+    async with console() as c:
+        samples = Samples(c)
+        for route in ROUTES:
+            user = None if reader == "stranger" else await samples.user(reader, READERS[reader])
+            browser = await browser_of(c, user)
+            sample = await samples.of(route, user)
+            assert await result(browser, route, sample) == verdict(route, reader), f"{route.method} {route.path}"
+
+
+async def result(browser: Browser, route: Route, sample: Sample) -> str:
+    """As `verdict`, from the answer."""
+    form, is_known = None, "gateway-session" in browser.cookies
+    if route.writes:
+        form = {"xsrf": await browser.token("/profile" if is_known else "/sign-in"), **sample.form}
+    shown = await browser.ask(route.method, sample.path, form)
+    leaves = route.path == "/sign-out" and is_known
+    if route.audience != "public" and shown.location.startswith("/sign-in") and not leaves:
+        return "sign_in"
+    if shown.status in (403, 404):
+        return str(shown.status)
+    assert shown.status in (200, 303, 400, 401), (route.path, shown.status, shown.text)
+    return "in"
+
+
+async def test_objects_of_other_accounts_look_like_none(console) -> None:
+    async with console() as c:
+        stranger = await c.as_("eve", other="owner")
+        answers = [await stranger.ask("GET", f"/accounts/{name}") for name in ("acme", "nobody")]
+        assert [answer.status for answer in answers] == [404, 404]
+        texts = [answer.text.replace(name, "X") for answer, name in zip(answers, ("acme", "nobody"), strict=True)]
+        assert texts[0].partition("Request")[0] == texts[1].partition("Request")[0]
+
+
+async def test_operator_gets_no_page_of_an_account_that_is_not_there(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator")
+        assert (await operator.ask("GET", "/accounts/nobody")).status == 404
+        assert (await operator.ask("GET", "/accounts/acme")).status == 200
+
+
+async def test_membership_that_ends_shuts_the_pages_of_the_account_at_once(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        browser = await c.signed_in(user)
+        assert (await browser.ask("GET", "/accounts/acme")).status == 200
+        people = await c.services.people()
+        await people.memberships.remove(ROOT, user.id, "acme")
+        assert (await browser.ask("GET", "/accounts/acme")).status == 404
+        await people.users.disable(ROOT, user.id)
+        assert (await browser.ask("GET", "/profile")).location.startswith("/sign-in")
+
+
+def test_table_with_a_faulty_entry_is_refused() -> None:
+    async def page(visit) -> None:
+        raise NotImplementedError
+
+    async def of_account(visit, account: str) -> None:
+        raise NotImplementedError
+
+    good = Route(method="GET", path="/a/{account}", audience="member", function=of_account)
+    Router([good])
+    for bad in (
+        [good, good],
+        [Route(method="GET", path="/a", audience="member", function=page)],
+        [Route(method="GET", path="/a", audience="public", function=of_account)],
+        [Route(method="GET", path="/a", audience="public", function=page, form=page)],
+    ):
+        with pytest.raises(ValueError):
+            Router(bad)

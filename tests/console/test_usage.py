@@ -1,0 +1,136 @@
+"""The overview, the usage, and the page of a call."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import urlencode
+
+from gateway.billing.price import Price
+from gateway.billing.usage import Usage
+from gateway.ledger.price_tables import store_prices
+from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.console.client import Browser
+from tests.console.history import ago, calls, history
+
+__all__ = ["database_address", "database_url", "postgres"]
+
+USAGE = "/accounts/acme/usage"
+ODD = "<b>\"'"
+
+
+async def test_overview_shows_balance_spend_errors_and_keys(console) -> None:
+    async with console() as c:
+        key = (await c.services.store.keys.create("acme", name="robot")).id
+        account = await history(c)
+        account.call(ago(hours=1), 7, key=key, model="tiny")
+        account.call(ago(hours=2), 2_000_000_000, key=key, model="fake-chat", outcome="upstream_error")
+        account.call(ago(days=5), 1_000_000_000, key=key, model="fake-chat")
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        text = (await owner.get("/accounts/acme")).text
+        assert "25.00 USD" in text and "3.000000007 USD" in text and "33.33 %" in text and "robot 3 3.000000007" in text
+        assert "0.000000007" in text  # in the table behind the chart
+        day = (await owner.get("/accounts/acme?range=24h")).text
+        assert "2.000000007 USD" in day and "50 %" in day
+
+
+async def test_overview_says_when_the_money_runs_out(console) -> None:
+    async with console() as c:
+        owner = await c.as_("owner", acme="owner")
+        assert "money left" not in (await owner.get("/accounts/acme")).text
+        await c.services.store.accounts.credit("acme", -25_000_000_000, allow_negative=True)
+        assert "There is no money left" in (await owner.get("/accounts/acme")).text
+        await c.services.store.accounts.disable("acme")
+        assert "The account is disabled" in (await owner.get("/accounts/acme")).text
+
+
+async def test_member_sees_only_own_calls_and_owner_all(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        ann, owner, viewer = (
+            await c.signed_in(user),
+            await c.as_("owner", acme="owner"),
+            await c.as_("v", role="viewer"),
+        )
+        account = await history(c)
+        theirs = account.call(ago(hours=2), 9, user="usr_other", key="key_other", model="fake-chat")
+        mine = account.call(ago(hours=1), 5, user=user.id, key="key_mine", model="tiny")
+        account.flush()
+        for browser, seen, cost in ((ann, [mine], "5"), (owner, [mine, theirs], "14"), (viewer, [mine, theirs], "14")):
+            page = await browser.get(USAGE)
+            assert [one for one in (mine, theirs) if one in page.html] == seen
+            assert f"{len(seen)} calls, 0.{cost:0>9} USD" in page.text
+            csv = (await browser.get(f"{USAGE}.csv")).html
+            assert [one for one in (mine, theirs) if one in csv] == seen
+        assert (await ann.ask("GET", f"{USAGE}/{theirs}")).status == 404
+        assert (await ann.get(f"{USAGE}?user=usr_other", 403)).status == 403
+        assert (await (await c.as_("eve", other="owner")).ask("GET", f"{USAGE}/{mine}")).status == 404
+
+
+async def test_calls_are_filtered_and_paged_without_a_gap(console) -> None:
+    async with console() as c:
+        account = await history(c)
+        for number in range(130):
+            key = "key_rare" if number % 10 == 0 else "key_often"
+            account.call(ago(minutes=200 - number), 1, key=key, model="tiny", request_id=f"req-{number}")
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        assert await all_calls(owner, f"{USAGE}?range=24h") == [f"req-{number}" for number in reversed(range(130))]
+        rare = await all_calls(owner, f"{USAGE}?range=24h&key=key_rare")
+        assert rare == [f"req-{number}" for number in reversed(range(0, 130, 10))]
+        assert not await all_calls(owner, f"{USAGE}?range=24h&outcome=client_closed")
+        assert len(await all_calls(owner, f"{USAGE}?from=2020-01-01&to=2020-02-01")) == 0
+        assert "must end after" in (await owner.get(f"{USAGE}?from=2021-01-01&to=2020-02-01")).text
+
+
+async def all_calls(browser: Browser, path: str) -> list[str]:
+    found: list[str] = []
+    while path:
+        page = await browser.get(path)
+        found += re.findall(r'/usage/(req-\d+)"', page.html)
+        older = re.search(r'href="([^"]+)">Older', page.html)
+        path = unescape(older[1]) if older else ""
+    return found
+
+
+async def test_call_is_taken_apart_and_compared_with_the_usual_one(console) -> None:
+    price = Price(version="v1", input=1_000_000_000, output=2_500_000_000)
+    async with console() as c:
+        await store_prices(c.services.store.store, [price])
+        key = (await c.services.store.keys.create("acme", name="robot")).id
+        usual, large = Usage(in_text=100, out_text=10), Usage(in_text=90_000, out_text=10)
+        account = await history(c)
+        meta = {"key": key, "model": "fake-chat", "price": "v1", "price_factor": "1", "hold": 500_000}
+        for hours in range(20, 10, -1):
+            account.call(ago(hours=hours), price.cost(usual), usage=usual, **meta)
+        request = account.call(ago(hours=1), price.cost(large), usage=large, attempts=2, tags={"team": ODD}, **meta)
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        text = (await owner.get(f"{USAGE}/{request}")).text
+        assert "Input 90,000 1.00 per 1,000,000 0.09" in text and "Output 10 2.50 per 1,000,000 0.000025" in text
+        assert "Charged 0.090025" in text and "Held at first 0.0005" in text and f"team={ODD}" in text
+        assert "Yes: the 10 calls" in text and "0.000125 USD each" in text
+        assert "The prompt was longer than usual: 90,000 tokens instead of 100." in text
+        assert "The answer was longer" not in text and "robot" in text
+        first = await calls(c, ago(minutes=1), cost=price.cost(usual), usage=usual, **{**meta, "key": "key_new"})
+        assert "too few calls" in (await owner.get(f"{USAGE}/{first[0]}")).text
+
+
+async def test_models_tags_and_outcomes_are_shown_as_text(console) -> None:
+    text = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+    async with console() as c:
+        [request] = await calls(c, ago(hours=1), model=text, outcome=text, provider=text, tags={"team": text})
+        owner = await c.as_("owner", acme="owner")
+        for path in ("/accounts/acme", USAGE, f"{USAGE}/{request}", f"{USAGE}?{urlencode({'model': text})}"):
+            page = await owner.get(path)
+            assert "<script>" not in page.html and "<img" not in page.html
+
+
+async def test_csv_has_no_formula_and_every_digit(console) -> None:
+    async with console() as c:
+        await calls(c, ago(hours=1), cost=7, model="=cmd()")
+        answer = await (await c.as_("owner", acme="owner")).get(f"{USAGE}.csv")
+        assert answer.headers["Content-Disposition"].startswith('attachment; filename="usage-acme-')
+        lines = answer.html.splitlines()
+        assert lines[0].startswith("at,request_id,key,model") and "'=cmd()" in lines[1] and ",0.000000007," in lines[1]
