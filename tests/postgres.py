@@ -10,6 +10,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -67,6 +68,26 @@ class PostgresServer:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+    def kill(self) -> None:
+        """End all its processes at once with SIGKILL; `start` recovers."""
+        assert self._process is not None
+        for pid in (self._process.pid, *self.backends()):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def backends(self) -> list[int]:
+        """Its processes but the first: those of its clients, and its own."""
+        assert self._process is not None
+        return [
+            int(pid) for pid in Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        ]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its first process runs."""
+        return self._process is not None and self._process.poll() is None
 
     def url(self, name: str = "postgres") -> str:
         """The address of a database."""

@@ -68,6 +68,7 @@ class Traffic:
     def __init__(self, gateway: Served, session: aiohttp.ClientSession) -> None:
         self.gateway = gateway
         self.calls: list[Call] = []
+        self.tag = ""  # of each call, with its name; `server.tags` must have it
         self._session = session
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over = False
@@ -75,7 +76,8 @@ class Traffic:
     def body(self, call: Call, chunks: int, *, stream: bool = True) -> dict[str, Any]:
         """The request for so many chunks."""
         messages = [{"role": "user", "content": CHUNK * chunks}]
-        return {"model": "m", "user": call.name, "messages": messages, "stream": stream}
+        tags = {"metadata": {self.tag: call.name}} if self.tag else {}
+        return {"model": "m", "user": call.name, "messages": messages, "stream": stream, **tags}
 
     def new(self) -> Call:
         """A call that somebody else will make."""
