@@ -97,9 +97,9 @@ class Accounts:
             raise Refused(f"no account {name!r}")
         return account
 
-    async def page(self, *, after: str = "", limit: int) -> list[Account]:
-        """At most `limit` accounts by name, those behind the name `after`."""
-        names = [name for name in await self._ledger.accounts() if name > after]
+    async def page(self, *, after: str = "", containing: str = "", limit: int) -> list[Account]:
+        """At most `limit` accounts by name, those behind the name `after` whose names have the text `containing`."""
+        names = [name for name in await self._ledger.accounts() if name > after and containing in name]
         found: list[Account] = []
         while names and len(found) < limit:
             count = min(limit - len(found), AT_ONCE)

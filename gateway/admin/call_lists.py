@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from gateway.admin.actor import Actor
@@ -9,8 +11,10 @@ from gateway.admin.reports import restricted
 from gateway.admin.transactions import Transactions
 from gateway.errors import InvalidValue
 from gateway.history.call_pages import CallFilter, CallRow, read_calls
+from gateway.history.call_search import CallSearch, FoundCall, search_calls
 
 MOST = 10_000  # calls at once
+LONGEST = 400 * 86_400_000_000  # microseconds of a search over all accounts
 
 
 class CallLists:
@@ -26,3 +30,10 @@ class CallLists:
         filters = {"account": [wanted.account], **({"user": [wanted.user]} if wanted.user else {})}
         [user] = restricted(actor, filters).get("user", [""])
         return await self._transactions.read(read_calls, structs.replace(wanted, user=user), limit=min(limit, MOST))
+
+    async def search(self, actor: Actor, wanted: CallSearch, *, limit: int) -> Sequence[FoundCall]:
+        """At most `limit` calls of all accounts, the newest first; needs the scope `read` for the site."""
+        actor.require("read")
+        if not wanted.since < wanted.until <= wanted.since + LONGEST:
+            raise InvalidValue("The range must end after its beginning, and at most 400 days later", param="to")
+        return await self._transactions.read(search_calls, wanted, limit=min(limit, MOST))

@@ -39,12 +39,18 @@ class MemberKeys:
         *,
         name: str = "",
         show_cost: bool = False,
+        text: str = "",
         **limits: Unpack[KeyLimits],
     ) -> NewKey:
-        """Create a key of a user; InvalidValue unless they are an active member of the account."""
+        """Create a key of a user; InvalidValue unless they are an active member of the account.
+
+        `text`: see `Keys.create`.
+        """
         require_key_rights(actor, account, user_id)
         await self._require_member(account, user_id)
-        key = await self._admin.create(actor, account, name=name, show_cost=show_cost, user=user_id, **limits)
+        key = await self._admin.create(
+            actor, account, name=name, show_cost=show_cost, user=user_id, text=text, **limits
+        )
         try:
             await self._require_member(account, user_id)
         except GatewayError:

@@ -79,8 +79,9 @@ class NotificationQueue:
         return count
 
     async def threshold(self, actor: Actor, account: str) -> Threshold:
-        """The threshold of an account; needs the scope `read`. NotFound."""
-        actor.require("read", account)
+        """The threshold of an account; needs the scope `read`, or an owner. NotFound."""
+        if not actor.owns(account):
+            actor.require("read", account)
         await existing_account(self._accounts, account)
         found = await self._links.link(slot(account)).call("HGET", slot(account), FIELD)
         return Threshold(account, int(found) if found is not None else None)
@@ -88,9 +89,10 @@ class NotificationQueue:
     async def set_threshold(self, actor: Actor, account: str, amount: int | None) -> Threshold:
         """Set the threshold of an account, 0 for none; None removes it, so that the configuration's counts.
 
-        Needs the scope `accounts`. NotFound; InvalidValue for an impossible amount.
+        Needs the scope `accounts`, or an owner. NotFound; InvalidValue for an impossible amount.
         """
-        actor.require("accounts", account)
+        if not actor.owns(account):
+            actor.require("accounts", account)
         if amount is not None and not 0 <= amount <= MAX_AMOUNT:
             raise InvalidValue(f"a threshold of {format_amount(amount)} is not possible")
         await existing_account(self._accounts, account)  # accounts are never deleted, so it still exists below

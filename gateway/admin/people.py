@@ -19,6 +19,7 @@ from gateway.admin.messages import Messages
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.personal_data import PersonalData
+from gateway.admin.playground_keys import PlaygroundKeys
 from gateway.admin.second_factor import SecondFactor
 from gateway.admin.secret_box import SecretBox
 from gateway.admin.sessions import Sessions
@@ -93,6 +94,11 @@ class People:
     def tokens(self) -> Tokens:
         """Admin tokens."""
         return Tokens(self.transactions, self.directory, self.pepper)
+
+    @cached_property
+    def playground_keys(self) -> PlaygroundKeys:
+        """The keys with which the console calls models for users."""
+        return PlaygroundKeys(self.pepper, self.keys, self.member_keys)
 
     @cached_property
     def sign_in(self) -> SignIn:

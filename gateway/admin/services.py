@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
+from gateway.admin.actor import Actor
 from gateway.admin.audit_runs import AuditRuns
 from gateway.admin.configuration_reload import AskReload, ConfigurationReload
 from gateway.admin.directory import StoreDirectory
@@ -27,6 +28,8 @@ from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
 from gateway.store import Store
+
+RELOADED_WITHIN = 5.0  # seconds
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +54,7 @@ class AdminServices:
         self._reading = SqlThread()  # of reports and other long queries, which are not to delay the rest
         self.audits = AuditRuns()
         self._hashes = hashes or PasswordHashes()
+        self._renewed = asyncio.Event()  # new settings have arrived
         self._database: Database | None = None
         self._people: People | None = None
         self._opening = asyncio.Lock()
@@ -65,6 +69,18 @@ class AdminServices:
         self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived)
         if self._database is not None:
             self._renew_people(self._database)
+        self._renewed.set()
+
+    async def reloaded(self, actor: Actor) -> bool:
+        """Reload the configuration file: whether its settings have arrived here in time. Errors as of `reload`."""
+        self._renewed.clear()
+        await self.reload.run(actor, self.settings, force=False)
+        try:
+            async with asyncio.timeout(RELOADED_WITHIN):
+                await self._renewed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def running_calls(self) -> RunningCalls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
@@ -69,10 +70,20 @@ class Users:
             raise NotFound(f"There is no user {email}")
         return user
 
-    async def list(self, actor: Actor, *, after: str = "", limit: int = PAGE) -> list[User]:
-        """Users by e-mail, those behind the e-mail `after`; at most 1,000."""
+    async def list(self, actor: Actor, *, after: str = "", containing: str = "", limit: int = PAGE) -> list[User]:
+        """Users by e-mail, those behind the e-mail `after`; at most 1,000. Their e-mail or name has `containing`."""
         actor.require_read("users")
-        query = sa.select(users).where(users.c.email > after).order_by(users.c.email).limit(min(limit, PAGE))
+        table = users.c
+        query = sa.select(users).where(table.email > after).order_by(table.email).limit(min(limit, PAGE))
+        if containing:
+            fields = (table.email, table.name)
+            query = query.where(sa.or_(*(field.icontains(containing, autoescape=True) for field in fields)))
+        return await self._transactions.read(users_of, query)
+
+    async def by_ids(self, actor: Actor, ids: Collection[str]) -> Sequence[User]:
+        """Those of these users who are there; at most 1,000."""
+        actor.require_read("users")
+        query = sa.select(users).where(users.c.id.in_(sorted(ids)[:PAGE]))
         return await self._transactions.read(users_of, query)
 
     async def edit(self, actor: Actor, user_id: str, edited: UserChanges) -> User:

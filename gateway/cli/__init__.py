@@ -10,6 +10,7 @@ from __future__ import annotations
 from gateway.cli.root import Root
 
 COMMANDS = {
+    "init": "Write a first configuration from the keys and model servers that are here.",
     "serve": "Run the gateway until SIGTERM.",
     "check": "Validate the configuration, the plugins and the store.",
     "reload": "Let the running gateway read its configuration again.",

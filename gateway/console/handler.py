@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler, stream_request_body
 
 from gateway.accounts.accounts import Refused
@@ -15,7 +18,7 @@ from gateway.console import cookies as names
 from gateway.console.audience import check_audience
 from gateway.console.cookies import Cookies
 from gateway.console.paths import path_with
-from gateway.console.replies import Download, Redirect, Reply, View
+from gateway.console.replies import Document, Download, Redirect, Reply, Stream, View
 from gateway.console.route import Route
 from gateway.console.site import Site
 from gateway.console.static_files import StaticHandler
@@ -42,8 +45,8 @@ MAX_QUERY = 100  # parameters
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
-#: Statuses of input that a person can correct: its form is shown again.
-CORRECTABLE = frozenset({400, 401, 409, 429})
+#: Statuses of input that a person can correct: its form is shown again. A form whose own object is not found is not.
+CORRECTABLE = frozenset({400, 401, 404, 409, 429})
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -67,6 +70,7 @@ class PageHandler(RequestHandler):
         self.site = site
         self.outcome, self.detail = "ok", ""
         self._body = bytearray()
+        self._sending: asyncio.Future[None] | None = None
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -92,7 +96,13 @@ class PageHandler(RequestHandler):
             user_agent=headers.get("User-Agent", ""),
             is_secure=is_secure,
         )
-        self.visit = Visit(self.site.services, asked, self.jar, home_of_site=self.site.first_page_of_site)
+        self.visit = Visit(
+            self.site.services,
+            asked,
+            self.jar,
+            home_of_site=self.site.first_page_of_site,
+            playground=self.site.playground,
+        )
         if self._length() > MAX_BODY:
             self.set_header("Connection", "close")  # the body is not read
             self._send(self._error_page(RequestTooLarge()))
@@ -114,7 +124,10 @@ class PageHandler(RequestHandler):
         except Exception as error:
             # The handler's edge: every exception becomes a page.
             reply = self._error_page(error)
-        self._send(reply)
+        if isinstance(reply, Stream):
+            await self._stream(reply)
+        else:
+            self._send(reply)
 
     get = head = post = put = patch = delete = options = _answer
 
@@ -210,8 +223,35 @@ class PageHandler(RequestHandler):
                 self.set_header("Content-Type", content_type)
                 self.set_header("Content-Disposition", f'attachment; filename="{name}"')
                 self.write(content)
+            case Document(content):
+                self.set_header("Content-Type", "application/json")
+                self.write(content)
         self.jar.write(self.set_cookie)
         self.finish()
+
+    async def _stream(self, reply: Stream) -> None:
+        """Send the lines; the end of the connection cancels them."""
+        self.set_header("Content-Type", "application/x-ndjson")
+        self.set_header("X-Accel-Buffering", "no")  # a proxy must not collect the lines
+        self.jar.write(self.set_cookie)
+        self._sending = asyncio.ensure_future(self._send_lines(reply))
+        await asyncio.wait({self._sending})
+        if self._sending.cancelled() or isinstance(self._sending.exception(), StreamClosedError):
+            return  # the browser has left
+        if (error := self._sending.exception()) is not None:
+            gateway_log.error("%s failed in the console", self.request_id, exc_info=error)
+        self.finish()
+
+    async def _send_lines(self, reply: Stream) -> None:
+        async with aclosing(reply.lines) as lines:
+            async for line in lines:
+                self.write(line)
+                await self.flush()
+
+    def on_connection_close(self) -> None:
+        """The browser has left: what it waited for ends."""
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _send_page(self, view: View) -> None:
         try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
 from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord
 from gateway.admin.model_names import known_models
-from gateway.amounts import format_amount, parse_amount
+from gateway.amounts import format_amount
+from gateway.console.fields import amount_field, count_field
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
@@ -21,9 +21,9 @@ def key_limits(visit: Visit, key: KeyRecord | None = None) -> tuple[KeyLimits, l
     """The limits to set, and the names of those to remove from `key`; InvalidValue."""
     values: dict[str, Any] = {}
     for name, label in COUNTS.items():
-        values[name] = _read(visit.text(name), int, f"{label}: expected a whole number", name)
+        values[name] = count_field(visit, name, label)
     for name, label in AMOUNTS.items():
-        values[name] = _read(visit.text(name), parse_amount, f"{label}: expected an amount such as 2.50", name)
+        values[name] = amount_field(visit, name, label)
     values["every"] = visit.text("every") or None if values["budget"] is not None else None
     values["expires"] = _expires(visit.text("expires"), key)
     values["models"] = known_models(visit.settings, visit.texts("models"), also=_stored(key)) or None
@@ -54,15 +54,6 @@ def key_values(key: KeyRecord | None) -> dict[str, Any]:
         "models": key.models or [],
         "endpoints": key.endpoints or [],
     }
-
-
-def _read(text: str, parse: Callable[[str], int], problem: str, name: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return parse(text)
-    except ValueError:
-        raise InvalidValue(problem, param=name) from None
 
 
 def _expires(text: str, key: KeyRecord | None) -> datetime | None:

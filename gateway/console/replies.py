@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -31,4 +31,16 @@ class Download(Struct, frozen=True):
     content: bytes
 
 
-Reply = View | Redirect | Download
+class Document(Struct, frozen=True):
+    """JSON for a script of a page."""
+
+    content: bytes
+
+
+class Stream(Struct, frozen=True):
+    """Lines of JSON for a script of a page, each sent at once. If the browser leaves, `lines` is cancelled."""
+
+    lines: AsyncGenerator[bytes]
+
+
+Reply = View | Redirect | Download | Document | Stream

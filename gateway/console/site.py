@@ -13,6 +13,7 @@ from gateway.config.settings import Settings
 from gateway.console import elements
 from gateway.console.menu import menu_of
 from gateway.console.paths import path_with
+from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.replies import View
 from gateway.console.route import Router
 from gateway.console.static_files import StaticFiles
@@ -33,6 +34,7 @@ class Site:
         self.router = Router(ROUTES)
         self.files = StaticFiles()
         self.access_log = AccessLog()
+        self.playground = PlaygroundRuns()
         self.root_path = services.settings.console.root_path
         self._templates = Loader(str(TEMPLATES), autoescape="xhtml_escape")
 

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from gateway.console.pages import invitation, keys, overview, prices, profile, sign_in, start, usage
+from gateway.console.pages import (
+    account,
+    invitation,
+    keys,
+    overview,
+    playground,
+    prices,
+    profile,
+    sign_in,
+    site_accounts,
+    site_calls,
+    site_models,
+    site_users,
+    start,
+    usage,
+)
 from gateway.console.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -13,5 +28,11 @@ ROUTES: tuple[Route, ...] = (
     *keys.ROUTES,
     *usage.ROUTES,
     *prices.ROUTES,
+    *playground.ROUTES,
+    *account.ROUTES,
+    *site_accounts.ROUTES,
+    *site_users.ROUTES,
+    *site_models.ROUTES,
+    *site_calls.ROUTES,
     *profile.ROUTES,
 )

@@ -18,8 +18,9 @@ from gateway.config.settings import Settings
 from gateway.console import cookies as names
 from gateway.console.cookies import Cookies
 from gateway.console.flash import read_flash, write_flash
+from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.xsrf import xsrf_token
-from gateway.errors import GatewayError, InvalidValue, NotSignedIn
+from gateway.errors import GatewayError, InvalidValue, NotSignedIn, SignInFailed
 
 MAX_FIELD = 20_000  # characters of one field
 
@@ -39,8 +40,17 @@ class Asked(Struct, frozen=True):
 class Visit:
     """The first argument of each route's function."""
 
-    def __init__(self, services: AdminServices, asked: Asked, cookies: Cookies, *, home_of_site: str = "") -> None:
+    def __init__(
+        self,
+        services: AdminServices,
+        asked: Asked,
+        cookies: Cookies,
+        *,
+        home_of_site: str = "",
+        playground: PlaygroundRuns | None = None,
+    ) -> None:
         self.services = services
+        self.playground = playground or PlaygroundRuns()
         self.home_of_site = home_of_site  # the first page for viewers and operators
         self.asked = asked
         self.cookies = cookies
@@ -135,7 +145,11 @@ class Visit:
         """
         if not self.person.has_password:
             raise InvalidValue("This needs your password, and you have none: set one on your profile first")
-        await (await self.people()).sign_in.confirm_password(self.actor, self.raw("current_password"))
+        sign_in = (await self.people()).sign_in
+        try:
+            await sign_in.confirm_password(self.actor, self.raw("current_password"))
+        except SignInFailed:
+            raise SignInFailed("The password is wrong") from None
 
     # What was typed -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from gateway.database.tables import ledger_lines, usage_hourly
 from gateway.history.calendar import HOUR
 
 KINDS = ("use", "reclaim")  # one of them for each call; an `adj` line amends a call
-_COLUMNS = (
+COLUMNS = (
     "seq", "at", "request_id", "kind", "amount", "uncollected", "late", "key_id", "user_id", "model", "served_model",
     "provider", "endpoint", "outcome", "estimated", "attempts", "tokens_in", "tokens_out", "duration_ms",
     "first_token_ms", "tags",
@@ -75,7 +75,7 @@ def read_calls(connection: Connection, wanted: CallFilter, *, limit: int) -> lis
     if low is None or high is None:
         return []
     last = min(high + 1, wanted.before or high + 1)
-    query = sa.select(*(columns[name] for name in _COLUMNS)).where(own, columns.kind.in_(KINDS))
+    query = sa.select(*(columns[name] for name in COLUMNS)).where(own, columns.kind.in_(KINDS))
     for name, value in _filters(wanted).items():
         query = query.where(columns[name] == value)
     query = query.where(columns.seq >= sa.bindparam("first"), columns.seq < sa.bindparam("last"))
@@ -85,7 +85,7 @@ def read_calls(connection: Connection, wanted: CallFilter, *, limit: int) -> lis
         first = _first_from(connection, wanted.account, since, low, last)
         last = _first_from(connection, wanted.account, until, first, last)
         page = connection.execute(query, {"first": first, "last": last, "most": limit - len(found)})
-        found += [_row(row) for row in page]
+        found += [call_of(row) for row in page]
         last = first
         if len(found) >= limit:
             break
@@ -149,7 +149,8 @@ def _first_from(connection: Connection, account: str, moment: int, low: int, hig
     return low
 
 
-def _row(row: sa.Row[Any]) -> CallRow:
-    values = row._asdict()
+def call_of(row: sa.Row[Any]) -> CallRow:
+    """The call of a row with all of `COLUMNS`."""
+    values = {name: row._mapping[name] for name in COLUMNS}
     tags = msgspec.json.decode(values.pop("tags") or "{}", type=dict[str, str])
     return CallRow(**values, tags=tags)

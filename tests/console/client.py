@@ -16,6 +16,7 @@ from gateway.admin.services import AdminServices
 from gateway.admin.sessions import NewSession
 from gateway.admin.sign_in import Client
 from gateway.admin.user_rows import User
+from tests.admin_api.workers import MadeUpWorkers
 
 ROOT = command_line("root")
 PASSWORD = "correct horse battery"
@@ -120,8 +121,11 @@ class Browser:
 class Console:
     """The services behind the console, and browsers."""
 
-    def __init__(self, services: AdminServices, url: str, root: str, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, services: AdminServices, url: str, root: str, stack: AsyncExitStack, *, workers: MadeUpWorkers
+    ) -> None:
         self.services = services
+        self.workers = workers
         self.url = url
         self._root = root
         self._stack = stack

@@ -15,6 +15,9 @@ from tests.console.client import ROOT, Browser, Console
 from tests.console.history import ago, calls
 from tests.console.sights import PRICE
 
+#: What a form has, where an empty one would find nothing.
+FORMS = {"/site/users/{user}/memberships/end": {"account": "acme"}}
+
 
 class Sample(Struct):
     """A request."""
@@ -41,7 +44,7 @@ class Samples:
         """A request by a user about objects that they may see, as far as they may see the account."""
         path = route.path.format(**{name: await getattr(self, f"_{name}")(user) for name in route.parameters})
         if route.path not in (LINK, INVITATION):
-            return Sample(path, {})
+            return Sample(path, FORMS.get(route.path, {}))
         token = await (self._link() if route.path == LINK else self._invitation())
         return Sample(f"{path}?token={token}", {"token": token, "action": "sign_in"})
 
@@ -61,6 +64,29 @@ class Samples:
         usage, user_id = Usage(in_text=12_000, in_cached=300, out_text=500), user.id if user is not None else ""
         meta = {"price": PRICE.version, "price_factor": "1", "hold": 90_000_000, "attempts": 1, "first_token_ms": 180}
         return (await calls(self._console, ago(hours=1), cost=PRICE.cost(usage), usage=usage, user=user_id, **meta))[0]
+
+    async def _user(self, user: User | None) -> str:
+        """A new member of acme."""
+        self._made += 1
+        return (await self._console.user(f"new{self._made}@example.com", acme="member")).id
+
+    async def _invitation_id(self, user: User | None) -> str:
+        people = await self._console.services.people()
+        self._made += 1
+        return (await people.invitations.to_site(ROOT, f"new{self._made}@example.com", "none")).invitation.id
+
+    async def _open_invitation(self, user: User | None) -> str:
+        people = await self._console.services.people()
+        self._made += 1
+        made = await people.invitations.to_account(ROOT, f"new{self._made}@example.com", "acme", "member")
+        return made.invitation.id
+
+    async def _running(self, user: User | None) -> str:
+        self._made += 1
+        return self._console.workers.start(f"req_running{self._made}", "acme")
+
+    async def _month(self, user: User | None) -> str:
+        return ago(hours=0)[:7]
 
     async def _link(self) -> str:
         people = await self._console.services.people()

@@ -36,6 +36,7 @@ async def furnished(c: Console) -> User:
                 key=key.id,
                 user=user.id if key is laptop else "",
                 model=model,
+                provider="fake",
                 price="v1",
                 price_factor="1",
                 outcome=outcome,

@@ -34,10 +34,10 @@ def comment_lines(comments: Iterable[str]) -> list[str]:
 
 def _lines(section: Section) -> list[str]:
     head = f"[{'.'.join(map(_key, section.path))}]"
+    lines = [head, *(f"{_key(name)} = {_value(value)}" for name, value in section.values.items())]
     if section.is_commented:
-        head = f"# {head}"
-    values = [f"{_key(name)} = {_value(value)}" for name, value in section.values.items()]
-    return [*comment_lines(section.comments), head, *values]
+        lines = [f"# {line}" for line in lines]
+    return [*comment_lines(section.comments), *lines]
 
 
 def _key(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.console.table import ROUTES
-from tests.console.client import PASSWORD
+from tests.console.client import PASSWORD, ROOT
 from tests.console.samples import Samples
 from tests.console.sights import furnished
 
@@ -36,6 +36,9 @@ async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_p
 
     async with console(public_prices=True) as c, window(tmp_path / "profile", **LOOKS[look]) as w:
         user = await furnished(c)
+        people = await c.services.people()
+        await people.users.edit(ROOT, user.id, {"role": "operator"})  # so that all pages are for them
+        user = await people.users.show(ROOT, user.id)
         samples, faults = Samples(c), []
         public = [route for route in ROUTES if route.method == "GET" and route.audience == "public"]
         signed_in = [route for route in ROUTES if route.method == "GET" and route not in public]
@@ -44,8 +47,8 @@ async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_p
                 await sign_in(w.page, c.url, user.email)
                 continue
             sample = await samples.of(route, user)
-            if route.path == "/" or sample.path.endswith(".csv"):
-                continue
+            if route.path == "/" or sample.path.endswith(".csv") or "/playground/calls/" in sample.path:
+                continue  # no page
             transferred = await load(w, c.url + sample.path)
             found = await Axe().run(w.page)
             faults += [

@@ -1,0 +1,98 @@
+"""The configuration in use as TOML for people, with defaults, without secrets.
+
+References such as `env:NAME` are shown. A text is hidden if its name is that of a credential, or if it looks like one;
+with literal secrets permitted (the demo), every text among a provider's options is hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.admin.imports.toml_text import Section, write_sections
+from gateway.admin.models import price_form
+from gateway.amounts import format_amount
+from gateway.config.price_settings import PriceSettings
+from gateway.config.secret import HIDDEN, Secret
+from gateway.config.settings import SECTIONS, Settings
+from gateway.redaction import redact
+
+NAMED = ("providers", "models", "groups")  # sections with a table for each name
+NANO_FIELDS = frozenset({"price_factor", "balance_low"})
+SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
+_CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|cookie|credential", re.IGNORECASE)
+_REFERENCE = ("env:", "file:")
+
+
+def effective_configuration(settings: Settings) -> str:
+    """The text."""
+    return write_sections(_sections(settings))
+
+
+def _sections(settings: Settings) -> Iterator[Section]:
+    for name in SECTIONS:
+        value = getattr(settings, name)
+        if name in NAMED:
+            for item, one in sorted(value.items()):
+                yield Section([name, item], _table(one, literals=settings.demo))
+        else:
+            yield Section([name], _table(value, literals=settings.demo))
+
+
+def _table(value: Struct, *, literals: bool) -> dict[str, Any]:
+    table = {}
+    for name in value.__struct_fields__:
+        item = getattr(value, name)
+        if name in ("options", "credentials"):
+            table[name] = _options(item, literals=literals)
+        elif name in NANO_FIELDS:
+            table[name] = format_amount(item)
+        else:
+            table[name] = _value(item, name)
+    return {name: item for name, item in table.items() if item not in (None, {}, [])}
+
+
+def _value(value: Any, name: str) -> Any:
+    match value:
+        case PriceSettings():
+            return price_form(value)
+        case Secret():
+            return value.reference
+        case Struct():
+            return {
+                key: shown for key in value.__struct_fields__ if (shown := _value(getattr(value, key), key)) is not None
+            }
+        case Mapping():
+            return {str(key): _value(item, str(key)) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_value(item, name) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+        case None | bool() | int() | float():
+            return value
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+    return _text(str(value), name)
+
+
+def _options(value: Any, *, literals: bool, name: str = "") -> Any:
+    match value:
+        case Mapping():
+            return {str(key): _options(item, literals=literals, name=str(key)) for key, item in value.items()}
+        case list() | tuple():
+            return [_options(item, literals=literals, name=name) for item in value]
+        case str() if literals and name not in SHOWN_OPTIONS and not value.startswith(_REFERENCE):
+            return HIDDEN
+        case str():
+            return _text(value, name)
+        case None | bool() | int() | float():
+            return value
+    return _text(str(value), name)
+
+
+def _text(text: str, name: str) -> str:
+    if text.startswith(_REFERENCE) or not text:
+        return text
+    return HIDDEN if _CREDENTIAL.search(name) else redact(text)

@@ -1,0 +1,65 @@
+"""How the targets do: what the workers say of their circuits, and what the history says of their calls."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.admin.actor import Actor
+from gateway.admin.models import health_forms
+from gateway.admin.reports import ReportQuery, Reports
+from gateway.config.settings import Settings
+from gateway.database.tables import MEASURES
+from gateway.history.histogram import Times, durations, first_tokens
+from gateway.routing.circuit_registry import EXPLAINED
+from gateway.routing.circuit_sync import read_circuit_events
+from gateway.store import Store
+
+RANGE = timedelta(hours=24)
+GOOD = frozenset({"ok", "client_closed", "replayed"})  # outcomes that are no errors of the provider
+
+
+class Performance(Struct, frozen=True):
+    """The finished calls of a model with a provider in the last day."""
+
+    calls: int
+    failed: int
+    duration: Times | None
+    first_token: Times | None
+
+
+class Target(Struct, frozen=True):
+    """One target with one credential; `form` is that of `gateway models --health`."""
+
+    form: dict[str, Any]
+    reason: str
+    performance: Performance | None
+
+
+async def targets(actor: Actor, settings: Settings, store: Store, reports: Reports) -> list[Target]:
+    """Every target of every model; needs the scope `read`."""
+    actor.require("read")
+    done = await _performance(actor, reports)
+    forms = health_forms(settings, await read_circuit_events(store), time.time())
+    return [
+        Target(form, EXPLAINED.get(form["cause"], form["cause"]), done.get((form["provider"], form["model"])))
+        for form in forms
+    ]
+
+
+async def _performance(actor: Actor, reports: Reports) -> dict[tuple[str, str], Performance]:
+    now = datetime.now(UTC)
+    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model", "outcome"])
+    found: dict[tuple[str, str], tuple[dict[str, int], int]] = {}
+    for row in (await reports.report(actor, query)).rows:
+        provider, model, outcome = row.labels
+        sums, failed = found.get((provider, model), (dict.fromkeys(MEASURES, 0), 0))
+        sums = {name: sums[name] + row.sums[name] for name in MEASURES}
+        found[provider, model] = sums, failed + (row.sums["calls"] if outcome not in GOOD else 0)
+    return {
+        key: Performance(sums["calls"], failed, durations(sums), first_tokens(sums))
+        for key, (sums, failed) in found.items()
+    }

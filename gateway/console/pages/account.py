@@ -1,0 +1,172 @@
+"""`/accounts/{account}/members` and beside it: invitations, limits, statements, notifications, running calls."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.admin.actor import ACCOUNT_ROLES
+from gateway.admin.csv_file import csv_text
+from gateway.admin.memberships import checked_account_role
+from gateway.admin.refusals import existing_account
+from gateway.admin.statement import CSV_COLUMNS, Statement
+from gateway.admin.statements import Statements
+from gateway.amounts import format_amount
+from gateway.console.fields import amount_field
+from gateway.console.pages.site_calls import MOST_RUNNING, running_values
+from gateway.console.pages.site_users import invited
+from gateway.console.replies import Download, Redirect, Reply, View
+from gateway.console.route import Route
+from gateway.console.visit import Visit
+from gateway.errors import InvalidValue, NotFound
+
+ACCOUNT = "/accounts/{account}"
+MEMBERS = f"{ACCOUNT}/members"
+MOST_MEMBERS = 200  # on the page
+MOST_MONTHS = 24  # of statements
+PERIODS = {"": "all time", "day": "a day", "week": "a week", "month": "a month"}
+
+
+async def members(visit: Visit, account: str) -> Reply:
+    people = await visit.people()
+    record = await existing_account(visit.store.accounts, account)
+    found = await people.memberships.list(visit.actor, account, limit=MOST_MEMBERS + 1)
+    budgets = {
+        user.id: await people.member_budgets.show(visit.actor, user.id, account) for user in found[:MOST_MEMBERS]
+    }
+    threshold = await visit.store.notifications.threshold(visit.actor, account)
+    values = {
+        "account": record,
+        "members": found[:MOST_MEMBERS],
+        "has_more": len(found) > MOST_MEMBERS,
+        "budgets": budgets,
+        "roles": ACCOUNT_ROLES,
+        "periods": PERIODS,
+        "invitations": await people.invitations.list(visit.actor, account),
+        "months": _months(record.created),
+        "threshold": "" if threshold.balance_low is None else format_amount(threshold.balance_low),
+        "default_threshold": visit.settings.notify.balance_low,
+        "nano": format_amount,
+        "writes": visit.actor.is_operator or visit.actor.owns(account),
+    }
+    return View("members.html", f"Account {account}", values)
+
+
+async def invite(visit: Visit, account: str) -> Reply:
+    role = checked_account_role(visit.text("role"))
+    new = await (await visit.people()).invitations.to_account(visit.actor, visit.text("email"), account, role)
+    return await invited(visit, new, back=f"/accounts/{account}/members")
+
+
+async def withdraw(visit: Visit, account: str, open_invitation: str) -> Reply:
+    people = await visit.people()
+    if open_invitation not in {one.id for one in await people.invitations.list(visit.actor, account)}:
+        raise NotFound("There is no such invitation")
+    await people.invitations.withdraw(visit.actor, open_invitation)
+    visit.note("The invitation is withdrawn.")
+    return Redirect(f"/accounts/{account}/members")
+
+
+async def set_role(visit: Visit, account: str, user: str) -> Reply:
+    role = checked_account_role(visit.text("role"))
+    await _require_member(visit, account, user)
+    changed = await (await visit.people()).memberships.set(visit.actor, user, account, role)
+    visit.note(f"{changed.email} is {role} now.")
+    return Redirect(f"/accounts/{account}/members")
+
+
+async def set_budget(visit: Visit, account: str, user: str) -> Reply:
+    budget, every = amount_field(visit, "budget", "Budget"), visit.text("every")
+    if every not in PERIODS:
+        raise InvalidValue("Choose one of the periods", param="every")
+    budgets = (await visit.people()).member_budgets
+    if budget is None:
+        await budgets.change(visit.actor, user, account, clear=["budget"])
+    elif every:
+        await budgets.change(visit.actor, user, account, budget=budget, every=every)  # type: ignore[arg-type]
+    else:
+        await budgets.change(visit.actor, user, account, budget=budget, clear=["every"])
+    visit.note("The budget is set, from the next call on.")
+    return Redirect(f"/accounts/{account}/members")
+
+
+async def remove(visit: Visit, account: str, user: str) -> Reply:
+    await (await visit.people()).memberships.remove(visit.actor, user, account)
+    visit.note("The member is removed; their keys of this account are revoked.")
+    return Redirect(f"/accounts/{account}/members" if visit.person.id != user else "/")
+
+
+async def set_threshold(visit: Visit, account: str) -> Reply:
+    amount = amount_field(visit, "balance_low", "Balance")
+    await visit.store.notifications.set_threshold(visit.actor, account, amount)
+    visit.note("The notification is set.")
+    return Redirect(f"/accounts/{account}/members")
+
+
+async def statement(visit: Visit, account: str, month: str) -> Reply:
+    found = await _statement(visit, account, month)
+    values = {"account": account, "month": month, "statement": found, "form": found.json_form()}
+    return View("statement.html", f"Statement of {month}", values)
+
+
+async def statement_csv(visit: Visit, account: str, month: str) -> Reply:
+    found = await _statement(visit, account, month)
+    text = csv_text(CSV_COLUMNS, found.csv_records())
+    return Download(f"statement-{account}-{month}.csv", "text/csv; charset=utf-8", text.encode())
+
+
+async def running_calls(visit: Visit, account: str) -> Reply:
+    return View("running.html", f"Running calls of {account}", await running_values(visit, account))
+
+
+async def cancel(visit: Visit, account: str, running: str) -> Reply:
+    calls = visit.services.running_calls
+    found = await calls.list(visit.actor, account=account, limit=MOST_RUNNING)
+    if running not in {call.request_id for call in found.calls}:
+        raise NotFound("There is no such running call")
+    await calls.cancel(visit.actor, running)
+    visit.note("The call is cancelled; what was delivered is charged.")
+    return Redirect(f"/accounts/{account}/running")
+
+
+async def _require_member(visit: Visit, account: str, user: str) -> None:
+    people = await visit.people()
+    await people.member_budgets.show(visit.actor, user, account)  # NotFound
+
+
+async def _statement(visit: Visit, account: str, month: str) -> Statement:
+    people = await visit.people()
+    return await Statements(people.transactions, visit.store.store, people.directory).statement(
+        visit.actor, account, month
+    )
+
+
+def _months(since: datetime) -> list[str]:
+    """The months of an account, the newest first."""
+    found, now = list[str](), datetime.now(UTC)
+    year, month = now.year, now.month
+    while (year, month) >= (since.year, since.month) and len(found) < MOST_MONTHS:
+        found.append(f"{year}-{month:02}")
+        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    return found
+
+
+def _post(path: str, function: Any) -> Route:
+    return Route(method="POST", path=f"{MEMBERS}/{{user}}/{path}", audience="owner", function=function)
+
+
+ROUTES = (
+    Route(method="GET", path=MEMBERS, audience="owner", function=members, menu="Account"),
+    Route(method="POST", path=f"{MEMBERS}", audience="owner", function=invite, form=members),
+    Route(
+        method="POST", path=f"{ACCOUNT}/invitations/{{open_invitation}}/withdraw", audience="owner", function=withdraw
+    ),
+    _post("role", set_role),
+    _post("budget", set_budget),
+    _post("remove", remove),
+    Route(method="POST", path=f"{ACCOUNT}/notifications", audience="owner", function=set_threshold, form=members),
+    Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}", audience="owner", function=statement),
+    Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}/lines.csv", audience="owner", function=statement_csv),
+    Route(method="GET", path=f"{ACCOUNT}/running", audience="owner", function=running_calls, menu="Running calls"),
+    Route(method="POST", path=f"{ACCOUNT}/running/{{running}}/cancel", audience="owner", function=cancel),
+)

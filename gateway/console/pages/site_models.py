@@ -1,0 +1,98 @@
+"""`/site/models`: the targets and how they do; `/site/configuration`; `/site/connect`; `/site/plugins`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.admin.configuration_check import CheckOptions, check_in_thread
+from gateway.admin.effective_configuration import effective_configuration
+from gateway.admin.first_configuration import provider_text
+from gateway.admin.found_providers import VENDORS, find_providers
+from gateway.admin.plugin_reports import plugin_forms
+from gateway.admin.provider_health import targets
+from gateway.admin.reports import Reports
+from gateway.console.replies import Redirect, Reply, View
+from gateway.console.route import Route
+from gateway.console.visit import Visit
+from gateway.routing.circuit_sync import read_circuit_events
+
+CONFIGURATION = "/site/configuration"
+
+
+async def models(visit: Visit) -> Reply:
+    people = await visit.people()
+    found = await targets(visit.actor, visit.settings, visit.store.store, Reports(people.transactions))
+    search = visit.query("q").lower()
+    shown = [one for one in found if search in one.form["model"].lower() or search in one.form["provider"].lower()]
+    only_bad = visit.query("state") == "bad"
+    values = {
+        "targets": [one for one in shown if not only_bad or one.form["state"] != "ok"],
+        "bad": sum(one.form["state"] != "ok" for one in found),
+        "known": len(found),
+        "search": visit.query("q"),
+        "only_bad": only_bad,
+        "providers": sorted(visit.settings.providers.items()),
+    }
+    return View("site_models.html", "Models and providers", values)
+
+
+async def configuration(visit: Visit) -> Reply:
+    return View("site_configuration.html", "Configuration", _configuration(visit))
+
+
+async def check(visit: Visit) -> Reply:
+    file = Path(visit.settings.file) if visit.settings.file else None
+    findings = await check_in_thread(file, CheckOptions(demo=visit.settings.demo))
+    return View(
+        "site_configuration.html",
+        "Configuration",
+        {**_configuration(visit), "findings": msgspec.to_builtins(findings)},
+    )
+
+
+async def reload(visit: Visit) -> Reply:
+    if await visit.services.reloaded(visit.actor):
+        visit.note("The configuration of the file is in use now.")
+    else:
+        visit.note("The file is not in use: check it, and see the log of the gateway.")
+    return Redirect(CONFIGURATION)
+
+
+async def connect(visit: Visit) -> Reply:
+    found = await find_providers(os.environ)
+    known = {str(provider.options.get("base_url", "")) for provider in visit.settings.providers.values()}
+    known |= {str(provider.options.get("api_key", "")) for provider in visit.settings.providers.values()}
+    new = [one for one in found if not known & {one.options.get("base_url", "-"), one.options.get("api_key", "-")}]
+    values = {"found": new, "text": provider_text(new) if new else "", "vendors": VENDORS, "file": visit.settings.file}
+    return View("site_connect.html", "Connect a provider", values)
+
+
+async def plugins(visit: Visit) -> Reply:
+    events = await read_circuit_events(visit.store.store)
+    reports = await asyncio.to_thread(plugin_forms, visit.settings, events)  # it imports them
+    return View("site_plugins.html", "Plugins", {"plugins": reports})
+
+
+def _configuration(visit: Visit) -> dict[str, Any]:
+    settings = visit.settings
+    return {
+        "text": effective_configuration(settings),
+        "file": settings.file,
+        "warnings": settings.warnings,
+        "findings": None,
+    }
+
+
+ROUTES = (
+    Route(method="GET", path="/site/models", audience="viewer", function=models, menu="Models"),
+    Route(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
+    Route(method="POST", path=f"{CONFIGURATION}/check", audience="operator", function=check, form=configuration),
+    Route(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),
+    Route(method="GET", path="/site/connect", audience="operator", function=connect),
+    Route(method="GET", path="/site/plugins", audience="viewer", function=plugins, menu="Plugins"),
+)

@@ -1,0 +1,112 @@
+"""Calls of the playground: through `/v1` of this gateway, as lines of JSON for the page's script.
+
+The lines of a call: `{"request_id"}` when the answer begins, `{"text"}` and `{"reasoning"}` for each piece, and at the
+end `{"end": reason}` or `{"error": message}`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import GatewayError, TooManyRequests
+from gateway.http_client.timeouts import Timeouts
+from gateway.http_client.upstream import Answer, Upstream
+
+MOST_OF_USER = 8  # calls at the same time
+TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=600.0, total=3600.0)  # the gateway's own are shorter
+DONE = b"[DONE]"
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the page asks for; the names are those of the API."""
+
+    model: str
+    messages: list[Message]
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+class PlaygroundRuns:
+    """The calls that run in this process, counted by user."""
+
+    def __init__(self) -> None:
+        self._running: Counter[str] = Counter()
+
+    def lines(self, user_id: str, url: str, key: str, run: Run) -> AsyncGenerator[bytes]:
+        """Call the model, and stop the call if the generator is closed; TooManyRequests."""
+        if self._running[user_id] >= MOST_OF_USER:
+            raise TooManyRequests("You have too many calls running in the playground")
+        return self._counted(user_id, _lines(url, key, run))
+
+    async def _counted(self, user_id: str, lines: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
+        self._running[user_id] += 1
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    yield msgspec.json.encode(line) + b"\n"
+        finally:
+            self._running[user_id] -= 1
+            self._running += Counter()  # forgets users without calls
+
+
+async def _lines(url: str, key: str, run: Run) -> AsyncGenerator[dict[str, Any]]:
+    body = msgspec.json.encode({**msgspec.to_builtins(run), "stream": True})
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "model-gateway"}
+    client = Upstream(keepalive=0.0)
+    try:
+        async with await client.send(
+            "POST", f"{url}/chat/completions", headers=headers, body=body, timeouts=TIMEOUTS
+        ) as answer:
+            yield {"request_id": answer.headers.get("x-request-id") or ""}
+            if answer.status != 200:
+                yield {"error": _message(await answer.read(limit=2**20))}
+                return
+            async for line in _pieces(answer):
+                yield line
+    except GatewayError:
+        yield {"error": "The connection to the gateway broke"}
+    finally:
+        await client.close()
+
+
+async def _pieces(answer: Answer) -> AsyncGenerator[dict[str, Any]]:
+    reason = ""
+    while events := await answer.read_events():
+        for event in events:
+            if event.data == DONE:
+                continue
+            chunk = msgspec.json.decode(event.data)
+            if "error" in chunk:
+                yield {"error": str(chunk["error"].get("message", ""))}
+                return
+            for choice in chunk.get("choices", ()):
+                reason = choice.get("finish_reason") or reason
+                for line in _texts(choice.get("delta", {})):
+                    yield line
+    yield {"end": reason}
+
+
+def _texts(delta: dict[str, Any]) -> Iterator[dict[str, str]]:
+    for field, name in (("reasoning_content", "reasoning"), ("reasoning", "reasoning"), ("content", "text")):
+        if isinstance(text := delta.get(field), str) and text:
+            yield {name: text}
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["error"]["message"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return "The gateway refused the call"

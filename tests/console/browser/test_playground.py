@@ -1,0 +1,105 @@
+"""The playground in a browser: answers come token by token, Stop bills what was delivered, costs are the ledger's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.testing.ports import free_ports
+from tests.polling import until
+from tests.processes.conftest import Yard
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "correct horse battery"
+WORDS = 30
+MODELS = f"""
+[providers.fake]
+plugin = "fake"
+
+[providers.fake.models.slow]
+text = "{"word " * WORDS}<b>end</b>"
+interval = 0.05
+
+[providers.fake.models.endless]
+text = "on and on "
+interval = 0.05
+endless = true
+
+[models.slow]
+provider = "fake"
+max_output_tokens = 500
+price = {{ input = 1, output = 2, currency = "USD" }}
+
+[models.endless]
+provider = "fake"
+max_output_tokens = 5000
+price = {{ input = 1, output = 2, currency = "USD" }}
+"""
+
+
+@pytest.mark.gen_test(timeout=180)
+async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard: Yard, tmp_path: Any) -> None:
+    from tests.console.browser.chromium import window
+
+    [port] = free_ports(1)
+    gateway = yard.make(MODELS, console_port=port)
+    await gateway.started()
+    await gateway.command("accounts", "create", "acme", "--balance", "25")
+    invited = await gateway.command("users", "invite", "ann@example.com", "--account", "acme", "--no-mail")
+    async with window(tmp_path / "profile", viewport={"width": 1280, "height": 900}) as w:
+        page = w.page
+        await page.goto(invited["link"])
+        await page.get_by_label("New password").fill(PASSWORD)
+        await page.get_by_label("The same again").fill(PASSWORD)
+        await page.get_by_role("button", name="Accept and sign in").click()
+        await page.get_by_role("link", name="Playground").click()
+        await page.get_by_label("Model").first.select_option("slow")
+
+        await page.get_by_label("Message", exact=True).fill("Hello <i>you</i>")
+        await page.get_by_role("button", name="Send").click()
+        answer = page.locator(".answer").first
+        await page.locator(".answer:not(:empty)").wait_for()
+        early = await answer.inner_text()
+        assert "end" not in early  # the first words are there before the last one
+        await page.locator(".foot[data-cost]").wait_for()
+        assert (await answer.inner_text()).strip().endswith("<b>end</b>")
+        assert (await page.locator(".foot").first.inner_text()).count("tokens/s") == 1
+        assert "failed in the console" not in gateway.text
+        costs = [await page.locator(".foot").first.get_attribute("data-cost")]
+
+        await page.get_by_role("button", name="Compare another model").click()
+        await page.get_by_label("Model").nth(1).select_option("endless")
+        await page.get_by_role("button", name="Remove").first.click()
+        await page.get_by_label("Message", exact=True).fill("Go on")
+        await page.keyboard.press("Control+Enter")
+        await page.locator(".answer", has_text="on and on on and on").wait_for()
+        await page.get_by_role("button", name="Stop").click()
+        await page.locator(".foot[data-cost]").wait_for()
+        foot = await page.locator(".foot").first.inner_text()
+        assert foot.startswith("stopped")
+        costs.append(await page.locator(".foot").first.get_attribute("data-cost"))
+
+        lines: list[dict[str, Any]] = []
+
+        async def charged() -> bool:
+            nonlocal lines
+            lines = [line for line in await gateway.command("usage", "list", "acme") if line["kind"] == "use"]
+            return len(lines) == 2
+
+        await until(charged, within=20.0)
+        assert sorted(line["amount"] for line in lines) == sorted(f"-{cost}" for cost in costs)
+        stopped = next(line for line in lines if line["model"] == "endless")
+        assert stopped["outcome"] == "client_closed" and 0 < stopped["usage"]["out_text"] < 2000
+
+        await page.get_by_text("As code").click()
+        code = await page.locator("#code-curl").inner_text()
+        assert json.loads(code.partition("-d '")[2].rstrip("'"))["model"] == "endless"
+        assert str(gateway.port) in code
+        keys = await gateway.command("keys", "list", "acme")
+        assert [key["name"] for key in keys] == ["Playground"]
+        await page.get_by_role("link", name="the call").first.click()
+        assert "The cost, taken apart" in await page.locator("main").inner_text()
+        assert w.faults == []

@@ -1,0 +1,151 @@
+"""Models, configuration, calls, ledger, audit and audit trail for operators; members and statements for owners."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from gateway.admin.effective_configuration import effective_configuration
+from gateway.admin.playground_keys import PlaygroundKeys
+from gateway.config.loader import parse
+from gateway.routing.circuit_sync import HASH, CircuitEvent
+from tests.console.client import PASSWORD, ROOT
+from tests.console.history import ago, calls
+from tests.console.sights import furnished
+
+
+async def test_every_page_of_an_operator_and_an_owner_shows_what_is_there(console) -> None:
+    async with console() as c:
+        await furnished(c)
+        c.workers.start("req_1", "acme")
+        operator = await c.as_("root", role="operator", password=PASSWORD)
+        expected = {
+            "/site/models": ("fake-chat", "all 3 targets in use"),
+            "/site/configuration": ('plugin = "fake"', "[models.tiny]"),
+            "/site/calls?range=7d": ("fake-chat", "Older"),
+            "/site/running": ("req_1", "Cancel"),
+            "/site/ledger/acme": ("open", "25.00"),
+            "/site/audit-trail": ("users.create", "cli:root"),
+            "/site/connect": ("OPENAI_API_KEY",),
+            "/accounts/acme/members": ("ann.owner@example.com", "Statements"),
+            f"/accounts/acme/statements/{ago(hours=0)[:7]}": ("Opening balance", "nightly reports"),
+            "/accounts/acme/playground": ("Only members",),
+        }
+        for path, texts in expected.items():
+            shown = await operator.get(path)
+            assert all(text in shown.text for text in texts), (path, shown.text)
+        shown = await operator.get("/site/models?q=FAKE-")
+        assert "fake-chat fake 1 in use 0" not in shown.text and "tiny" not in shown.text
+
+
+async def test_call_is_found_by_its_id_and_pages_have_every_call_once(console) -> None:
+    async with console() as c:
+        ids = await calls(c, *(ago(minutes=minute) for minute in range(120, 0, -1)), model="fake-chat")
+        viewer = await c.as_("eva", role="viewer")
+        found = await viewer.get(f"/site/calls?request_id={ids[3]}")
+        assert ids[3] in found.html and ids[4] not in found.text and "Refund" not in found.text
+        seen, path = list[str](), "/site/calls"
+        while path:
+            html = (await viewer.get(path)).html
+            seen += [id_ for id_ in ids if f'/usage/{id_}"' in html]
+            path = (
+                html.partition('">Older')[0].rpartition('href="')[2].replace("&amp;", "&") if ">Older" in html else ""
+            )
+        assert sorted(seen) == sorted(ids)
+        assert "No call fits" in (await viewer.get("/site/calls?model=none")).text
+
+
+async def test_running_call_is_cancelled_by_an_owner_of_its_account_alone(console) -> None:
+    async with console() as c:
+        c.workers.start("req_1", "other")
+        owner = await c.as_("ann", acme="owner")
+        await owner.post("/accounts/acme/running/req_1/cancel", 404)
+        assert "req_1" in c.workers.calls
+        operator = await c.as_("root", role="operator")
+        await operator.post("/site/running/req_1/cancel")
+        assert c.workers.calls == {}
+
+
+async def test_audit_of_all_accounts_is_shown_clean(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator")
+        shown = await operator.post("/site/audit", 200)
+        assert "clean" in shown.text and "not clean" not in shown.text
+        await operator.post("/site/audit", 404, account="nobody")
+
+
+async def test_owner_sets_budget_role_and_threshold_and_members_of_others_are_not_found(console) -> None:
+    async with console() as c:
+        owner, bob = await c.as_("ann", acme="owner"), await c.user("bob@example.com", acme="member")
+        eve = await c.user("eve@example.com", other="member")
+        page, people = "/accounts/acme/members", await c.services.people()
+        await owner.post(f"{page}/{bob.id}/budget", budget="5", every="month")
+        assert "0.00 of 5.00 per month" in (await owner.get(page)).text
+        await owner.post(f"{page}/{bob.id}/budget", budget="5", every="")
+        budget = await people.member_budgets.show(ROOT, bob.id, "acme")
+        assert (budget.budget, budget.every) == (5_000_000_000, None)
+        await owner.post(f"{page}/{bob.id}/role", role="owner")
+        for path in ("role", "budget", "remove"):
+            await owner.post(f"{page}/{eve.id}/{path}", 404, role="owner", budget="1")
+        await owner.post("/accounts/acme/notifications", balance_low="12.5")
+        assert 'value="12.5"' in (await owner.get(page)).html
+        shown = await owner.post(page, 200, email="new@example.com", role="member")
+        assert "/invitation?token=" in shown.html
+        await owner.post(f"{page}/{bob.id}/remove")
+        assert (await people.users.show(ROOT, bob.id)).accounts == {}
+
+
+async def test_configuration_is_shown_without_secrets_and_checked(console, monkeypatch) -> None:
+    models = """
+    [providers.vendor]
+    plugin = "openai"
+    api_key = "env:VENDOR_KEY"
+    base_url = "https://user:hidden-word@vendor.example/v1"
+    [models.one]
+    provider = "vendor"
+    free = true
+    """
+    monkeypatch.setenv("VENDOR_KEY", "the-secret-itself")
+    async with console(models=models) as c:
+        operator = await c.as_("root", role="operator")
+        shown = await operator.get("/site/configuration")
+        assert "env:VENDOR_KEY" in shown.text
+        assert "the-secret-itself" not in shown.html and "hidden-word" not in shown.html
+
+
+async def test_reload_asks_the_gateway_and_says_whether_it_has_taken_the_file(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator")
+        refused = await operator.post("/site/configuration/reload", 409)
+        assert "no configuration file" in refused.text
+
+
+async def test_playground_key_is_one_per_user_and_account_until_it_is_revoked(console) -> None:
+    async with console() as c:
+        ann = await c.user("ann@example.com", acme="member", other="member")
+        people, keys = await c.services.people(), c.services.store.keys
+        actor, playground = ann.actor(""), people.playground_keys
+        first = await playground.text(actor, "acme")
+        again = PlaygroundKeys(people.pepper, keys, people.member_keys)
+        assert first == await again.text(actor, "acme") != await playground.text(actor, "other")
+        [key] = await keys.list("acme")
+        await keys.revoke(key.id)
+        assert await playground.text(actor, "acme") != first
+        browser = await c.signed_in(ann)
+        assert first not in (await browser.get("/accounts/acme/keys")).html
+
+
+async def test_target_that_is_not_used_is_shown_with_its_reason(console) -> None:
+    async with console() as c:
+        event = CircuitEvent("w", "fake", 0, cause="credential", seconds=60.0, at=time.time())
+        await c.services.store.store.link(HASH).call("HSET", HASH, event.field, msgspec.json.encode(event))
+        shown = await (await c.as_("eva", role="viewer")).get("/site/models?state=bad")
+        assert "3 of 3 targets not used" in shown.text and "it refused the credential" in shown.text
+
+
+def test_literal_secrets_of_a_demo_are_hidden() -> None:
+    provider = {"plugin": "openai", "api_key": "very-secret", "headers": {"x-team": "also-secret"}}
+    settings = parse({"providers": {"v": provider}, "models": {"m": {"provider": "v", "free": True}}}, demo=True)
+    text = effective_configuration(settings)
+    assert "very-secret" not in text and "also-secret" not in text and 'plugin = "openai"' in text
