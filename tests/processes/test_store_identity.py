@@ -45,6 +45,22 @@ def with_store(gateway: Served, lines: str, models: str = MODELS) -> None:
     gateway.config.write_text(f'{head}[store]\ndata_dir = "{gateway.data_dir}"\n{lines}\n{models}', encoding="utf-8")
 
 
+# A copy of the whole store at one moment, as a backup of the server is.
+DUMP = """
+local found = {}
+for _, name in ipairs(redis.call('KEYS', '*')) do
+    found[#found + 1] = name
+    found[#found + 1] = redis.call('DUMP', name)
+end
+return found
+"""
+RESTORE = """
+for at = 1, #ARGV, 2 do
+    redis.call('RESTORE', ARGV[at], 0, ARGV[at + 1], 'REPLACE')
+end
+"""
+
+
 async def is_ready(gateway: Served) -> bool:
     return await gateway.readiness() == 200
 
@@ -117,13 +133,11 @@ async def test_settlements_stay_in_the_journal_while_the_store_is_emptied_and_ar
         gateway = await yard.serve(store=f"unix://{server.socket}")
         start = (await gateway.account()).balance
         stream = await gateway.stream("slow").flowing()
-        names = await server_says(server, "KEYS", "*")
-        backup = {name: await server_says(server, "DUMP", name) for name in names}
+        backup = await server_says(server, "EVAL", DUMP, 0)
         await server_says(server, "FLUSHALL")
         assert (await stream.ended()).status == 200
         await until(lambda: is_not_ready(gateway), within=LONG)
-        for name, value in backup.items():
-            await server_says(server, "RESTORE", name, 0, value, "REPLACE")
+        await server_says(server, "EVAL", RESTORE, 0, *backup)
         await until(lambda: is_ready(gateway), within=LONG)
 
         async def settled() -> bool:
