@@ -156,7 +156,7 @@ async def result(browser: Browser, route: Route, sample: Sample) -> str:
         return "sign_in"
     if shown.status in (403, 404):
         return str(shown.status)
-    assert shown.status in (200, 303, 400, 401), (route.path, shown.status, shown.text)
+    assert shown.status in (200, 303, 400, 401, 409), (route.path, shown.status, shown.text)
     return "in"
 
 

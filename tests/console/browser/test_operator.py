@@ -83,6 +83,6 @@ async def test_operator_opens_an_account_for_a_user_whose_calls_end_in_the_audit
         text = await page.locator("main").inner_text()
         for action in ("accounts.create", "accounts.credit", "invitations.create", "invitations.accept", "keys.create"):
             assert action in text
-        assert "accounts.refund" in text and "config.reload" in text and "root@example.com" in text
+        assert "accounts.refund" in text and "configuration.reload" in text and "root@example.com" in text
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert w.faults == [] and other.faults == []
