@@ -26,13 +26,15 @@ max_output_tokens = 64
 price = { input = 1, output = 2, currency = "USD" }
 """
 
-
-@pytest.mark.gen_test(timeout=180)
-@pytest.mark.parametrize(
+in_both_looks = pytest.mark.parametrize(
     "look",
     [{"viewport": {"width": 1280, "height": 900}}, {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}],
     ids=["wide", "narrow"],
 )
+
+
+@pytest.mark.gen_test(timeout=180)
+@in_both_looks
 async def test_member_creates_a_key_calls_with_it_and_sees_the_call_in_the_usage(
     yard: Yard, tmp_path: Any, look: dict[str, Any]
 ) -> None:

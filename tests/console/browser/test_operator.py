@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.testing.ports import free_ports
-from tests.console.browser.test_member import MODELS, PASSWORD, shell
+from tests.console.browser.test_member import MODELS, PASSWORD, in_both_looks, shell
 from tests.polling import until
 from tests.processes.conftest import Yard
 
@@ -16,11 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.gen_test(timeout=240)
-@pytest.mark.parametrize(
-    "look",
-    [{"viewport": {"width": 1280, "height": 900}}, {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}],
-    ids=["wide", "narrow"],
-)
+@in_both_looks
 async def test_operator_opens_an_account_for_a_user_whose_calls_end_in_the_audit_trail(
     yard: Yard, tmp_path: Any, look: dict[str, Any]
 ) -> None:
