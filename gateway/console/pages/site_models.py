@@ -1,4 +1,4 @@
-"""`/site/models`: the targets and how they do; `/site/configuration`; `/site/connect`; `/site/plugins`."""
+"""`/site/models`: the targets with their state; `/site/configuration`; `/site/connect`; `/site/plugins`."""
 
 from __future__ import annotations
 

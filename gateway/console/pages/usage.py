@@ -1,4 +1,4 @@
-"""`/accounts/{account}/usage`: spend over time, the calls one by one, and each call taken apart."""
+"""`/accounts/{account}/usage`: spend over time, the list of calls, and the cost breakdown of each call."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_member_creates_a_key_calls_with_it_and_sees_the_call_in_the_usage
         await page.locator(".plot canvas").wait_for()
         await page.locator("#results tbody tr a").last.click()
         text = await page.locator("main").inner_text()
-        assert "The cost, taken apart" in text and "Charged" in text and "my laptop" in text
+        assert "Cost breakdown" in text and "Charged" in text and "my laptop" in text
 
         await page.get_by_role("link", name="API keys").click()
         await page.get_by_role("link", name="Revoke my laptop").click()

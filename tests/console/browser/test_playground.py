@@ -101,5 +101,5 @@ async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard
         keys = await gateway.command("keys", "list", "acme")
         assert [key["name"] for key in keys] == ["Playground"]
         await page.get_by_role("link", name="the call").first.click()
-        assert "The cost, taken apart" in await page.locator("main").inner_text()
+        assert "Cost breakdown" in await page.locator("main").inner_text()
         assert w.faults == []
