@@ -39,6 +39,8 @@ class Attacker:
         paced: list[tuple[str, float, bytes]] = [  # name, requests a second, request
             ("many values", 2, bodies.many_values(key)),
             ("large", 0.5, bodies.large_valid(key)),
+            ("many objects", 0.5, bodies.many_objects(key)),
+            ("small objects", 0.5, bodies.small_objects(key)),
             ("medium", 2, bodies.medium(key)),
             ("gzip bomb, revoked key", 10, bodies.bomb(revoked)),
             ("gzip bomb", 2, bodies.bomb(key)),

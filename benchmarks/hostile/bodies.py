@@ -30,13 +30,24 @@ def many_values(key: str) -> bytes:
 
 
 def large_valid(key: str) -> bytes:
-    """3 MiB with fewer values than the limit: messages of some words each."""
-    message = b'{"role":"user","content":"%b"}' % (b"word " * 8)
+    """3 MiB with fewer objects than the limit: messages of some words each."""
+    message = b'{"role":"user","content":"%b"}' % (b"word " * 24)
+    return request(b'{"model":"mock","messages":[%b]}' % b",".join([message] * 19_990), key=key)
+
+
+def many_objects(key: str) -> bytes:
+    """2 MiB with more objects than the limit, in messages."""
+    message = b'{"role":"user","content":"%b"}' % (b"word " * 3)
     return request(b'{"model":"mock","messages":[%b]}' % b",".join([message] * 45_000), key=key)
 
 
+def small_objects(key: str) -> bytes:
+    """250 KiB of messages, just below the size from which a body is examined in pieces."""
+    return request(b'{"model":"mock","messages":[%b]}' % b",".join([b'{"role":"user","content":"x"}'] * 8_500), key=key)
+
+
 def medium(key: str) -> bytes:
-    """900 KiB of values, just below the size from which a body is examined in pieces."""
+    """900 KiB of values."""
     values = b",".join([b"0"] * (900 * 512))
     return request(b'{"model":"mock","messages":[{"role":"user","content":"x"}],"stop":[%b]}' % values, key=key)
 

@@ -8,7 +8,7 @@ path, the code and a message that helps::
     request, fields = decoder.decode(body)
 
 Sharp edges: msgspec does not check UTF-8 in what it skips, so that is done first; and tiny values cost up to 100 times
-their bytes as objects, so a body over 1 MiB is examined first (`gateway.schemas.large_json`), and only its
+their bytes as objects, so a body over 256 KiB is examined first (`gateway.schemas.large_json`), and only its
 `large_fields` may be over 1 MiB.
 """
 
@@ -29,6 +29,7 @@ from gateway.schemas.schema_errors import first_error, invalid, parse_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+LARGEST_FIELD = 1 << 20  # bytes
 MAX_EXPLAINED = 20_000  # values; beyond it an error is named by msgspec alone, which builds nothing
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
@@ -91,10 +92,12 @@ class BodyDecoder(Generic[T]):
         for name in self._fields:
             size = len(memoryview(fields[name])) if name in fields else 0
             rest -= size
-            if size > LARGE and name not in self._large_fields:
-                raise invalid(name, f"it is too large ({size} bytes; at most {LARGE})")
-        if rest > LARGE:
-            raise InvalidValue(f"The unknown fields of the request are too large ({rest} bytes; at most {LARGE}).")
+            if size > LARGEST_FIELD and name not in self._large_fields:
+                raise invalid(name, f"it is too large ({size} bytes; at most {LARGEST_FIELD})")
+        if rest > LARGEST_FIELD:
+            raise InvalidValue(
+                f"The unknown fields of the request are too large ({rest} bytes; at most {LARGEST_FIELD})."
+            )
 
     # Slow path -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class BodyDecoder(Generic[T]):
 
     def _error_in(self, name: str, raw: bytes) -> BadRequest | None:
         # A JSON text has at most as many values as commas and opening brackets, and one.
-        if len(raw) > LARGE or sum(map(raw.count, (b",", b"[", b"{"))) > MAX_EXPLAINED:
+        if len(raw) > LARGEST_FIELD or sum(map(raw.count, (b",", b"[", b"{"))) > MAX_EXPLAINED:
             return None
         try:
             return first_error(parse_json(raw), self._fields[name].type, name)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequest, InvalidJSON, InvalidValue
 from gateway.schemas import large_json
 from gateway.schemas.duplicate_keys import key_names, most_keys
-from gateway.schemas.large_json import LARGE, LONGEST_KEY, MOST_VALUES, SHORT, examined
+from gateway.schemas.large_json import LARGE, LONGEST_KEY, MOST_OBJECTS, MOST_VALUES, SHORT, examined
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -81,7 +81,7 @@ def test_keys_of_a_large_body_are_read_in_small_parts(where: bytes, monkeypatch:
         return key_names(text)
 
     monkeypatch.setattr(large_json, "key_names", read)
-    array = b"[%b]" % b",".join([b'{"role":"user","content":"some words"}'] * 40_000)
+    array = b"[%b]" % b",".join([b'{"role":"user","content":"some words"}'] * 19_000)
     assert {"role", "content", "model"} <= examined(b'{"model":"m",%b}' % (where % array)).names
     assert max(sizes) < 2 * large_json.PART
     with pytest.raises(InvalidJSON, match="'role' more than once"):
@@ -103,6 +103,15 @@ def test_large_body_with_too_many_values_is_refused(value: bytes) -> None:
     text = b'{"x":[%b]}' % b",".join([value] * (MOST_VALUES + 1))
     with pytest.raises(InvalidValue):
         examined(text)
+
+
+def test_large_body_may_have_twenty_thousand_objects_and_no_more() -> None:
+    def text(objects: int) -> bytes:
+        return b'{"x":"{%b","y":[%b]}' % (b"{" * LARGE, b",".join([b'{"z":1}'] * (objects - 1)))
+
+    assert examined(text(MOST_OBJECTS)).names == {"x", "y", "z"}
+    with pytest.raises(InvalidValue, match=str(MOST_OBJECTS)):
+        examined(text(MOST_OBJECTS + 1))
 
 
 def test_long_key_of_a_large_body_is_refused() -> None:
