@@ -34,7 +34,7 @@ from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
 from gateway.ledger.store_audit import ACCOUNTS
 from gateway.metrics import Metrics
-from gateway.runtime.garbage import collect_rarely
+from gateway.runtime.interpreter import collect_rarely
 from gateway.store import EmbeddedServer, Store
 
 CATCH_UP = 100_000  # lines

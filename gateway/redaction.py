@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 MAX_TEXT = 16 * 1024  # characters of one text that are read
+MAX_DETAIL = 2048  # characters of the detail of an error in a log line
 MAX_MESSAGE = 600  # characters of a message that a caller gets
 REMOVED = "[removed]"
 

@@ -30,7 +30,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from gateway.redaction import MAX_MESSAGE, REMOVED, hide, redact
+from gateway.redaction import MAX_DETAIL, MAX_MESSAGE, REMOVED, hide, redact
 from gateway.redaction import clean as clean
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def clean_error(error: GatewayError, hidden: Sequence[str] = ()) -> None:
         param = error.param or ""
         error.param = _param(param) if redact(hide(param, hidden)) == param else error.default_param
     if error.detail:
-        error.detail = redact(hide(error.detail, hidden))
+        # The `hidden` texts are removed first: a cut could leave the beginning of one.
+        error.detail = redact(hide(error.detail, hidden)[:MAX_DETAIL])
 
 
 def _without(hidden: Sequence[str], complaint: Complaint) -> Complaint:

@@ -22,7 +22,7 @@ from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics, encode_delta
 from gateway.notifications.service import Notifications
 from gateway.runtime import helper
-from gateway.runtime.garbage import collect_rarely
+from gateway.runtime.interpreter import collect_rarely
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.store import Store
