@@ -11,6 +11,7 @@ deadlines. It sets `late` before it cancels an attempt that has no first chunk i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -24,6 +25,8 @@ class Awaited(Protocol):
 
     ended: bool
     heard: float  # loop time at which its reader was last woken; 0 before
+    status: int  # 0 until the head has arrived
+    headers: Mapping[str, str]  # set with the head
 
     def is_watched(self) -> bool:
         """Whether its reader waits for the upstream, within a deadline of the HTTP client."""

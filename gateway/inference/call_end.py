@@ -11,6 +11,7 @@ from gateway.errors.facts import RefusalFacts
 from gateway.inference.call import Call
 from gateway.inference.services import Services
 from gateway.log import gateway_log
+from gateway.plugins.upstream_errors import request_id_of
 
 
 def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
@@ -23,6 +24,7 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
         if isinstance(error, errors.ContentFiltered):
             error.code = endpoint.filter_code
     call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
+    error.upstream_request_id = error.upstream_request_id or _upstream_request_id(call)
     call.error = RefusalFacts.of(error)
     if error.limit:
         services.metrics.limited(call.model.name, error.limit, error.scope)
@@ -33,6 +35,14 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
         call.sink.fail(endpoint.error_frame(error))
     else:
         call.reply.send_error(error)
+
+
+def _upstream_request_id(call: Call) -> str:
+    """The id of the last answer of an upstream; an error inside its stream does not repeat it."""
+    for answer in reversed(call.sending.all_answers()):
+        if answer.status:
+            return request_id_of(answer.headers)
+    return ""
 
 
 def fail_stopped(call: Call, services: Services) -> None:

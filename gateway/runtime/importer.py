@@ -22,9 +22,9 @@ from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics, encode_delta
 from gateway.notifications.service import Notifications
 from gateway.runtime import helper
-from gateway.runtime.interpreter import collect_rarely
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
+from gateway.runtime.interpreter import collect_rarely
 from gateway.store import Store
 
 

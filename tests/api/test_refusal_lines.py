@@ -6,10 +6,12 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientPayloadError
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
@@ -255,3 +257,21 @@ async def test_refusals_are_counted_by_key_model_and_code(client: Client, gatewa
         (account, key_id, "", "model_not_permitted"): 1,
         ("", "", "", "invalid_api_key"): 2,
     }
+
+
+@pytest.mark.parametrize("delivered", [0, 1])
+async def test_line_of_a_stream_that_fails_has_the_id_of_the_upstreams_answer(
+    client: Client, upstream: FakeUpstream, lines: list[AccessLine], delivered: int
+) -> None:
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": [
+        {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}
+    ]}  # fmt: skip
+    failure = {"error": {"message": "it broke", "type": "server_error", "code": None}}
+    reply = Reply.stream([chunk] * delivered + [failure])
+    reply.headers["x-request-id"] = "req-up-8"
+    upstream.enqueue(reply)
+    with suppress(ClientPayloadError):  # a stream that fails ends without the end of its body
+        await post(client, marked(client), stream=True)
+    line = await line_of(lines)
+    assert line.upstream_request_id == "req-up-8"
+    assert_marks(line)
