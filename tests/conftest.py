@@ -31,6 +31,7 @@ from gateway.ledger import Ledger
 from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
+from tests.benchmarks_package import make_importable
 from tests.migrated_once import migrated_once
 from tests.world import OpenWorld, open_world
 
@@ -38,6 +39,8 @@ PEPPER = b"a pepper for tests, nowhere else used"
 TESTS = Path(__file__).parent
 # Each of these tests starts processes, installs packages or loads vendors' SDKs; tox -e quick leaves them out.
 SLOW_FOLDERS = frozenset({"benchmarks", "clients", "plugin_template", "processes"})
+
+make_importable()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -6,9 +6,13 @@ import importlib.util
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent.parent / "benchmarks"
+FOLDER = Path(__file__).parent.parent / "benchmarks"
 
-if "benchmarks" not in sys.modules:
+
+def make_importable() -> None:
+    """Import the package from the checkout, unless it is imported already."""
+    if "benchmarks" in sys.modules:
+        return
     spec = importlib.util.spec_from_file_location(
         "benchmarks", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
     )
