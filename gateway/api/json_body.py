@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable
 
 from gateway.api.handler import KeyedHandler
-from gateway.api.paced_steps import PacedSteps
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
@@ -24,9 +23,6 @@ from gateway.uploads.inflate import FREE, BodyInflater
 #: Bytes; a body up to this size is read first, and admission checks the key in its own round trip to the store.
 SMALL_BODY = 65_536
 SMALL_LENGTHS = range(1, SMALL_BODY + 1)  # a body of unknown length has 0, and is not small
-
-
-_paced = PacedSteps()
 
 
 class JsonBody:
@@ -76,6 +72,11 @@ class JsonBody:
             return self._prepare(handler)
         return None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes long to decode."""
+        return self._share is not None and self._share.size > SMALL_BODY
+
     def take(self) -> bytes | Examined:
         """The whole body, inflated; raises UnsupportedContentType, InvalidJSON, InvalidValue or RequestTooLarge."""
         metadata, error = self._metadata, self._error
@@ -124,7 +125,9 @@ class JsonBody:
             if self._metadata.coding == "gzip":
                 content = await self._inflate(content, handler)
             if len(content) > LARGE and self._metadata.sends_json:
-                self._examined = await examine(content)
+                examination = Examination(content)
+                await handler.services.paced_steps.run(examination.steps())
+                self._examined = examination.result
                 if self._metadata.idempotency_key is not None:
                     self._digest = await asyncio.to_thread(request_digest, handler.path, content)
             self._content = content
@@ -154,10 +157,3 @@ async def confirm_before_body(handler: KeyedHandler, length: int, most: int) -> 
     await handler.confirm()
     if length > most:
         raise RequestTooLarge()
-
-
-async def examine(content: bytes) -> Examined:
-    """Examine a large body; other requests run meanwhile."""
-    examination = Examination(content)
-    await _paced.run(examination.steps())
-    return examination.result

@@ -43,6 +43,7 @@ class MultipartBody:
         self._handler: KeyedHandler | None = None  # until the key was confirmed
         self._begun = False
         self.size = 0
+        self.is_large = False  # its parts are decoded as they arrive
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
         """Prepare to read the body; the account of the key is known."""

@@ -35,8 +35,10 @@ from gateway.log import WarningLimit
 
 log = logging.getLogger("gateway")
 
-ACCEPTED_AT_ONCE: Final = 32  # connections in one turn of the loop, about 2 ms
-SWEPT_AT_ONCE: Final = 100  # connections in one turn of the loop, about 2 ms if all of them are late
+# A request takes several turns of the loop, and waits in each of them for what other connections do in it.
+ACCEPTED_AT_ONCE: Final = 8  # connections in one turn of the loop, about 0.5 ms
+SWEPT_AT_ONCE: Final = 25  # connections in one turn of the loop, about 0.5 ms if all of them are late
+PAUSE: Final = 0.002  # seconds before more are accepted or swept
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
 
@@ -103,11 +105,12 @@ class HTTPServer:
 
         A busy loop has few turns. So many new connections, which may all be of one client, would wait for seconds.
         """
-        self._accepts_more = False
         for _ in range(ACCEPTED_AT_ONCE):
             if self._listener is None or (queued := self._next_queued()) is None:
+                self._accepts_more = False
                 return
             self._take(queued)
+        self._loop.call_later(PAUSE, self._accept_more)
 
     def _new_protocol(self) -> Connection | ProxyPreface:
         connection = Connection(self, self._loop)
@@ -236,7 +239,7 @@ class HTTPServer:
             if self.state.draining and self.state.now >= self._idle_until:
                 connection.close_if_idle(before)
         if len(some) == SWEPT_AT_ONCE:
-            self._loop.call_soon(self._sweep_some, left, before)
+            self._loop.call_later(PAUSE, self._sweep_some, left, before)
             return
         self._sweeping = bool(self._connections)
         if self._sweeping:

@@ -62,6 +62,10 @@ class Body(Protocol):
 
     size: int
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes long to decode."""
+
     def take(self) -> Any:
         """The argument of `decode`; raises the first error of the body."""
 

@@ -33,7 +33,6 @@ from gateway.ledger.admission import MAX_TRIES, Repriced, terms_keep_changing
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted, adapt
-from gateway.schemas.large_json import LARGE
 
 #: Errors of an admission that may be tried again with something changed.
 ADMITTED_AGAIN = (Repriced, errors.KeyRestricted, errors.QuotaExhausted, errors.CostLimitExceeded)
@@ -59,10 +58,11 @@ class Pipeline:
     ) -> None:
         """Answer one request; raises the error of a refusal, and then nothing is held. `tags`: the header's text."""
         try:
-            digest = self._decode(call, endpoint, body, path=path, idempotency_key=idempotency_key)
-            if body.size > LARGE:
-                await asyncio.sleep(0)  # 20,000 messages take 3 ms to decode and 2 to quote
-            self._quote(call, endpoint)
+            if body.is_large:
+                digest = await self._decode_large(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+            else:
+                digest = self._decode(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+                self._quote(call, endpoint)
             if self._services.settings.server.tags:
                 self._tag(call, tags)
         except errors.GatewayError:
@@ -108,6 +108,17 @@ class Pipeline:
             digest = body.digest(path)
         call.request = endpoint.decode(content, self._services.settings)
         call.body_size = body.size
+        return digest
+
+    async def _decode_large(
+        self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
+    ) -> str:
+        """Decode and quote a large request in two turns: 20,000 messages take 4 ms to decode and 2 to quote."""
+        paced = self._services.paced_steps
+        async with paced.turn():
+            digest = self._decode(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+        async with paced.turn():
+            self._quote(call, endpoint)
         return digest
 
     def _quote(self, call: Call, endpoint: Endpoint[Any]) -> None:

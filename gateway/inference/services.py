@@ -13,6 +13,7 @@ from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call import Call
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
+from gateway.inference.paced_steps import PacedSteps
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Ledger
@@ -65,6 +66,7 @@ class Services(Protocol):
     active_calls: ActiveCalls
     disconnects: Disconnects
     idempotency: Idempotency
+    paced_steps: PacedSteps
     keep_alive: KeepAlive
     metrics: Metrics
     access_log: AccessLog

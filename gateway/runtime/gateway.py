@@ -26,6 +26,7 @@ from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call_clock import CallClock
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
+from gateway.inference.paced_steps import PacedSteps
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
 from gateway.ledger import Journal, Ledger
@@ -90,6 +91,7 @@ class Gateway:
             disk=(settings.server.max_spool, settings.server.max_account_spool),
             files=shares(descriptor_limit()).uploads,
         )
+        self.paced_steps = PacedSteps()
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.import_hints = ImportHints(store, with_short=settings.notify.is_set_up)

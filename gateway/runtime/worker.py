@@ -39,7 +39,7 @@ from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.connection_report import ConnectionReport
 from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.interpreter import collect_rarely, switch_threads_often
+from gateway.runtime.interpreter import background_executor, collect_rarely, switch_threads_often
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.questions import read_question, write_reply
 from gateway.store import Store, StoreSetupError
@@ -149,6 +149,7 @@ class Worker:
         # These objects live as long as the process, so the collector need not check them again.
         collect_rarely()
         switch_threads_often()
+        asyncio.get_running_loop().set_default_executor(background_executor())
         self._tell("ready")
         reporting = asyncio.create_task(self._report_forever())
         await self.draining.wait()
