@@ -7,6 +7,7 @@ problems at once. `find_config()` finds the file; `demo_settings()` needs no fil
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -26,10 +27,11 @@ from gateway.config.settings import (
     ServerSettings,
     Settings,
 )
-from gateway.config.toml_reader import Key, SettingsError, TomlReader, fields_of, plain, read_toml
+from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_toml
 from gateway.config.validation import check
 
 DEMO_FOLDER = Path("var/demo")
+DEMO_PORTS_VARIABLE = "GATEWAY_DEMO_PORTS"
 CONFIG_PLACES = (Path("gateway.toml"), Path("/etc/gateway/gateway.toml"))
 
 
@@ -118,51 +120,88 @@ def _names(table: object) -> set[str]:
 
 
 def demo_settings(data_dir: str | os.PathLike[str] = DEMO_FOLDER) -> Settings:
-    """The settings of `gateway serve --demo`: loopback, embedded store, built-in fake provider, group default."""
+    """The settings of `gateway serve --demo`: loopback, embedded store, built-in fake provider, two groups."""
     document = tomllib.loads(DEMO, parse_float=Decimal)
     document["store"] = {"data_dir": str(Path(data_dir).absolute())}
+    port, console, metrics = _demo_ports()
+    document["server"] = {"port": port, "tags": ["demo", "team"]}
+    document |= {"console": {"port": console}, "metrics": {"port": metrics}}
     return structs.replace(parse(document, demo=True), file="")
 
 
-DEMO = """
+def _demo_ports() -> tuple[int, int, int]:
+    """The ports of `/v1`, the console and the metrics."""
+    text = os.environ.get(DEMO_PORTS_VARIABLE) or "8080,8081,9090"
+    if not re.fullmatch(r"\d{1,5}(,\d{1,5}){2}", text):
+        problem = "three ports: of /v1, the console and the metrics, such as 8080,8081,9090"
+        raise SettingsError([SettingsProblem("", DEMO_PORTS_VARIABLE, problem)])
+    first, second, third = map(int, text.split(","))
+    return first, second, third
+
+
+DEMO = '''
+[groups.partner]
+price_factor = 0.8
+
 [providers.fake]
 plugin = "fake"
 
+[providers.fake.models.fake-writer]
+interval = 0.03
+text = """
+Once there was a harbour with five grey herons. Each morning they stood in the shallow water and waited for the boats. \
+Each boat had a name, each name a story, and each story a price: so many words out, so many words in. The herons never \
+paid more than a story was worth, for the oldest of them counted every word twice, and wrote the sum into the sand."""
+
 [models.fake-chat]
 provider = "fake"
+groups = ["default", "partner"]
 aliases = ["demo"]
 owned_by = "model-gateway"
 created = 2026-11-21
 context_window = 128000
 max_output_tokens = 16384
-price = { input = 0.5, cached_input = 0.05, output = 1.5 }
+price = { input = 0.5, cached_input = 0.05, output = 1.5, currency = "USD" }
+
+[models.fake-writer]
+provider = "fake"
+groups = ["default", "partner"]
+owned_by = "model-gateway"
+created = 2026-11-21
+context_window = 32000
+max_output_tokens = 8192
+price = { input = 2, cached_input = 0.2, output = 8, currency = "USD" }
 
 [models.fake-embedding]
 provider = "fake"
+groups = ["default", "partner"]
 owned_by = "model-gateway"
 created = 2026-11-21
 context_window = 8192
 endpoints = ["embeddings"]
-price = { input = 0.02 }
+price = { input = 0.02, currency = "USD" }
 
 [models.fake-image]
 provider = "fake"
+groups = ["default", "partner"]
 owned_by = "model-gateway"
 created = 2026-11-21
 endpoints = ["images"]
-price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } } }
+price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } }, currency = "USD" }
 
 [models.fake-speech]
 provider = "fake"
+groups = ["default", "partner"]
 owned_by = "model-gateway"
 created = 2026-11-21
 endpoints = ["speech"]
-price = { per_character = 15 }
+price = { per_character = 15, currency = "USD" }
 
 [models.fake-transcription]
 provider = "fake"
+groups = ["default", "partner"]
 owned_by = "model-gateway"
 created = 2026-11-21
 endpoints = ["transcription"]
-price = { per_second_in = 0.0001 }
-"""
+price = { per_second_in = 0.0001, currency = "USD" }
+'''

@@ -249,6 +249,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # about old names and about values that may be a mistake; no key of the file
 
     @property
+    def is_demo(self) -> bool:
+        """Whether these are the settings of `gateway serve --demo` without a file, whose store has invented data."""
+        return self.demo and not self.file
+
+    @property
     def folder(self) -> Path:
         """What relative paths in the configuration are relative to."""
         return Path(self.file).parent if self.file else Path()

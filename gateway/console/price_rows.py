@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from gateway.billing.price import ANY
+
 MAIN = ("input", "cached_input", "output")  # with a column of their own, per 1,000,000 tokens
 TOKENS = "per 1,000,000 tokens"
 #: The other amounts of a price: what is paid, and for what.
@@ -52,7 +54,8 @@ def other_prices(price: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     found = [(*UNITS[name][:1], price[name], UNITS[name][1]) for name in UNITS if name in price]
     for size, amounts in price.get("per_image", {}).items():
         for quality, amount in amounts.items():
-            found.append((" ".join(filter(None, ("image", size, quality))), amount, "each"))
+            others = len(price["per_image"]) > 1, len(amounts) > 1
+            found.append((_image(size, quality, *others), amount, "each"))
     for tier in price.get("tiers", []):
         above = f"above {tier['above_input_tokens']:,} input tokens: "
         for name, amount in tier.items():
@@ -61,6 +64,13 @@ def other_prices(price: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             elif name in UNITS:
                 found.append((above + UNITS[name][0], amount, UNITS[name][1]))
     return found
+
+
+def _image(size: str, quality: str, has_sizes: bool, has_qualities: bool) -> str:
+    """`image, 1024x1024, low`; the price of every other size or quality says so, if there are others."""
+    shown_size = ("other sizes" if has_sizes else "") if size == ANY else size
+    shown_quality = ("other qualities" if has_qualities else "") if quality == ANY else quality
+    return ", ".join(filter(None, ("image", shown_size, shown_quality)))
 
 
 def _amount(name: str) -> Callable[[dict[str, Any]], Any]:

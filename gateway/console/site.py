@@ -86,6 +86,7 @@ class Site:
                 "duration": elements.duration_text,
                 "percent": elements.percent_text,
                 "currency": currency_of(self.services.settings),
+                "is_demo": self.services.settings.is_demo,
                 **view.values,
             }
         )

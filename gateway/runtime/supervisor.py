@@ -163,7 +163,7 @@ class Supervisor:
         if console is not None:
             gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
         if self.settings.demo:
-            await announce(self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
+            await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 
     async def _open_store(self, guard: StoreGuard) -> Store:
         address: StoreAddress | Path | None = configured_address(self.settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.config.loader import demo_settings, find_config, load, parse
+from gateway.config.loader import DEMO_PORTS_VARIABLE, demo_settings, find_config, load, parse
 from gateway.config.secret import Secret
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
@@ -149,8 +149,23 @@ def test_demo_settings_need_no_file(tmp_path: Path) -> None:
     settings = demo_settings(tmp_path)
     assert settings.data_dir == tmp_path
     assert {provider.plugin for provider in settings.providers.values()} == {"fake"}
-    assert all(model.price is not None and model.groups == ("default",) for model in settings.models.values())
-    assert settings.server.host == settings.metrics.host == "127.0.0.1"
+    assert all(model.price is not None for model in settings.models.values())
+    assert all(model.groups == tuple(settings.groups) == ("default", "partner") for model in settings.models.values())
+    assert settings.server.host == settings.metrics.host == settings.console.host == "127.0.0.1"
+    assert settings.is_demo
+
+
+def test_ports_of_the_demo_are_those_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEMO_PORTS_VARIABLE, raising=False)
+    settings = demo_settings()
+    assert (settings.server.port, settings.console.port, settings.metrics.port) == (8080, 8081, 9090)
+    monkeypatch.setenv(DEMO_PORTS_VARIABLE, "9000,9001,9002")
+    settings = demo_settings()
+    assert (settings.server.port, settings.console.port, settings.metrics.port) == (9000, 9001, 9002)
+    for text in ("9000", "9000,9001,70000", "a,b,c"):
+        monkeypatch.setenv(DEMO_PORTS_VARIABLE, text)
+        with pytest.raises(SettingsError, match="port"):
+            demo_settings()
 
 
 def test_configuration_of_the_repository_loads() -> None:

@@ -35,6 +35,7 @@ async def test_every_page_of_an_operator_and_an_owner_shows_what_is_there(consol
         for path, texts in expected.items():
             shown = await operator.get(path)
             assert all(text in shown.text for text in texts), (path, shown.text)
+            assert "Demo data" not in shown.text  # the mark of the demo
         shown = await operator.get("/site/models?q=FAKE-")
         assert "fake-chat fake 1 in use 0" not in shown.text and "tiny" not in shown.text
 

@@ -45,7 +45,7 @@ async def calls(visit: Visit) -> Reply:
 
 
 async def running_calls(visit: Visit) -> Reply:
-    return View("running.html", "Running calls", await running_values(visit, ""))
+    return View("running.html", "All running calls", await running_values(visit, ""))
 
 
 async def running_values(visit: Visit, account: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _before(text: str) -> tuple[int, str, int] | None:
 
 ROUTES = (
     Route(method="GET", path="/site/calls", audience="viewer", function=calls, menu="Calls"),
-    Route(method="GET", path="/site/running", audience="viewer", function=running_calls, menu="Running calls"),
+    Route(method="GET", path="/site/running", audience="viewer", function=running_calls, menu="All running calls"),
     Route(method="POST", path="/site/running/{running}/cancel", audience="operator", function=cancel),
     Route(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
     Route(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit"),

@@ -34,6 +34,14 @@
     return { incrs, values: (_, moments) => moments.map((moment) => format.format(new Date(moment * 1e3))) };
   };
 
+  // A period as the legend names it.
+  const momentOf = (period) => {
+    const day = { month: "short", day: "numeric" };
+    const form = period === "hour" ? { ...day, hour: "numeric", minute: "2-digit" } : { ...(period === "day" ? day : { month: "short" }), year: "numeric", timeZone: "UTC" };
+    const format = new Intl.DateTimeFormat(undefined, form);
+    return (moment) => format.format(new Date(moment * 1e3));
+  };
+
   const ticks = (amount) => (amount === 0 ? "0" : Number(amount.toPrecision(6)).toString());
 
   const draw = (figure) => {
@@ -42,6 +50,7 @@
     const { names, times, columns } = read(figure.querySelector("table"));
     if (!times.length) return;
     const sums = stacked(columns);
+    const moment = momentOf(period);
     const order = names.map((_, at) => names.length - 1 - at);
     const text = style("--faint");
     const axis = { stroke: text, grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line"), width: 1 } };
@@ -55,7 +64,7 @@
         width: 0,
         points: { show: false },
         paths: uPlot.paths.bars({ size: [0.8, 60] }),
-        value: (_, __, ___, row) => (row === null || row === undefined ? "–" : ticks(columns[at][row])),
+        value: (_, __, ___, row) => (row === null || row === undefined ? "" : ticks(columns[at][row])),
       };
     });
     const options = {
@@ -64,7 +73,7 @@
       tzDate: (seconds) => (period === "hour" ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
       scales: { x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] }, y: { range: (_, __, high) => [0, high * 1.05 || 1] } },
       axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, values: (_, amounts) => amounts.map(ticks) }],
-      series: [{}, ...series],
+      series: [{ label: "\u00a0", value: (_, at) => (at === null ? "" : moment(at)) }, ...series],
       cursor: { drag: { x: false, y: false } },
     };
     place.replaceChildren();

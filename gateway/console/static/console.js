@@ -35,7 +35,15 @@
     setTimeout(() => (button.textContent = label), 1500);
   };
 
+  // In a narrow window the navigation is a row that scrolls: the current page is to be in sight.
+  const showCurrentPage = () => {
+    const navigation = document.querySelector(".side");
+    const current = navigation?.querySelector("[aria-current]");
+    if (current) navigation.scrollLeft = current.offsetLeft - (navigation.clientWidth - current.offsetWidth) / 2;
+  };
+
   const ready = () => {
+    showCurrentPage();
     localise(document);
     new MutationObserver((changes) => {
       for (const change of changes)

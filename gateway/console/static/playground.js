@@ -114,7 +114,7 @@
         `${call.cost} ${form.dataset.currency}${call.estimated ? " (estimated)" : ""}`,
         `${number.format(call.tokens_in)} tokens in, ${number.format(call.tokens_out)} out`,
         ...(call.first_token_ms ? [`first token ${number.format(call.first_token_ms)} ms`] : []),
-        ...(seconds > 0 && call.tokens_out > 1 ? [`${(call.tokens_out / seconds).toFixed(1)} tokens/s`] : []),
+        ...(seconds >= 0.1 && call.tokens_out > 1 ? [`${(call.tokens_out / seconds).toFixed(1)} tokens/s`] : []),
         ...(call.served_model && call.served_model !== this.model.value ? [`served by ${call.served_model}`] : []),
       ];
       foot.textContent = `${parts.join(" · ")} · `;

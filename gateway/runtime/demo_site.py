@@ -1,0 +1,136 @@
+"""The two accounts of `gateway serve --demo`, their people, and their invented calls.
+
+An account that exists is left as it is, so the calls are written once per data directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from gateway.accounts.keys import Keys
+from gateway.admin.actor import AccountRole, SiteRole, command_line
+from gateway.admin.people import People
+from gateway.admin.services import AdminServices
+from gateway.admin.sign_in_links import NewLink
+from gateway.admin.user_rows import User
+from gateway.amounts import NANO
+from gateway.config.settings import Settings
+from gateway.errors import NotFound
+from gateway.ledger.backdated import open_backdated
+from gateway.ledger.price_tables import store_prices
+from gateway.runtime.demo_calls import DAYS, Caller, lines_of, prices_of
+from gateway.store import Store
+
+OPERATOR = "operator@demo.example"
+
+
+class Person(Struct, frozen=True):
+    """A user, with the roles by account."""
+
+    email: str
+    name: str
+    accounts: dict[str, AccountRole]
+    role: SiteRole = "none"
+
+
+class DemoKey(Struct, frozen=True):
+    """A key that makes invented calls; `email` is that of the user who has it, "" for a service key."""
+
+    name: str
+    email: str
+    team: str
+    a_day: int
+    models: dict[str, int]
+
+
+class DemoAccount(Struct, frozen=True):
+    """An account; `balance` in currency units."""
+
+    name: str
+    group: str
+    balance: int
+    keys: tuple[DemoKey, ...]
+
+
+PEOPLE = (
+    Person(OPERATOR, "Olivia (demo)", {"demo": "owner", "demo-partner": "owner"}, "operator"),
+    Person("mira@demo.example", "Mira (demo)", {"demo": "member"}),
+    Person("jon@demo.example", "Jon (demo)", {"demo-partner": "owner"}),
+    Person("kim@demo.example", "Kim (demo)", {"demo-partner": "member"}),
+)
+ACCOUNTS = (
+    DemoAccount(
+        "demo",
+        "default",
+        10,
+        (
+            DemoKey(
+                "Mira's laptop",
+                "mira@demo.example",
+                "search",
+                14,
+                {"fake-chat": 8, "fake-writer": 3, "fake-embedding": 1},
+            ),
+            DemoKey("help desk", "", "support", 40, {"fake-chat": 8, "fake-speech": 1, "fake-transcription": 1}),
+            DemoKey("nightly index", "", "search", 12, {"fake-embedding": 1}),
+        ),
+    ),
+    DemoAccount(
+        "demo-partner",
+        "partner",
+        50,
+        (
+            DemoKey(
+                "Kim's notebook", "kim@demo.example", "design", 10, {"fake-chat": 4, "fake-writer": 2, "fake-image": 3}
+            ),
+            DemoKey("web shop", "", "shop", 25, {"fake-chat": 9, "fake-image": 1}),
+        ),
+    ),
+)
+
+
+async def furnish(settings: Settings, store: Store) -> NewLink:
+    """Create what is missing of the demo's accounts and people; returns a link that signs in its operator.
+
+    DatabaseUnavailable, DatabaseRefused; InvalidValue if the operator is disabled.
+    """
+    services, actor = AdminServices(settings, store), command_line("demo")
+    try:
+        people = await services.people()
+        users = {person.email: await _user(people, person) for person in PEOPLE}
+        await store_prices(store, prices_of(settings))
+        existing = await services.store.ledger.accounts()
+        for account in ACCOUNTS:
+            if account.name not in existing:
+                await _open(settings, store, services.store.keys, account, users)
+        for person in PEOPLE:
+            for name, role in person.accounts.items():
+                await people.memberships.set(actor, users[person.email].id, name, role)
+        return await people.sign_in_links.create(actor, users[OPERATOR].id)
+    finally:
+        await services.close()
+
+
+async def _user(people: People, person: Person) -> User:
+    actor = command_line("demo")
+    try:
+        return await people.users.find(actor, person.email)
+    except NotFound:
+        return await people.users.create(actor, person.email, name=person.name, role=person.role)
+
+
+async def _open(settings: Settings, store: Store, keys: Keys, account: DemoAccount, users: Mapping[str, User]) -> None:
+    now = datetime.now(UTC)
+    created, callers = int((now - timedelta(days=DAYS, hours=1)).timestamp()), []
+    for key in account.keys:  # before the account, which comes with its lines
+        user = users[key.email].id if key.email else ""
+        fields: dict[str, str | int] = {"state": "active", "name": key.name, "created": created}
+        fields |= {"user": user, "own": 1} if user else {}
+        made = await keys.store(account.name, fields, show_cost=False)
+        callers.append(Caller(made.id, user, key.team, key.a_day, key.models))
+    opening = account.balance * NANO
+    lines = lines_of(settings, account.group, callers, opening=opening, now=now, seed=account.name)
+    await open_backdated(store, account.name, account.group, lines)

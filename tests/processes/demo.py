@@ -1,0 +1,66 @@
+"""`gateway serve --demo` in a folder, at ports that are free."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.config.loader import DEMO_PORTS_VARIABLE
+from gateway.testing.ports import free_ports
+from gateway.testing.running import START_WITHIN
+from tests.polling import until
+
+LAST_WORDS = "and run: gateway serve"
+
+
+class Demo:
+    """The demo in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = free_ports(3)
+        self.url, self.console = (f"http://127.0.0.1:{port}" for port in ports[:2])
+        self._folder = folder
+        self._environment = {**os.environ, DEMO_PORTS_VARIABLE: ",".join(map(str, ports))}
+
+    def command(self, *arguments: str) -> Any:
+        """The JSON that a command prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *arguments, "--demo", "--json"],
+            **self._options,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[str]:
+        """Run it; the value is what it prints."""
+        printed = self._folder / "printed"
+        with printed.open("wb") as file, (self._folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", "--demo"], **self._options, stdout=file, stderr=log
+            )
+        try:
+            await until(lambda: LAST_WORDS in printed.read_text() or process.poll() is not None, within=START_WITHIN)
+            yield printed.read_text()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"cwd": self._folder, "env": self._environment}
+
+
+def link_in(text: str) -> str:
+    """The path of the link, with its token."""
+    return re.findall(r"http://\S+(/sign-in/link\?token=\S+)", text)[0]

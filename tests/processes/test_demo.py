@@ -1,0 +1,47 @@
+"""`gateway serve --demo`: two accounts with invented history, and a link that signs in its operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.console.client import Browser
+from tests.polling import until
+from tests.processes.demo import Demo, link_in
+
+
+@pytest.mark.slow
+@pytest.mark.gen_test(timeout=120)
+async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_and_is_written_once(
+    tmp_path: Path,
+) -> None:
+    demo = Demo(tmp_path)
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+        demo.started() as text,
+    ):
+        browser, link = Browser(session, demo.console, ""), link_in(text)
+        await browser.post("/sign-in/link", page=link, token=link.partition("=")[2], action="sign_in")
+        accounts = (await browser.get("/site/accounts")).text
+        assert "demo default" in accounts and "demo-partner partner" in accounts and "Demo data" in accounts
+        await until(lambda: demo.command("audit")["history_lines"] > 500, within=20.0)
+        before = demo.command("audit")
+        assert (before["accounts"], before["mismatches"], before["not_recomputed"]) == (2, [], 0)
+        assert before["recomputed"] > 50  # lines that are younger than two days stay in the store
+        call = (await browser.get("/accounts/demo-partner/usage")).found(
+            r'href="(/accounts/demo-partner/usage/req_[^"]+)"'
+        )
+        assert "demo=true" in (await browser.get(call)).text
+        assert "Kim (demo)" in (await browser.get("/accounts/demo-partner/members")).text
+        listed, partner = [(await browser.get(f"/accounts/{name}/prices")).text for name in ("demo", "demo-partner")]
+        assert "fake-chat" in listed and "1.5" in listed and "1.2" in partner  # the factor of the group is 0.8
+        balances = {account["name"]: account["balance"] for account in demo.command("accounts", "list")}
+        assert balances == {"demo": "10", "demo-partner": "50"}
+        await browser.get(link, status=404)  # a link works once
+
+    async with demo.started() as text:
+        assert link_in(text) != link and 'account "demo" (balance 10)' in text
+        after = demo.command("audit")
+        assert (after["accounts"], after["history_lines"], after["mismatches"]) == (2, before["history_lines"], [])
