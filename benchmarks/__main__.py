@@ -2,7 +2,8 @@
 
 Beside it `growth` measures cost as work grows, `pairs` compares two contenders closely, `instructions`, `idle-cpu` and
 `structure` look at one tree, `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for
-larger sites. `hostile` measures one account while another attacks. Each explains itself with --help.
+larger sites. `hostile` measures one account while another attacks, `console` calls beside people in the console. Each
+explains itself with --help.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 import msgspec
 from rich.console import Console
 
+from benchmarks.console.command import console
 from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
@@ -61,7 +63,7 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile.
+    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile, console.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -155,6 +157,7 @@ COMMANDS = {
     "idle-cpu": idle_cpu,
     "pairs": pairs,
     "hostile": hostile,
+    "console": console,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 

@@ -62,11 +62,7 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
     for name, model in sorted(settings.models.items()):
         for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
             for credential in range(settings.providers[provider].instances):
-                keys = {
-                    CircuitKey(provider),
-                    CircuitKey(provider, credential),
-                    CircuitKey(provider, credential, upstream),
-                }
+                keys = circuit_keys(provider, credential, upstream)
                 # Of every capability and every machine.
                 open_ones = [item for item in events if structs.replace(item.key, capability="") in keys]
                 found = max(open_ones, key=lambda item: item.left(now), default=None)
@@ -82,6 +78,11 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
                     }
                 )
     return rows
+
+
+def circuit_keys(provider: str, credential: int, upstream: str) -> set[CircuitKey]:
+    """The circuits that decide whether a target is called: its own, its credential's, its provider's."""
+    return {CircuitKey(provider), CircuitKey(provider, credential), CircuitKey(provider, credential, upstream)}
 
 
 def price_form(price: PriceSettings, factor: int = NANO) -> dict[str, Any]:

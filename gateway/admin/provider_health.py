@@ -9,13 +9,17 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.admin.actor import Actor
-from gateway.admin.models import health_forms
+from gateway.admin.audit_event import new_event
+from gateway.admin.models import circuit_keys, health_forms
+from gateway.admin.outbox import AuditOutbox
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.config.settings import Settings
 from gateway.database.tables import MEASURES
+from gateway.errors import NotFound
 from gateway.history.histogram import Times, durations, first_tokens
+from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_registry import EXPLAINED
-from gateway.routing.circuit_sync import read_circuit_events
+from gateway.routing.circuit_sync import read_circuit_events, request_probe
 from gateway.store import Store
 
 RANGE = timedelta(hours=24)
@@ -48,6 +52,29 @@ async def targets(actor: Actor, settings: Settings, store: Store, reports: Repor
         Target(form, EXPLAINED.get(form["cause"], form["cause"]), done.get((form["provider"], form["model"])))
         for form in forms
     ]
+
+
+async def probe(
+    actor: Actor, settings: Settings, store: Store, outbox: AuditOutbox, *, provider: str, credential: int, model: str
+) -> bool:
+    """Let the next call try a target that is not used; False if it is in use. `model`: as the provider calls it.
+
+    Needs the scope `config` of the site; NotFound.
+    """
+    actor.require("config")
+    keys = circuit_keys(provider, credential, model)
+    known = health_forms(settings, [], 0.0)
+    if not any(
+        (form["provider"], form["credential"], form["upstream_model"]) == (provider, credential, model)
+        for form in known
+    ):
+        raise NotFound("The configuration has no such target")
+    due = await request_probe(store, keys)
+    if due:
+        name = str(CircuitKey(provider, credential, model))
+        after = {"causes": sorted({event.cause for event in due})}
+        await outbox.add(new_event(actor, "targets.probe", f"target:{name}", after=after))
+    return bool(due)
 
 
 async def _performance(actor: Actor, reports: Reports) -> dict[tuple[str, str], Performance]:

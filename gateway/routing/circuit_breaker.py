@@ -190,6 +190,11 @@ class Circuit:
             self._span = until - now
         return True
 
+    def due(self, now: float) -> None:
+        """Let the next call probe the circuit if it is open, without a report."""
+        if self.cause is not None:
+            self.until, self._probed = min(self.until, now), NEVER
+
     def recovered(self) -> None:
         """Close the circuit and clear its counts, without a report."""
         self.cause, self.until, self._span, self._probed = None, 0.0, 0.0, NEVER

@@ -90,6 +90,11 @@ class CircuitRegistry:
                 circuit.recovered()
             self._note(circuit.key, circuit.cause)
 
+    def due(self, key: CircuitKey) -> None:
+        """An operator wants the next call to probe an open circuit."""
+        for circuit in self._meant_by(key):
+            circuit.due(time.monotonic())
+
     def _meant_by(self, key: CircuitKey) -> list[Circuit]:
         """The circuit of `key`; for a target without a capability, as an older release names it, those of all."""
         circuit = self._circuits.get(key)

@@ -3,6 +3,7 @@
 Only changes are shared: a field per open circuit in one hash of the store, and a message on a channel. A worker that
 starts, or that lost the channel, reads the hash. What the upstream said of a credential holds for all workers. Failures
 hold for the workers of the same machine only: a machine that cannot reach an upstream says nothing about the others.
+`request_probe` lets the next call probe open circuits: an event that has its cause still, and no seconds left.
 Sharp edge: the shared state may be old or absent. Without the store every worker relies on its own circuits; no request
 waits for this module.
 """
@@ -13,17 +14,18 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.routing.circuit_breaker import SAID_BY_UPSTREAM, Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.store import Store
+from gateway.store.command import Script
 
 HASH = "health"
 CHANNEL = "gateway:health"
@@ -38,7 +40,7 @@ class CircuitEvent(Struct, frozen=True, omit_defaults=True):
     credential: int = -1
     model: str = ""
     cause: str = ""
-    seconds: float = 0.0  # how long it stays open, from `at` on
+    seconds: float = 0.0  # how long it stays open, from `at` on; 0 with a cause: the next call probes it
     at: float = 0.0  # Unix seconds
     capability: str = ""
     machine: str = ""  # for whose workers it holds; empty: for all
@@ -54,12 +56,22 @@ class CircuitEvent(Struct, frozen=True, omit_defaults=True):
         """Its field in the hash; each machine has its own failures."""
         return f"{self.key}@{self.machine}" if self.machine else str(self.key)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an operator has asked for a probe."""
+        return bool(self.cause) and not self.seconds
+
     def left(self, now: float) -> float:
         """Seconds until the circuit may be probed."""
         return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be slow
 
 
 _decoder = msgspec.json.Decoder(CircuitEvent)
+#: Replaces a field that is there still: a circuit that has closed meanwhile stays closed.
+_REPLACE = Script(
+    "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end "
+    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) return 1"
+)
 
 
 class CircuitSync:
@@ -145,6 +157,9 @@ class CircuitSync:
     def _apply(self, event: CircuitEvent) -> None:
         if event.worker == self._me or not self._concerns(event):
             return
+        if event.is_due:
+            self._health.due(event.key)
+            return
         left = event.left(time.time())
         gateway_log.debug("event of another worker: %s: %s for %.0f s", event.key, event.cause or "closed", left)
         if not event.cause or left > 0:
@@ -161,6 +176,22 @@ async def read_circuit_events(store: Store) -> list[CircuitEvent]:
     """The open circuits that the workers reported; those whose time is over wait for a probe."""
     fields = await store.link(HASH).call("HGETALL", HASH)
     return _decoded(fields.values())
+
+
+async def request_probe(store: Store, targets: Collection[CircuitKey]) -> list[CircuitEvent]:
+    """Let the next call of each worker probe the open circuits of these keys, of every capability and machine.
+
+    Returns what the circuits were open for. A worker of an older release ignores the request.
+    """
+    now, link, found = time.time(), store.link(HASH), []
+    for event in await read_circuit_events(store):
+        if structs.replace(event.key, capability="") not in targets or event.left(now) <= 0:
+            continue
+        text = msgspec.json.encode(structs.replace(event, worker="", seconds=0.0, at=now))
+        if await link.eval(_REPLACE, [HASH], [event.field, text]):
+            await link.call("PUBLISH", CHANNEL, text)
+            found.append(event)
+    return found
 
 
 def _decoded(texts: Iterable[bytes]) -> list[CircuitEvent]:

@@ -103,6 +103,13 @@ def test_idle_cpu_is_printed_for_the_supervisor_its_worker_and_the_store() -> No
         assert re.search(rf"{name} .*\d+\.\d\d", printed), printed
 
 
+def test_calls_beside_sessions_of_the_console_are_measured_in_three_kinds_of_phases() -> None:
+    done = run("console", "--minutes", "0.05", "--rounds", "1", "--sessions", "3")
+    assert "failures: 0" in done.stdout, done.stdout + done.stderr
+    for kind in ("none", "elsewhere", "here"):
+        assert re.search(rf"│ {kind} ", done.stdout), done.stdout
+
+
 def test_structure_of_this_tree_is_printed_with_definitions() -> None:
     printed = bench("structure", "--static")
     assert re.search(r"lines of code .*\d,\d\d\d", printed), printed

@@ -16,7 +16,10 @@ from tests.console.history import ago, calls
 from tests.console.sights import PRICE
 
 #: What a form has, where an empty one would find nothing.
-FORMS = {"/site/users/{user}/memberships/end": {"account": "acme"}}
+FORMS = {
+    "/site/users/{user}/memberships/end": {"account": "acme"},
+    "/site/models/probe": {"provider": "fake", "credential": "0", "model": "fake-chat"},
+}
 
 
 class Sample(Struct):

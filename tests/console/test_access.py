@@ -81,6 +81,7 @@ AUDIENCES: dict[str, Audience] = {
     "POST /site/accounts/{account}/disable": "operator",
     "POST /site/accounts/{account}/enable": "operator",
     "GET /site/models": "viewer",
+    "POST /site/models/probe": "operator",
     "GET /site/configuration": "viewer",
     "POST /site/configuration/check": "operator",
     "POST /site/configuration/reload": "operator",
@@ -167,6 +168,33 @@ async def test_objects_of_other_accounts_look_like_none(console) -> None:
         assert [answer.status for answer in answers] == [404, 404]
         texts = [answer.text.replace(name, "X") for answer, name in zip(answers, ("acme", "nobody"), strict=True)]
         assert texts[0].partition("Request")[0] == texts[1].partition("Request")[0]
+
+
+@pytest.mark.slow
+async def test_ids_of_another_account_are_not_found_on_any_route_of_the_own_one(console) -> None:
+    """The ids are real ones of the account acme; the reader owns the account other, whose name is in the path."""
+    async with console() as c:
+        theirs = await c.user("theirs@example.com", acme="member")
+        objects, samples = dict[str, str](), Samples(c)
+        owner = await c.as_("eve", other="owner")
+        form = {"xsrf": await owner.token(), "role": "owner", "overlap": "24", "budget": "1"}
+        tried = 0
+        for route in ROUTES:
+            names = set(route.parameters) - {"account", "month"}
+            if route.audience not in OF_ACCOUNTS or not names:
+                continue
+            for name in names:
+                objects[name] = await getattr(samples, f"_{name}")(theirs)
+            shown = await owner.ask(
+                route.method, route.path.format(account="other", **objects), form if route.writes else None
+            )
+            assert shown.status == 404, (route.method, route.path, shown.status)
+            tried += 1
+        assert tried > 12
+        assert (await c.services.store.keys.show(objects["key"])).state == "active"
+        assert objects["running"] in c.workers.calls
+        people = await c.services.people()
+        assert objects["open_invitation"] in {one.id for one in await people.invitations.list(ROOT, "acme")}
 
 
 async def test_operator_gets_no_page_of_an_account_that_is_not_there(console) -> None:

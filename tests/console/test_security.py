@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from urllib.parse import urlencode
 
+import pyotp
 import pytest
 from yarl import URL
 
@@ -119,6 +121,24 @@ async def test_sign_in_leads_to_no_other_site(console) -> None:
             answer = await browser.post("/sign-in", page="/sign-in", **form)
             assert answer.location == "/", target
             assert (await browser.ask("GET", f"/sign-in?{urlencode({'next': target})}")).location == "/", target
+
+
+async def test_code_of_the_second_factor_leads_to_no_other_site(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", password=PASSWORD)
+        factor, now = (await c.services.people()).second_factor, time.time()
+        secret = factor.propose(user).secret
+        await factor.enable(user.actor(""), secret, pyotp.TOTP(secret).at(now - 30))  # this step's code stays unused
+        browser = await c.browser()
+        form = {"email": user.email, "password": PASSWORD, "next": FOREIGN[1]}
+        answer = await browser.post("/sign-in", page="/sign-in", **form)
+        [cookie] = answer.headers.getall("Set-Cookie")
+        assert cookie.startswith("gateway-second-step=") and "HttpOnly" in cookie and "SameSite=Lax" in cookie
+        assert answer.location == "/sign-in/code"
+        page = await browser.get(f"/sign-in/code?{urlencode({'next': FOREIGN[1]})}")
+        assert page.found(r'name="next" value="([^"]*)"') == "/"
+        form = {"code": pyotp.TOTP(secret).at(now), "next": FOREIGN[1]}
+        assert (await browser.post("/sign-in/code", page="/sign-in/code", **form)).location == "/"
 
 
 async def test_sign_in_leads_back_to_the_page_that_was_wanted(console) -> None:

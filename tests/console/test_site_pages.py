@@ -9,7 +9,7 @@ import msgspec
 from gateway.admin.effective_configuration import effective_configuration
 from gateway.admin.playground_keys import PlaygroundKeys
 from gateway.config.loader import parse
-from gateway.routing.circuit_sync import HASH, CircuitEvent
+from gateway.routing.circuit_sync import HASH, CircuitEvent, read_circuit_events
 from tests.console.client import PASSWORD, ROOT
 from tests.console.history import ago, calls
 from tests.console.sights import furnished
@@ -143,6 +143,32 @@ async def test_target_that_is_not_used_is_shown_with_its_reason(console) -> None
         await c.services.store.store.link(HASH).call("HSET", HASH, event.field, msgspec.json.encode(event))
         shown = await (await c.as_("eva", role="viewer")).get("/site/models?state=bad")
         assert "3 of 3 targets not used" in shown.text and "it refused the credential" in shown.text
+
+
+async def test_probe_now_lets_the_next_call_try_a_target_that_is_not_used(console) -> None:
+    async with console() as c:
+        store = c.services.store.store
+        events = [
+            CircuitEvent("w", "fake", 0, model, "failures", 300.0, time.time()) for model in ("fake-chat", "tiny")
+        ]
+        for event in events:
+            await store.link(HASH).call("HSET", HASH, event.field, msgspec.json.encode(event))
+        operator = await c.as_("root", role="operator")
+        assert "Probe now" not in (await (await c.as_("eva", role="viewer")).get("/site/models")).text
+        assert (await operator.get("/site/models")).text.count("Probe now") == 2
+        form = {"provider": "fake", "credential": "0", "model": "tiny"}
+        await operator.post("/site/models/probe", **form)
+        shown = await operator.get("/site/models")
+        assert "The next call tries the target." in shown.text and shown.text.count("Probe now") == 1
+        assert {event.key.model: event.seconds for event in await read_circuit_events(store)} == {
+            "fake-chat": 300.0,
+            "tiny": 0.0,
+        }
+        await operator.post("/site/models/probe", **form)
+        assert "in use already, or is tried next" in (await operator.get("/site/models")).text
+        assert "no such target" in (await operator.post("/site/models/probe", 404, **{**form, "model": "none"})).text
+        probes = [event for _, event in await c.services.store.outbox.read() if event.action == "targets.probe"]
+        assert [(event.object, event.after) for event in probes] == [("target:fake#0/tiny", {"causes": ["failures"]})]
 
 
 def test_literal_secrets_of_a_demo_are_hidden() -> None:

@@ -14,7 +14,8 @@ from tornado.ioloop import IOLoop
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamOverloaded, UpstreamRateLimited, UpstreamUnreachable
 from gateway.http_client.proxied_errors import refused
 from gateway.metrics import Metrics
-from gateway.routing.circuit_breaker import Circuit
+from gateway.routing import circuit_sync
+from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.circuit_sync import (
     CHANNEL,
@@ -23,6 +24,7 @@ from gateway.routing.circuit_sync import (
     CircuitEvent,
     CircuitSync,
     read_circuit_events,
+    request_probe,
 )
 from gateway.store import Store
 from tests.polling import until
@@ -74,6 +76,44 @@ async def test_failures_close_a_target_on_the_same_machine_only(workers: list[Wo
     one.fail(UpstreamUnreachable())
     await all_delivered(one, sibling, elsewhere)
     assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
+
+
+async def test_requested_probe_lets_the_next_call_of_each_worker_try_an_open_target(
+    workers: list[Worker], store: Store
+) -> None:
+    one, sibling, elsewhere = workers
+    one.fail(UpstreamUnreachable())
+    await all_delivered(one, sibling, elsewhere)
+    elsewhere.fail(UpstreamUnreachable())
+    targets = {CircuitKey("p", 0, "m")}
+
+    async def both_known() -> bool:
+        return len(await read_circuit_events(store)) == 3  # one of each machine, and `last`
+
+    await until(both_known)
+    assert not any(worker.target.ready(time.monotonic()) for worker in workers)
+    assert [event.cause for event in await request_probe(store, targets)] == ["failures", "failures"]
+    await until(lambda: all(worker.target.ready(time.monotonic()) for worker in workers))
+    assert not one.last.ready(time.monotonic())  # another target
+    assert await request_probe(store, targets) == []
+    one.fail(UpstreamUnreachable())  # the probe: once is enough, and it is left out for longer
+    assert one.target.until > time.monotonic() + 50.0
+    sibling.target.succeeded(time.monotonic(), 0.1)
+    await until(lambda: one.target.cause is None)
+    assert await request_probe(store, targets) == []
+
+
+async def test_requested_probe_does_not_open_a_circuit_that_has_closed_meanwhile(
+    workers: list[Worker], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = CircuitEvent("gone", "p", 0, "m", "failures", 30.0, time.time(), "chat", "here")
+
+    async def read_before(store: Store) -> list[CircuitEvent]:
+        return [event]
+
+    monkeypatch.setattr(circuit_sync, "read_circuit_events", read_before)
+    assert await request_probe(store, {CircuitKey("p", 0, "m")}) == []
+    assert await store.client.hgetall(HASH) == {}
 
 
 async def test_failures_of_one_worker_do_not_close_a_target_that_has_just_answered_its_sibling(

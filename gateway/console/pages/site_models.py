@@ -14,13 +14,14 @@ from gateway.admin.effective_configuration import effective_configuration
 from gateway.admin.first_configuration import provider_text
 from gateway.admin.found_providers import VENDORS, find_providers
 from gateway.admin.plugin_reports import plugin_forms
-from gateway.admin.provider_health import targets
+from gateway.admin.provider_health import probe, targets
 from gateway.admin.reports import Reports
 from gateway.console.replies import Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.routing.circuit_sync import read_circuit_events
 
+MODELS = "/site/models"
 CONFIGURATION = "/site/configuration"
 
 
@@ -39,6 +40,21 @@ async def models(visit: Visit) -> Reply:
         "providers": sorted(visit.settings.providers.items()),
     }
     return View("site_models.html", "Models and providers", values)
+
+
+async def probe_target(visit: Visit) -> Reply:
+    credential = visit.text("credential")
+    is_due = await probe(
+        visit.actor,
+        visit.settings,
+        visit.store.store,
+        visit.store.outbox,
+        provider=visit.text("provider"),
+        credential=int(credential) if credential.isascii() and credential.isdigit() and len(credential) < 9 else -1,
+        model=visit.text("model"),
+    )
+    visit.note("The next call tries the target." if is_due else "The target is in use already, or is tried next.")
+    return Redirect(MODELS)
 
 
 async def configuration(visit: Visit) -> Reply:
@@ -89,7 +105,8 @@ def _configuration(visit: Visit) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(method="GET", path="/site/models", audience="viewer", function=models, menu="Models"),
+    Route(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
+    Route(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
     Route(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
     Route(method="POST", path=f"{CONFIGURATION}/check", audience="operator", function=check, form=configuration),
     Route(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),

@@ -158,6 +158,7 @@
     sides.splice(sides.indexOf(side), 1);
     side.root.remove();
     showSides();
+    document.getElementById("add-side").focus(); // the button that had the focus is gone
   };
   const showSides = () => {
     const more = document.getElementById("add-side");
@@ -194,10 +195,10 @@
     const message = form.elements.message.value.trim();
     if (!message || sides.some((side) => side.running)) return;
     form.elements.message.value = "";
-    send.disabled = true;
+    send.setAttribute("aria-busy", "true"); // a disabled button would lose the focus
     stop.disabled = false;
     await Promise.all(sides.map((side) => side.run(message)));
-    send.disabled = false;
+    send.removeAttribute("aria-busy");
     stop.disabled = true;
     showCode();
     form.elements.message.focus();

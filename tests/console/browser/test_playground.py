@@ -15,12 +15,13 @@ pytestmark = pytest.mark.slow
 
 PASSWORD = "correct horse battery"
 WORDS = 30
+HOSTILE = "</p><img src=x onerror=alert(1)>end"
 MODELS = f"""
 [providers.fake]
 plugin = "fake"
 
 [providers.fake.models.slow]
-text = "{"word " * WORDS}<b>end</b>"
+text = "{"word " * WORDS}{HOSTILE}"
 interval = 0.05
 
 [providers.fake.models.endless]
@@ -43,6 +44,7 @@ price = {{ input = 1, output = 2, currency = "USD" }}
 @pytest.mark.gen_test(timeout=180)
 async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard: Yard, tmp_path: Any) -> None:
     from tests.console.browser.chromium import window
+    from tests.console.browser.hands import HAS_FOCUS
 
     [port] = free_ports(1)
     gateway = yard.make(MODELS, console_port=port)
@@ -59,20 +61,23 @@ async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard
         await page.get_by_label("Model").first.select_option("slow")
 
         await page.get_by_label("Message", exact=True).fill("Hello <i>you</i>")
-        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("button", name="Send").press("Enter")
         answer = page.locator(".answer").first
         await page.locator(".answer:not(:empty)").wait_for()
         early = await answer.inner_text()
+        assert await page.get_by_role("button", name="Send").evaluate(HAS_FOCUS)
         assert "end" not in early  # the first words are there before the last one
         await page.locator(".foot[data-cost]").wait_for()
-        assert (await answer.inner_text()).strip().endswith("<b>end</b>")
+        assert (await answer.inner_text()).strip().endswith(HOSTILE)
+        assert await page.locator("main img").count() == 0
         assert (await page.locator(".foot").first.inner_text()).count("tokens/s") == 1
         assert "failed in the console" not in gateway.text
         costs = [await page.locator(".foot").first.get_attribute("data-cost")]
 
         await page.get_by_role("button", name="Compare another model").click()
         await page.get_by_label("Model").nth(1).select_option("endless")
-        await page.get_by_role("button", name="Remove").first.click()
+        await page.get_by_role("button", name="Remove").first.press("Enter")
+        assert await page.get_by_role("button", name="Compare another model").evaluate(HAS_FOCUS)
         await page.get_by_label("Message", exact=True).fill("Go on")
         await page.keyboard.press("Control+Enter")
         await page.locator(".answer", has_text="on and on on and on").wait_for()

@@ -1,0 +1,1 @@
+"""Calls beside people who use the console: `python -m benchmarks console`."""
