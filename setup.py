@@ -30,6 +30,8 @@ TEST = [
     "h11>=0.14,<1",  # a second reader of HTTP, to compare with
     "trustme>=1.1",
     "aiosmtpd>=1.4.6,<2",
+    "oidc-provider-mock>=0.3.4,<0.4",  # an identity provider
+    "authlib>=1.5,<2",  # of that provider; 2 removes what it uses
     "playwright>=1.48,<2",  # drives the system's Chromium
     "axe-playwright-python>=0.1.4,<1",
     # Unmodified clients that are driven against the gateway.
@@ -88,6 +90,7 @@ setup(
         "cryptography>=44,<51",  # encrypts second factors in the database
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
+        "joserfc>=1.8,<2",  # signatures of identity providers
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",

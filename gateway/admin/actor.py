@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.errors import Forbidden
 
-ActorKind = Literal["cli", "user", "token"]
+ActorKind = Literal["cli", "user", "token", "system"]
 Scope = Literal["read", "accounts", "keys", "credits", "users", "config"]
 SiteRole = Literal["operator", "viewer", "none"]
 AccountRole = Literal["owner", "member"]
@@ -26,10 +26,10 @@ SITE_SCOPES: Mapping[str, frozenset[Scope]] = {
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """An operator on the command line, a user who is signed in, or a program with an admin token."""
+    """An operator on the command line, a user who is signed in, a program with an admin token, or the gateway."""
 
     kind: ActorKind
-    id: str  # the login name of `cli`, else the id of the user or token
+    id: str  # the login name of `cli`, the id of the user or token, the rule of the configuration for `system`
     scopes: frozenset[Scope] = frozenset()
     account: str = ""  # a token may be restricted to one account
     memberships: Mapping[str, str] = {}  # roles by account
@@ -76,3 +76,8 @@ class Actor(Struct, frozen=True, kw_only=True):
 def command_line(login: str) -> Actor:
     """The operator on the command line, who has the files of the gateway and may do everything."""
     return Actor(kind="cli", id=login, scopes=EVERYTHING)
+
+
+def by_configuration(rule: str, address: str = "") -> Actor:
+    """The gateway itself, where the configuration decides; `rule` is `sign-up` or `oidc.NAME`."""
+    return Actor(kind="system", id=rule, scopes=EVERYTHING, address=address)

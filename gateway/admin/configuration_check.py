@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from gateway.accounts.group_use import group_use, missing_groups
 from gateway.accounts.pepper import PepperError, find_peppers, peppers_of
 from gateway.accounts.store_claim import has_keys, read_identity
+from gateway.admin.directory import StoreDirectory
 from gateway.admin.explained_errors import explained
 from gateway.admin.opened_store import opened_store
 from gateway.config.file_modes import wide_modes
@@ -26,7 +27,7 @@ from gateway.config.settings import Settings
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, dotted, suggestion
 from gateway.database.address import DatabaseAddress, address_of
 from gateway.database.existing import history_database
-from gateway.errors import StoreUnavailable
+from gateway.errors import NotFound, StoreUnavailable
 from gateway.http_client.upstream import Upstream
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
@@ -94,6 +95,8 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
     if options.offline:
         return
     _check_secret(settings.mail_password, findings, "mail", "password")
+    for name in settings.oidc:
+        _check_secret(settings.oidc_secret(name), findings, "oidc", name, "client_secret")
     for key, problem in unusable_secrets(settings):
         findings.add(problem, "notify", key)
     findings.warnings += wide_modes(settings)
@@ -215,8 +218,22 @@ async def _check_store(settings: Settings, store: Store, findings: Findings, *, 
             findings.warnings.append(f"{dotted(('groups', group))}: {text}")
         else:
             findings.add(text, "groups", group)
+    findings.warnings += await _missing_accounts(settings, store)
     if problem := await _pepper_problem(settings, store):
         findings.add(problem, "store", "pepper")
+
+
+async def _missing_accounts(settings: Settings, store: Store) -> list[str]:
+    """A warning for each account that a grant names and the store does not have."""
+    warnings, directory = list[str](), StoreDirectory(store)
+    for name, oidc in settings.oidc.items():
+        for index, grant in enumerate(oidc.grants):
+            try:
+                if grant.account:
+                    await directory.require(grant.account)
+            except NotFound as error:
+                warnings.append(f"{dotted(('oidc', name, 'grants', index, 'account'))}: {error.message}")
+    return warnings
 
 
 async def _pepper_problem(settings: Settings, store: Store) -> str:

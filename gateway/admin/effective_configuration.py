@@ -21,8 +21,8 @@ from gateway.config.secret import HIDDEN, Secret
 from gateway.config.settings import SECTIONS, Settings
 from gateway.redaction import redact
 
-NAMED = ("providers", "models", "groups")  # sections with a table for each name
-NANO_FIELDS = frozenset({"price_factor", "balance_low"})
+NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
+NANO_FIELDS = frozenset({"price_factor", "balance_low", "signup_credit"})
 SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
 _CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|cookie|credential", re.IGNORECASE)
 _REFERENCE = ("env:", "file:")

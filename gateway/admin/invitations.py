@@ -96,7 +96,7 @@ class Invitations:
 
     async def find(self, token: str) -> Invitation:
         """What a link invites to, without using it; InvalidLink."""
-        return await self._transactions.read(_find, token)
+        return await self._transactions.read(find_invitation, token_hash(token))
 
     async def is_for_user(self, token: str) -> bool:
         """Whether the invited person is a user already; InvalidLink."""
@@ -112,7 +112,7 @@ class Invitations:
         hashed = None
         if password is not None:
             hashed = await self._hashes.hash(checked_password(password, email=invitation.email))
-        return await self._transactions.write(_accept, token, name, hashed, address)
+        return await self._transactions.write(use_invitation, token_hash(token), name, hashed, address)
 
     async def _create(self, actor: Actor, values: dict[str, str]) -> NewInvitation:
         token = new_token()
@@ -156,26 +156,49 @@ def _withdraw(connection: Connection, actor: Actor, invitation_id: str) -> None:
     record(connection, actor, "invitations.withdraw", f"invitation:{invitation_id}", account=row.account)
 
 
-def _valid(token: str) -> sa.ColumnElement[bool]:
+def _valid(hashed_token: bytes) -> sa.ColumnElement[bool]:
     table = invitations.c
-    return sa.and_(table.token_hash == token_hash(token), table.used_at.is_(None), table.expires_at > now())
+    return sa.and_(table.token_hash == hashed_token, table.used_at.is_(None), table.expires_at > now())
 
 
-def _find(connection: Connection, token: str) -> Invitation:
-    row = connection.execute(sa.select(invitations).where(_valid(token))).one_or_none()
+def find_invitation(connection: Connection, hashed_token: bytes) -> Invitation:
+    """The valid invitation of a token, which stays valid; InvalidLink."""
+    row = connection.execute(sa.select(invitations).where(_valid(hashed_token))).one_or_none()
     if row is None:
         raise InvalidLink
     return _invitation(row)
 
 
-def _accept(connection: Connection, token: str, name: str, hashed: str | None, address: str) -> User:
-    used = invitations.update().where(_valid(token)).values(used_at=now()).returning(invitations)
+def use_invitation(connection: Connection, hashed_token: bytes, name: str, hashed: str | None, address: str) -> User:
+    """As `Invitations.accept`, of checked values; `hashed` is the hash of the password."""
+    used = invitations.update().where(_valid(hashed_token)).values(used_at=now()).returning(invitations)
     row = connection.execute(used).one_or_none()
     if row is None:
         raise InvalidLink
     user = _invited_user(connection, row, name, hashed, address)
     if user.disabled is not None:
         raise InvalidLink
+    _give(connection, row, user, address)
+    return user_by_id(connection, user.id)
+
+
+def accounts_invited_to(connection: Connection, email: str) -> list[Invitation]:
+    """The open invitations of an e-mail that give no role on the site."""
+    table = invitations.c
+    open_ = sa.and_(table.email == email, table.used_at.is_(None), table.expires_at > now())
+    query = sa.select(invitations).where(open_, table.site_role.in_(("", "none"))).order_by(table.created_at)
+    return [_invitation(row) for row in connection.execute(query)]
+
+
+def use_invitations_of(connection: Connection, user: User, address: str) -> None:
+    """Use what `accounts_invited_to` lists, for a new user whose e-mail is verified."""
+    ids = [one.id for one in accounts_invited_to(connection, user.email)]
+    used = invitations.update().where(invitations.c.id.in_(ids)).values(used_at=now()).returning(invitations)
+    for row in connection.execute(used).all() if ids else ():
+        _give(connection, row, user, address)
+
+
+def _give(connection: Connection, row: sa.Row[Any], user: User, address: str) -> None:
     actor = user.actor(address)
     if row.account and HIGHER[row.role] > HIGHER[user.accounts.get(row.account, "none")]:
         put_membership(connection, actor, user, row.account, row.role)
@@ -185,7 +208,6 @@ def _accept(connection: Connection, token: str, name: str, hashed: str | None, a
         record(connection, actor, "users.edit", f"user:{user.id}", **sides)
     after = {"user": user.id}
     record(connection, actor, "invitations.accept", f"invitation:{row.id}", account=row.account, after=after)
-    return user_by_id(connection, user.id)
 
 
 def _invited_user(connection: Connection, row: sa.Row[Any], name: str, hashed: str | None, address: str) -> User:

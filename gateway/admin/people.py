@@ -7,8 +7,10 @@ from functools import cached_property
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import Peppers, peppers_of
+from gateway.admin.accounts import AccountAdmin
 from gateway.admin.audit_trail import AuditTrail
 from gateway.admin.directory import StoreDirectory
+from gateway.admin.identities import Identities
 from gateway.admin.invitations import Invitations
 from gateway.admin.keys import KeyAdmin
 from gateway.admin.mail import Mail, SmtpMail
@@ -16,6 +18,10 @@ from gateway.admin.member_budgets import MemberBudgets
 from gateway.admin.member_keys import MemberKeys
 from gateway.admin.memberships import Memberships
 from gateway.admin.messages import Messages
+from gateway.admin.newcomers import Newcomers
+from gateway.admin.oidc.flows import Flows
+from gateway.admin.oidc.providers import Providers
+from gateway.admin.oidc.sign_in import OidcSignIn
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.personal_data import PersonalData
@@ -26,6 +32,7 @@ from gateway.admin.sessions import Sessions
 from gateway.admin.sign_in import SignIn
 from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.sign_in_links import SignInLinks
+from gateway.admin.sign_ups import SignUps
 from gateway.admin.tokens import Tokens
 from gateway.admin.transactions import Transactions
 from gateway.admin.users import Users
@@ -48,7 +55,9 @@ class People:
         *,
         mail: Mail | None = None,
         hashes: PasswordHashes | None = None,
+        providers: Providers | None = None,
     ) -> None:
+        self._providers = providers or Providers(settings)
         self._settings = settings
         self._links = links
         self._base = settings.console.base_url
@@ -58,7 +67,9 @@ class People:
         self.directory = StoreDirectory(links)
         outbox = AuditOutbox(links)
         self.keys = keys = Keys(links, lambda: self.pepper)
-        admin = KeyAdmin(Accounts(links, Ledger(links, {})), keys, outbox)
+        accounts = Accounts(links, Ledger(links, {}))
+        self._account_admin = AccountAdmin(accounts, outbox)
+        admin = KeyAdmin(accounts, keys, outbox)
         self.member_keys = MemberKeys(transactions, admin, keys, outbox)
         self.member_budgets = MemberBudgets(links, transactions, outbox)
         self.users = Users(transactions, self.member_keys)
@@ -66,6 +77,7 @@ class People:
         self.invitations = Invitations(transactions, self.directory, self._hashes, self._base)
         self.sign_in_links = SignInLinks(transactions, self._base)
         self.sessions = Sessions(transactions)
+        self.identities = Identities(transactions)
         self.personal_data = PersonalData(transactions, self.member_keys)
         self.audit_trail = AuditTrail(transactions)
 
@@ -104,6 +116,31 @@ class People:
     def sign_in(self) -> SignIn:
         """Passwords, links and codes."""
         return SignIn(self.transactions, self._hashes, self._limits, self._box)
+
+    @cached_property
+    def oidc(self) -> OidcSignIn:
+        """Identity providers."""
+        return OidcSignIn(
+            self._providers,
+            Flows(self._links),
+            self.transactions,
+            newcomers=self._newcomers,
+            memberships=self.memberships,
+            directory=self.directory,
+            hashes=self._hashes,
+            limits=self._limits,
+        )
+
+    @cached_property
+    def sign_ups(self) -> SignUps:
+        """People who sign up by e-mail."""
+        return SignUps(
+            self.transactions, self._newcomers, self._limits, self._hashes, self.mail, self._settings.console
+        )
+
+    @cached_property
+    def _newcomers(self) -> Newcomers:
+        return Newcomers(self.transactions, self._account_admin, self._limits, self._settings.console)
 
     @cached_property
     def second_factor(self) -> SecondFactor:

@@ -28,6 +28,7 @@ from gateway.database.people_tables import (
     invitations,
     memberships,
     sign_in_links,
+    sign_ups,
     users,
 )
 from gateway.database.tables import usage_daily
@@ -124,6 +125,7 @@ def _erase(connection: Connection, actor: Actor, user_id: str) -> None:
     user = _erasable(connection, actor, user_id)
     end_access(connection, user_id)
     connection.execute(invitations.delete().where(invitations.c.email == user.email))
+    connection.execute(sign_ups.delete().where(sign_ups.c.email == user.email))
     connection.execute(users.delete().where(users.c.id == user_id))  # with what refers to it
     own = sa.and_(audit_events.c.actor_kind == "user", audit_events.c.actor_id == user_id)
     connection.execute(audit_events.update().where(own).values(address=""))

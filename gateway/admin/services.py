@@ -12,6 +12,7 @@ from gateway.admin.audit_runs import AuditRuns
 from gateway.admin.configuration_reload import AskReload, ConfigurationReload
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.line_pages import LinePages
+from gateway.admin.oidc.providers import Providers
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
 from gateway.admin.people_database import open_people_database
@@ -54,6 +55,7 @@ class AdminServices:
         self._reading = SqlThread()  # of reports and other long queries, which are not to delay the rest
         self.audits = AuditRuns()
         self._hashes = hashes or PasswordHashes()
+        self._providers = Providers(settings)
         self._renewed = asyncio.Event()  # new settings have arrived
         self._database: Database | None = None
         self._people: People | None = None
@@ -67,6 +69,7 @@ class AdminServices:
     def use(self, settings: Settings) -> None:
         """Take over reloaded settings."""
         self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived)
+        self._providers.use(settings)
         if self._database is not None:
             self._renew_people(self._database)
         self._renewed.set()
@@ -148,11 +151,14 @@ class AdminServices:
         return await self.sql.run(partial(archived_charge, database, account, request_id, checkpoint))
 
     def _renew_people(self, database: Database) -> None:
-        self._people = People(self.settings, database, self.sql, self.store.store, hashes=self._hashes)
+        self._people = People(
+            self.settings, database, self.sql, self.store.store, hashes=self._hashes, providers=self._providers
+        )
 
     async def close(self) -> None:
         """Close the database and its thread; the store is the caller's."""
         self._hashes.close()
+        await self._providers.close()
         await asyncio.to_thread(self._reading.close)  # it waits for a query that is still running
         if self._database is not None:
             await self.sql.run(self._database.close)

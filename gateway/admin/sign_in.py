@@ -58,7 +58,7 @@ class SignIn:
         except InvalidValue:
             email = ""
         await self._limits.attempt(f"email {email}", client.address)
-        row = await self._transactions.read(_credentials, users.c.email == email)
+        row = await self._transactions.read(credentials, users.c.email == email)
         stored = row.password_hash if row is not None and row.disabled_at is None else None
         verified = await self._hashes.verify(stored, password)
         if row is None or not verified.is_right:
@@ -113,7 +113,7 @@ class SignIn:
         if actor.kind != "user":
             raise Forbidden("Only users have a password of their own")
         await self._limits.attempt(f"password {actor.id}", actor.address)
-        row = await self._transactions.read(_credentials, users.c.id == actor.id)
+        row = await self._transactions.read(credentials, users.c.id == actor.id)
         stored = row.password_hash if row is not None else None
         verified = await self._hashes.verify(stored, password)
         if row is None or not (verified.is_right or (may_have_none and stored is None)):
@@ -122,7 +122,7 @@ class SignIn:
         return await self._transactions.read(user_by_id, actor.id)
 
 
-def _credentials(connection: Connection, condition: sa.ColumnElement[bool]) -> Any:
+def credentials(connection: Connection, condition: sa.ColumnElement[bool]) -> Any:
     """A row with id, password_hash and disabled_at, or None."""
     query = sa.select(users.c.id, users.c.password_hash, users.c.disabled_at).where(condition)
     return connection.execute(query).one_or_none()
@@ -132,15 +132,16 @@ def _begin(
     connection: Connection, user_id: str, checked: str, new_hash: str | None, client: Client
 ) -> NewSession | SecondStep:
     """After a right password, unless it was changed or the user was disabled meanwhile."""
-    row = _credentials(connection, users.c.id == user_id)
+    row = credentials(connection, users.c.id == user_id)
     if row is None or row.disabled_at is not None or row.password_hash != checked:
         raise SignInFailed
     if new_hash is not None:
         connection.execute(users.update().where(users.c.id == user_id).values(password_hash=new_hash))
-    return _session_or_second_step(connection, user_by_id(connection, user_id), client, by="password")
+    return session_or_second_step(connection, user_by_id(connection, user_id), client, by="password")
 
 
-def _session_or_second_step(connection: Connection, user: User, client: Client, *, by: str) -> NewSession | SecondStep:
+def session_or_second_step(connection: Connection, user: User, client: Client, *, by: str) -> NewSession | SecondStep:
+    """Begin a session, or ask for the code of a user who has set one up."""
     if user.has_second_factor:
         return SecondStep(insert_link(connection, user.id, "second_factor")[0])
     return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by=by)
@@ -156,13 +157,13 @@ def _second_step(connection: Connection, box: SecretBox, token: str, code: str, 
 
 def _with_link(connection: Connection, token: str, client: Client) -> NewSession | SecondStep:
     user = use_link(connection, token, SIGN_IN)
-    return _session_or_second_step(connection, user, client, by="link")
+    return session_or_second_step(connection, user, client, by="link")
 
 
 def _reset(connection: Connection, token: str, hashed: str, client: Client) -> NewSession | SecondStep:
     user = use_link(connection, token, PASSWORD)
     _store_password(connection, user.actor(client.address), hashed, keep="")
-    return _session_or_second_step(connection, user_by_id(connection, user.id), client, by="link")
+    return session_or_second_step(connection, user_by_id(connection, user.id), client, by="link")
 
 
 def _change_password(connection: Connection, actor: Actor, hashed: str, session_id: str) -> None:

@@ -7,6 +7,7 @@ Names in the store are HMACs: it has no e-mail addresses of people.
 from __future__ import annotations
 
 import hmac
+import time
 from ipaddress import IPv6Address, ip_address
 
 from gateway.accounts.pepper import derive
@@ -26,13 +27,13 @@ class SignInLimits:
         self._key = derive(pepper, "sign-in-limits")
 
     async def attempt(self, subject: str, address: str) -> None:
-        """Count one for an e-mail or user id, and for an address; SignInLimited beyond the limit."""
+        """Count one for an e-mail or user id, if there is one, and for an address; SignInLimited beyond the limit."""
         for name, most in self._names(subject, address):
             call = self._links.link(name).call
-            counted, expiry = call("INCR", name), call("EXPIRE", name, WINDOW, "NX")  # one write to the socket
+            counted, expiry = call("INCRBY", name, 1), call("EXPIRE", name, WINDOW, "NX")  # one write to the socket
             count, _ = await counted, await expiry
             if count > most:
-                raise SignInLimited(retry_after=float(await call("TTL", name)))
+                raise SignInLimited(retry_after=await call("PEXPIRETIME", name) / 1000 - time.time())
 
     async def succeeded(self, subject: str, address: str) -> None:
         """Take back what `attempt` counted, and all for the subject."""
@@ -41,11 +42,11 @@ class SignInLimits:
             if most == PER_SUBJECT:
                 await call("DEL", name)
             else:
-                counted, expiry = call("DECR", name), call("EXPIRE", name, WINDOW, "NX")
+                counted, expiry = call("DECRBY", name, 1), call("EXPIRE", name, WINDOW, "NX")
                 await counted, await expiry
 
     def _names(self, subject: str, address: str) -> list[tuple[str, int]]:
-        names = [(self._name("subject", subject), PER_SUBJECT)]
+        names = [(self._name("subject", subject), PER_SUBJECT)] if subject else []
         if address:
             names.append((self._name("address", network_of(address)), PER_ADDRESS))
         return names

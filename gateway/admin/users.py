@@ -94,7 +94,7 @@ class Users:
         wanted = _checked(edited)
         if not (actor.kind == "user" and actor.id == user_id and set(wanted) <= {"name"}):
             actor.require("users")
-        return await self._transactions.write(_edit, actor, user_id, wanted)
+        return await self._transactions.write(edit_user, actor, user_id, wanted)
 
     async def disable(self, actor: Actor, user_id: str) -> User:
         """Keep the user from signing in, end their sessions, links and open invitations, and disable their keys.
@@ -121,9 +121,9 @@ def checked_role(role: str) -> SiteRole:
     return role
 
 
-def insert_user(connection: Connection, actor: Actor, email: str, name: str, role: str) -> User:
-    """Add a user of checked values; AlreadyExists if the e-mail is taken."""
-    user_id = new_id("usr")
+def insert_user(connection: Connection, actor: Actor, email: str, name: str, role: str, *, user_id: str = "") -> User:
+    """Add a user of checked values, with this new id if one is given; AlreadyExists if the e-mail is taken."""
+    user_id = user_id or new_id("usr")
     values = {"id": user_id, "email": email, "name": name, "role": role, "created_at": now()}
     try:
         connection.execute(users.insert().values(values))
@@ -170,7 +170,8 @@ def _checked(edited: UserChanges) -> dict[str, Any]:
     return wanted
 
 
-def _edit(connection: Connection, actor: Actor, user_id: str, wanted: dict[str, Any]) -> User:
+def edit_user(connection: Connection, actor: Actor, user_id: str, wanted: dict[str, Any]) -> User:
+    """Change columns to checked values, with the event; LastOperator, AlreadyExists, Forbidden."""
     user = user_by_id(connection, user_id)
     if set(wanted) - {"name"} or actor.id != user_id:
         require_power_over(actor, user)

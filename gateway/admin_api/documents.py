@@ -154,6 +154,20 @@ class EndedSessions(Struct):
     ended: int
 
 
+class Identity(Struct):
+    """A connection of a user with an identity provider; `used` is the time of the last sign-in."""
+
+    issuer: str
+    created: Time
+    used: Time | None
+
+
+class EndedIdentities(Struct):
+    """How many connections were ended."""
+
+    ended: int
+
+
 class Invitation(Struct):
     """An invitation without its link. `account` is "" for one to the site."""
 

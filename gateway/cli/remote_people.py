@@ -50,6 +50,7 @@ class RemotePeople:
         self.member_keys = RemoteMemberKeys(client)
         self.member_budgets = RemoteMemberBudgets(client)
         self.sessions = RemoteSessions(client)
+        self.identities = RemoteIdentities(client)
         self.memberships = RemoteMemberships(client)
         self.invitations = RemoteInvitations(client)
         self.messages = RemoteMessages(client)
@@ -136,6 +137,19 @@ class RemoteSessions:
 
     async def list(self, actor: Actor, user_id: str) -> Documents:
         return [Document(form) for form in (await self._client.get("users", user_id, "sessions"))["data"]]
+
+
+class RemoteIdentities:
+    """`Identities`."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def end_all(self, actor: Actor, user_id: str) -> int:
+        return int((await self._client.send("DELETE", "users", user_id, "identities")).document["ended"])
+
+    async def list(self, actor: Actor, user_id: str) -> Documents:
+        return [Document(form) for form in (await self._client.get("users", user_id, "identities"))["data"]]
 
 
 class RemoteMemberships:

@@ -14,6 +14,7 @@ from gateway.cli.values import AMOUNT, NAMES, PERIODS
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
+    from gateway.admin.identities import Identity
     from gateway.admin.invitations import NewInvitation
     from gateway.admin.mail import Delivery
     from gateway.admin.member_budgets import MemberBudget
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("email", "name", "role", "state", "accounts", "created")
 SESSIONS = ("id", "created", "last_seen", "expires", "address", "user_agent")
+IDENTITIES = ("issuer", "created", "used")
 INVITATIONS = ("id", "email", "account", "role", "site_role", "created_by", "expires")
 
 site_role = click.Choice(SITE_ROLES)
@@ -180,6 +182,22 @@ def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
         return await session.people.sessions.list(session.actor, user_id)
 
     print_rows(SESSIONS, [session.json_form() for session in run_people(settings, work)], as_json=as_json)
+
+
+@command.command()
+@click.argument("email")
+@click.option("--end", is_flag=True, help="End them all.")
+@remotable
+def identities(settings: Settings, email: str, end: bool, as_json: bool) -> None:
+    """The identity providers that a user is connected with."""
+
+    async def work(session: PeopleSession) -> list[Identity]:
+        user_id = await session.user_id(email)
+        if end:
+            note(f"ended: {await session.people.identities.end_all(session.actor, user_id)}")
+        return await session.people.identities.list(session.actor, user_id)
+
+    print_rows(IDENTITIES, [identity.json_form() for identity in run_people(settings, work)], as_json=as_json)
 
 
 @command.command()

@@ -35,6 +35,7 @@ def advise(settings: Settings) -> tuple[str, ...]:
     return (
         *_side_port(settings),
         *_console(settings),
+        *_sign_in(settings),
         *_plain_upstreams(settings),
         *_fallback_cycles(settings.models),
         *_factors(settings),
@@ -52,6 +53,19 @@ def _console(settings: Settings) -> Iterator[str]:
     host = settings.console.host
     if settings.console.enabled and not is_loopback(host):
         yield f"console.host: the console has no TLS of its own, and {host} lets other machines send tokens to it"
+
+
+def _sign_in(settings: Settings) -> Iterator[str]:
+    console = settings.console
+    url = console.public_url
+    if settings.oidc and not console.pages:
+        yield "oidc: nobody signs in, because console.pages is false"
+    if settings.oidc and not url:
+        yield f"console.public_url: missing; people can sign in by OIDC at {console.base_url} on this machine only"
+    elif settings.oidc and (host := _plain_http_host(url)) and not is_loopback(host):
+        yield "console.public_url: codes of identity providers come back without encryption; use https"
+    if console.signup != "closed" and not settings.oidc and not settings.mail.host:
+        yield f"console.signup: {console.signup} needs [mail] or [oidc.NAME], so that addresses are verified"
 
 
 def _plain_upstreams(settings: Settings) -> Iterator[str]:

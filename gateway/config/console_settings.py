@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from gateway.config.values import Port
+from gateway.config.values import Amount, Port
 
 
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
@@ -20,7 +20,11 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     root_path: str = ""
     api_url: str = ""
     public_prices: bool = False
-    signup: Literal["closed", "open"] = "closed"
+    signup: Literal["closed", "invite", "open"] = "closed"
+    signup_domains: tuple[str, ...] = ()  # in lower case; empty: all
+    signup_account: bool = True
+    signup_credit: Amount = 0
+    signup_group: str = "default"
 
     @property
     def base_url(self) -> str:

@@ -17,12 +17,17 @@ from gateway.config.toml_reader import Key, SettingsProblem, dotted
 
 
 def references(settings: Settings) -> Iterator[tuple[Key, Secret]]:
-    """Each secret of a provider, and its key; malformed references are left out, for the plugin's options name them."""
+    """Each secret of a provider of models or identities, and its key.
+
+    Malformed references are left out, because the options of the plugin name them.
+    """
     for name, provider in settings.providers.items():
         key: Key = ("providers", name)
         yield from _references(provider.options, key, settings.folder)
         for index, credential in enumerate(provider.credentials):
             yield from _references(credential, (*key, "credentials", index), settings.folder)
+    for name, oidc in settings.oidc.items():
+        yield from _references(oidc.client_secret, ("oidc", name, "client_secret"), settings.folder)
 
 
 def unreadable(settings: Settings) -> list[SettingsProblem]:

@@ -17,6 +17,8 @@ from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.notify_settings import NotifySettings as NotifySettings
+from gateway.config.oidc_settings import GrantSettings as GrantSettings
+from gateway.config.oidc_settings import OidcSettings as OidcSettings
 from gateway.config.price_settings import AmountSettings as AmountSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
@@ -236,6 +238,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     store: StoreSettings = StoreSettings()
     database: DatabaseSettings = DatabaseSettings()
     console: ConsoleSettings = ConsoleSettings()
+    oidc: dict[str, OidcSettings] = {}
     mail: MailSettings = MailSettings()
     notify: NotifySettings = NotifySettings()
     providers: dict[str, ProviderSettings] = {}
@@ -303,6 +306,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         if not self.database.url:
             return None
         return Secret.parse(self.database.url, literals=True, folder=self.folder)
+
+    def oidc_secret(self, name: str) -> Secret:
+        """The client secret at the identity provider `name`."""
+        return Secret.parse(self.oidc[name].client_secret, literals=self.demo, folder=self.folder)
 
     @property
     def mail_password(self) -> Secret | None:

@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from gateway.config.loopback import is_loopback
 from gateway.config.notify_settings import notify_problems
+from gateway.config.oidc_settings import oidc_problems
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
@@ -28,6 +30,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 _PUBLIC_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?", re.ASCII)
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
+_DOMAIN = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
 _SENDER = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+", re.ASCII)
 
 #: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
@@ -57,6 +60,8 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_store(settings, reader)
     _check_database(settings, reader)
     _check_console(settings, reader)
+    _check_sign_up(settings, reader, known["groups"])
+    _check_oidc(settings, reader)
     _check_mail(settings, reader)
     for name, problem in notify_problems(settings.notify, has_mail=bool(settings.mail.host), literals=reader.literals):
         reader.problem(("notify", name), problem)
@@ -158,6 +163,29 @@ def _check_console(settings: Settings, reader: TomlReader) -> None:
         for section, other in (("server", settings.server), ("metrics", settings.metrics)):
             if (settings.console.host, settings.console.port) == (other.host, other.port):
                 reader.problem(("console", "port"), f"port {other.port} is [{section}]'s already")
+
+
+def _check_sign_up(settings: Settings, reader: TomlReader, groups: Collection[str]) -> None:
+    console = settings.console
+    for index, domain in enumerate(console.signup_domains):
+        if not _DOMAIN.fullmatch(domain):
+            reader.problem(("console", "signup_domains", index), "expected a domain in lower case, as in example.com")
+    _is_known("group", console.signup_group, reader, ("console", "signup_group"), known=groups)
+
+
+def _check_oidc(settings: Settings, reader: TomlReader) -> None:
+    issuers: dict[str, str] = {}
+    for name, oidc in settings.oidc.items():
+        if not _LABEL.fullmatch(name):
+            reader.problem(("oidc", name), "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first")
+        for key, problem in oidc_problems(oidc, literals=reader.literals):
+            reader.problem(("oidc", name, *key), problem)
+        if oidc.issuer in issuers:
+            reader.problem(("oidc", name, "issuer"), f"it is the issuer of {issuers[oidc.issuer]} already")
+        issuers.setdefault(oidc.issuer, name)
+    if settings.oidc and not settings.console.public_url and not is_loopback(settings.console.host):
+        message = "missing: identity providers send people back to this address after the sign-in"
+        reader.problem(("console", "public_url"), message)
 
 
 def _check_mail(settings: Settings, reader: TomlReader) -> None:

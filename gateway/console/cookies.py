@@ -15,6 +15,8 @@ from msgspec import Struct
 SESSION = "session"  # the token of the session
 VISITOR = "visitor"  # random, for the XSRF tokens before the sign-in
 SECOND_STEP = "second-step"  # the token for the code after the password
+OIDC = "oidc"  # the secret of a sign-in that is under way at an identity provider
+OIDC_STEP = "oidc-step"  # its state, while the password is asked for
 FLASH = "flash"  # a message for the next page
 ACCOUNT = "account"  # the account whose pages were opened last
 

@@ -48,7 +48,7 @@ users = sa.Table(
     sa.UniqueConstraint("email", name="users_email"),
 )
 
-#: A user of an OIDC provider.
+#: A user of an OIDC provider. `granted` is a JSON object: what the provider's claims gave, see `admin.oidc.grants`.
 identities = sa.Table(
     "identities",
     metadata,
@@ -56,8 +56,11 @@ identities = sa.Table(
     _text("subject"),
     _user(),
     _time("created_at"),
+    _time_or_none("used_at"),
+    sa.Column("granted", sa.Text, nullable=False, server_default="{}"),
     sa.PrimaryKeyConstraint("issuer", "subject"),
     sa.Index("identities_user", "user_id"),
+    sa.Index("identities_user_issuer", "user_id", "issuer", unique=True),
 )
 
 #: `role` is owner or member.
@@ -102,6 +105,18 @@ sign_in_links = sa.Table(
     _time("expires_at"),
     _time_or_none("used_at"),
     sa.Index("sign_in_links_user", "user_id"),
+)
+
+#: People who asked to sign up by e-mail and have not opened the link yet.
+sign_ups = sa.Table(
+    "sign_ups",
+    metadata,
+    sa.Column("token_hash", Hash, primary_key=True),
+    _text("email"),
+    _time("created_at"),
+    _time("expires_at"),
+    sa.UniqueConstraint("email", name="sign_ups_email"),
+    sa.Index("sign_ups_expires", "expires_at"),
 )
 
 #: Who is signed in. A session that ended has no row.
@@ -161,4 +176,6 @@ audit_events = sa.Table(
 )
 
 #: All of them, each after those that it refers to.
-PEOPLE = (users, identities, memberships, invitations, sign_in_links, sessions, admin_tokens, audit_events)
+PEOPLE = (
+    users, identities, memberships, invitations, sign_in_links, sign_ups, sessions, admin_tokens, audit_events,
+)  # fmt: skip

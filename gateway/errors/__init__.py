@@ -21,7 +21,8 @@
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     │                              DatabaseUnavailable ── DatabaseRefused
     ├── PeopleError 400 ────────── NotSignedIn ── SignInFailed
-    │                              SignInLimited · InvalidLink · AlreadyExists · LastOperator
+    │                              SignInLimited · SignInRefused · InvalidLink · AlreadyExists · LastOperator
+    │                              IdentityProviderUnavailable 503
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
                                    ProviderFailed
@@ -39,12 +40,14 @@ from typing import Any, ClassVar
 
 from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.people import AlreadyExists as AlreadyExists
+from gateway.errors.people import IdentityProviderUnavailable as IdentityProviderUnavailable
 from gateway.errors.people import InvalidLink as InvalidLink
 from gateway.errors.people import LastOperator as LastOperator
 from gateway.errors.people import NotSignedIn as NotSignedIn
 from gateway.errors.people import PeopleError as PeopleError
 from gateway.errors.people import SignInFailed as SignInFailed
 from gateway.errors.people import SignInLimited as SignInLimited
+from gateway.errors.people import SignInRefused as SignInRefused
 from gateway.errors.unavailable import DatabaseRefused as DatabaseRefused
 from gateway.errors.unavailable import DatabaseUnavailable as DatabaseUnavailable
 from gateway.errors.unavailable import Draining as Draining

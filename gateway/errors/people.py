@@ -39,6 +39,24 @@ class SignInLimited(PeopleError):
     should_retry = False
 
 
+class SignInRefused(PeopleError):
+    """A sign-in by an identity provider is refused; `detail` is the reason in one word, for the log and the trail."""
+
+    status = 403
+    default_code = "sign_in_refused"
+    default_message = "This sign-in was not possible. Begin again on the sign-in page"
+    should_retry = False
+
+
+class IdentityProviderUnavailable(PeopleError):
+    """An identity provider does not answer, or its answer cannot be used."""
+
+    status = 503
+    type = "service_unavailable_error"
+    default_code = "identity_provider_unavailable"
+    default_message = "The sign-in service does not answer as it should. Try again later, or sign in another way"
+
+
 class InvalidLink(PeopleError):
     """A link or an invitation is unknown, expired or used."""
 

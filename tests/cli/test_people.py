@@ -79,6 +79,24 @@ def test_check_names_a_mail_password_that_is_missing(terminal: Terminal) -> None
     assert "mail.password: environment variable NO_SUCH_NAME is not set" in result.stderr
 
 
+def test_check_names_the_secret_of_an_identity_provider_and_an_account_that_are_missing(terminal: Terminal) -> None:
+    with terminal.config.open("a") as file:
+        file.write(
+            '\n[oidc.corp]\nissuer = "https://login.test"\nclient_id = "gw"\nclient_secret = "env:NO_SUCH_NAME"\n'
+            'grants = [{ claim = "groups", value = "a", account = "nowhere" }]\n'
+        )
+    result = terminal.run("check")
+    assert result.exit_code == 1
+    assert "oidc.corp.client_secret: environment variable NO_SUCH_NAME is not set" in result.stderr
+    assert "oidc.corp.grants[0].account: There is no account 'nowhere'" in result.stderr
+    assert "console.public_url: missing" in result.stderr
+
+
+def test_identities_of_a_user_are_shown_and_ended(ann: Terminal) -> None:
+    assert ann.json("users", "identities", "ann@example.com") == []
+    assert "ended: 0" in ann.run("users", "identities", "ann@example.com", "--end").stderr
+
+
 def test_sessions_of_a_user_are_shown_and_ended(ann: Terminal) -> None:
     assert ann.json("users", "sessions", "ann@example.com") == []
     assert "ended: 0" in ann.run("users", "sessions", "ann@example.com", "--end").stderr
@@ -152,7 +170,7 @@ def test_commands_on_the_store_do_not_load_sqlalchemy(terminal: Terminal) -> Non
         "import sys\nfrom gateway.cli import cli\n"
         f"cli(['accounts', 'create', 'acme', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
         f"cli(['usage', 'acme', '--limit', '9', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
-        "print(sorted({'sqlalchemy', 'alembic', 'argon2', 'pyotp'} & set(sys.modules)))"
+        "print(sorted({'sqlalchemy', 'alembic', 'argon2', 'pyotp', 'joserfc'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"
 

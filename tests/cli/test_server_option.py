@@ -128,6 +128,7 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
         ("export", "bob.~@example.com"),
         ("member", "bob.~@example.com", "~", "none"),
         ("sessions", "bob.~@example.com", "--end"),
+        ("identities", "bob.~@example.com", "--end"),
         ("erase", "bob.~@example.com", "--yes"),
         ("invite", "eve.~@example.com", "--site-role", "viewer"),
     ):

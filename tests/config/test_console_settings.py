@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.config.loader import parse
+from gateway.config.secret_references import secret_texts, unreadable
 from gateway.config.toml_reader import SettingsError
+
+CORP = {"issuer": "https://login.example.com", "client_id": "gateway", "client_secret": "env:OIDC_SECRET"}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +23,17 @@ from gateway.config.toml_reader import SettingsError
         ({"console": {"root_path": "/gateway/"}}, "console.root_path"),
         ({"console": {"root_path": "/.*"}}, "console.root_path"),
         ({"console": {"signup": "maybe"}}, "console.signup"),
+        ({"console": {"signup_group": "vip"}}, "console.signup_group"),
+        ({"console": {"signup_domains": ["@Example.com"]}}, "console.signup_domains[0]"),
+        ({"console": {"host": "0.0.0.0"}, "oidc": {"corp": CORP}}, "console.public_url"),
+        ({"oidc": {"Corp": CORP}}, "oidc.Corp"),
+        ({"oidc": {"a": CORP, "b": CORP}}, "oidc.b.issuer"),
+        ({"oidc": {"corp": CORP | {"issuer": "http://login.example.com"}}}, "oidc.corp.issuer"),
+        ({"oidc": {"corp": CORP | {"issuer": "https://login.example.com?a=b"}}}, "oidc.corp.issuer"),
+        ({"oidc": {"corp": CORP | {"client_secret": "a literal"}}}, "oidc.corp.client_secret"),
+        ({"oidc": {"corp": {name: CORP[name] for name in ("issuer", "client_id")}}}, "oidc.corp.client_secret"),
+        ({"oidc": {"corp": CORP | {"scopes": ["a b"]}}}, "oidc.corp.scopes[0]"),
+        ({"oidc": {"corp": CORP | {"grants": [{"claim": "a", "value": "b"}]}}}, "oidc.corp.grants[0]"),
         ({"mail": {"host": "smtp.example.com"}}, "mail.from"),
         ({"mail": {"host": "smtp.example.com", "from": "Gateway <gw@example.com>"}}, "mail.from"),
         ({"mail": {"host": "smtp.example.com", "from": "gw@example.com", "user": "me"}}, "mail.password"),
@@ -33,6 +47,29 @@ def test_impossible_setting_is_named(table: dict[str, Any], key: str) -> None:
         parse(table)
     assert [problem.key for problem in caught.value.problems] == [key]
     assert "me:secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "warning"),
+    [
+        ({"oidc": {"corp": CORP}}, "console.public_url: missing"),
+        ({"oidc": {"corp": CORP}, "console": {"public_url": "http://gw.example.com"}}, "without encryption"),
+        ({"oidc": {"corp": CORP}, "console": {"public_url": "https://gw.test", "pages": False}}, "console.pages"),
+        ({"console": {"signup": "open"}}, "console.signup: open needs [mail] or [oidc.NAME]"),
+    ],
+)
+def test_setting_that_is_probably_not_meant_is_a_warning(table: dict[str, Any], warning: str) -> None:
+    [found] = parse(table).warnings
+    assert warning in found
+    assert parse({"oidc": {"corp": CORP}, "console": {"public_url": "https://gw.test"}}).warnings == ()
+
+
+def test_reload_refuses_a_client_secret_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = parse({"oidc": {"corp": CORP}})
+    assert [problem.key for problem in unreadable(settings)] == ["oidc.corp.client_secret"]
+    monkeypatch.setenv("OIDC_SECRET", "a secret of the test")
+    assert unreadable(settings) == [] and secret_texts(settings) == ["a secret of the test"]
+    assert settings.oidc_secret("corp").reveal() == "a secret of the test"
 
 
 def test_links_begin_with_the_public_address() -> None:

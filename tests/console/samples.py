@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from gateway.admin.invitations import PATH as INVITATION
 from gateway.admin.sign_in_links import PATH as LINK
+from gateway.admin.sign_ups import PATH as CONFIRM
+from gateway.admin.sign_ups import insert_sign_up
 from gateway.admin.user_rows import User
 from gateway.billing.usage import Usage
 from gateway.console.route import Route
@@ -46,9 +48,10 @@ class Samples:
     async def of(self, route: Route, user: User | None) -> Sample:
         """A request by a user about objects that they may see, as far as they may see the account."""
         path = route.path.format(**{name: await getattr(self, f"_{name}")(user) for name in route.parameters})
-        if route.path not in (LINK, INVITATION):
+        if route.path not in (LINK, INVITATION, CONFIRM):
             return Sample(path, FORMS.get(route.path, {}))
-        token = await (self._link() if route.path == LINK else self._invitation())
+        made = {LINK: self._link, INVITATION: self._invitation, CONFIRM: self._sign_up}[route.path]
+        token = await made()
         return Sample(f"{path}?token={token}", {"token": token, "action": "sign_in"})
 
     async def _account(self, user: User | None) -> str:
@@ -100,6 +103,14 @@ class Samples:
         people = await self._console.services.people()
         user = await self._new_user()
         return (await people.invitations.to_account(ROOT, user.email, "other", "member")).token
+
+    async def _sign_up(self) -> str:
+        people = await self._console.services.people()
+        self._made += 1
+        return await people.transactions.write(insert_sign_up, f"new{self._made}@example.com")
+
+    async def _provider(self, user: User | None) -> str:
+        return "corp"
 
     async def _new_user(self) -> User:
         self._made += 1

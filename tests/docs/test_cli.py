@@ -14,6 +14,7 @@ from gateway.accounts.admission_check import Explanation, Rule
 from gateway.accounts.keys import KeyRecord
 from gateway.admin.actor import command_line
 from gateway.admin.audit_event import new_event
+from gateway.admin.identities import Identity
 from gateway.admin.invitations import Invitation
 from gateway.admin.sessions import Session
 from gateway.admin.user_rows import User
@@ -83,6 +84,7 @@ def test_each_command_and_option_has_help(name: str) -> None:
         ("gateway keys list", (*KeyRecord.__struct_fields__, "response_headers")),
         ("gateway users show", User.__struct_fields__),
         ("gateway users sessions", Session.__struct_fields__),
+        ("gateway users identities", Identity.__struct_fields__),
         ("gateway users invitations", Invitation.__struct_fields__),
         ("gateway audit-trail", EVENT),
         ("gateway plugins", PluginReport.__struct_fields__),

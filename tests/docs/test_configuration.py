@@ -29,6 +29,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "[store]": tree.StoreSettings,
     "[database]": tree.DatabaseSettings,
     "[console]": tree.ConsoleSettings,
+    "[oidc.NAME]": tree.OidcSettings,
+    "grants": tree.GrantSettings,
     "[mail]": tree.MailSettings,
     "[notify]": tree.NotifySettings,
     "[providers.NAME]": tree.ProviderSettings,
@@ -39,7 +41,9 @@ SECTIONS: dict[str, type[Struct]] = {
     "[plugins]": tree.PluginSettings,
     "[log]": tree.LogSettings,
 }
-HEADS = {  # how conf/gateway.toml heads the same sections; `targets` stand inline
+INLINE = ("targets", "grants")
+HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand inline
+    "[oidc.NAME]": "[oidc.corp]",
     "[providers.NAME]": "[providers.openai]",
     '[models."NAME"]': '[models."gpt-5-mini"]',
     "price": '[models."gpt-5-mini".price]',
@@ -88,9 +92,9 @@ def test_every_section_is_documented() -> None:
     assert kinds == {*SECTIONS.values(), tree.Settings, tree.TierSettings, tree.AmountSettings}
 
 
-@pytest.mark.parametrize("heading", [heading for heading in SECTIONS if heading != "targets"])
+@pytest.mark.parametrize("heading", [heading for heading in SECTIONS if heading not in INLINE])
 def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str) -> None:
-    section = re.split(r"^\[", CONF.split(f"{HEADS.get(heading, heading)}\n", 1)[1], flags=re.MULTILINE)[0]
+    section = re.split(r"^#?\[", CONF.split(f"{HEADS.get(heading, heading)}\n", 1)[1], flags=re.MULTILINE)[0]
     lines = section.splitlines()
     for name in fields_of(SECTIONS[heading]):
         if name in {"price", "targets", "free"}:
@@ -102,7 +106,7 @@ def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str)
 
 def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
     for heading in ("[server]", "[metrics]", "[store]", "[database]", "[console]", "[mail]", "[notify]", "[log]"):
-        section = re.split(r"^\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
+        section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])
         defaults = {name: field.default for name, field in fields.items()}

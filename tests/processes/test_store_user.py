@@ -1,5 +1,6 @@
 """The store's user of docs/operations.md has every permission that the gateway needs, and is minimal."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.admin.oidc.flows import Flow, Flows
+from gateway.admin.sign_in_limits import PER_SUBJECT, SignInLimits
+from gateway.errors import SignInLimited
+from gateway.store import Store
 from tests.processes.conftest import Yard
 from tests.processes.served import Served
 from tests.processes.test_store_identity import own_store, server_says
@@ -66,6 +71,27 @@ async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Ya
         denied = [entry for entry in await denials(server) if not entry.startswith("client")]
         assert denied == []
         assert "NOPERM" not in gateway.text
+
+
+async def test_documented_user_may_run_what_signing_in_to_the_console_runs(yard: Yard) -> None:
+    async with own_store(yard.folder / "elsewhere") as server:
+        await server_says(server, *documented_user())
+        store = await Store.open(f"unix://gateway:{PASSWORD}@{server.socket}", timeout=5.0)
+        try:
+            limits, flows = SignInLimits(store, bytes(32)), Flows(store)
+            for _ in range(PER_SUBJECT):
+                await limits.attempt("email ann@example.com", "192.0.2.1")
+            with pytest.raises(SignInLimited):
+                await limits.attempt("email ann@example.com", "")
+            await limits.succeeded("email ann@example.com", "192.0.2.1")
+            begun = await flows.begin(Flow(provider="corp", purpose="sign_in", path="/"))
+            assert await flows.look(begun.state, begun.browser) is not None
+            assert await flows.take(begun.state, "another browser") is None
+            taken = await asyncio.gather(*(flows.take(begun.state, begun.browser) for _ in range(3)))
+            assert [flow is not None for flow in taken].count(True) == 1
+        finally:
+            await store.close()
+        assert await denials(server) == []
 
 
 async def denials(server: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""`/users`: create, list, show, edit, disable, enable, erase; links, sessions and export of a user."""
+"""`/users`: create, list, show, edit, disable, enable, erase; links, sessions, identities and export of a user."""
 
 from __future__ import annotations
 
@@ -105,6 +105,17 @@ async def end_sessions(call: Call, user: str) -> dict[str, Any]:
     return {"ended": await people.sessions.end_all(call.actor, await user_id(call, user))}
 
 
+async def identities(call: Call, user: str) -> dict[str, Any]:
+    people = await call.people()
+    found = await people.identities.list(call.actor, await user_id(call, user))
+    return page("identities", [identity.json_form() for identity in found], None)
+
+
+async def end_identities(call: Call, user: str) -> dict[str, Any]:
+    people = await call.people()
+    return {"ended": await people.identities.end_all(call.actor, await user_id(call, user))}
+
+
 async def user_id(call: Call, user: str) -> str:
     """The id of a user who is named by id or e-mail; NotFound. Only who may read users finds them by e-mail."""
     if "@" not in user:
@@ -202,6 +213,22 @@ ROUTES = (
         summary="End all sessions of a user",
         function=end_sessions,
         answer=documents.EndedSessions,
+    ),
+    Route(
+        method="GET",
+        path="/users/{user}/identities",
+        access=READ,
+        summary="List the identity providers that a user is connected with",
+        function=identities,
+        answer=Page[documents.Identity],
+    ),
+    Route(
+        method="DELETE",
+        path="/users/{user}/identities",
+        access=CHANGE,
+        summary="End all connections of a user with identity providers",
+        function=end_identities,
+        answer=documents.EndedIdentities,
     ),
     Route(
         method="GET",

@@ -16,6 +16,7 @@ async def form(visit: Visit) -> Reply:
         "token": token,
         "invitation": await invitations.find(token),
         "is_new": not await invitations.is_for_user(token),
+        "providers": (await visit.people()).oidc.providers,
     }
     return View("invitation.html", "Invitation", values)
 

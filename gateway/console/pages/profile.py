@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.admin.second_factor import NewSecret
+from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
 from gateway.console.qr_code import qr_svg
 from gateway.console.replies import Redirect, Reply, View
@@ -16,8 +17,16 @@ SECOND_FACTOR = "/profile/second-factor"
 
 async def show(visit: Visit) -> Reply:
     people = await visit.people()
-    sessions = await people.sessions.list(visit.actor, visit.person.id)
-    return View("profile.html", "Profile", {"user": visit.person, "sessions": sessions, "current": visit.session})
+    providers = people.oidc.providers
+    values = {
+        "user": visit.person,
+        "sessions": await people.sessions.list(visit.actor, visit.person.id),
+        "current": visit.session,
+        "identities": await people.identities.list(visit.actor, visit.person.id),
+        "providers": providers,
+        "labels": {one.issuer: one.label for one in providers},
+    }
+    return View("profile.html", "Profile", values)
 
 
 async def rename(visit: Visit) -> Reply:
@@ -58,6 +67,20 @@ async def disable(visit: Visit) -> Reply:
     return Redirect(PROFILE)
 
 
+async def connect(visit: Visit) -> Reply:
+    if visit.person.has_password:
+        await visit.confirm_password()
+    return await leave_for(visit, path=PROFILE, connects=visit.person.id)
+
+
+async def disconnect(visit: Visit) -> Reply:
+    if visit.person.has_password:
+        await visit.confirm_password()
+    await (await visit.people()).identities.end(visit.actor, visit.person.id, visit.text("issuer"))
+    visit.note("The connection has ended.")
+    return Redirect(PROFILE)
+
+
 async def end_session(visit: Visit, session: str) -> Reply:
     people = await visit.people()
     if session not in {one.id for one in await people.sessions.list(visit.actor, visit.person.id)}:
@@ -91,6 +114,8 @@ ROUTES = (
     Route(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
     Route(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
     Route(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
+    Route(method="POST", path="/profile/identities/end", audience="signed_in", function=disconnect, form=show),
+    Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
     Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
     Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
 )

@@ -20,8 +20,14 @@ async def form(visit: Visit) -> Reply:
     target = own_path(visit.query("next") or visit.text("next"))
     if visit.is_signed_in:
         return Redirect(target)
-    can_reset = (await visit.people()).mail.is_set_up
-    return View("sign_in.html", "Sign in", {"next": target, "can_reset": can_reset})
+    people = await visit.people()
+    values = {
+        "next": target,
+        "can_reset": people.mail.is_set_up,
+        "can_sign_up": people.sign_ups.is_open,
+        "providers": people.oidc.providers,
+    }
+    return View("sign_in.html", "Sign in", values)
 
 
 async def sign_in(visit: Visit) -> Reply:

@@ -77,7 +77,14 @@ async def withdraw(visit: Visit, invitation_id: str) -> Reply:
 async def show(visit: Visit, user: str) -> Reply:
     people = await visit.people()
     found = await people.users.show(visit.actor, user)
-    values = {"user": found, "roles": ROLES, "account_roles": ACCOUNT_ROLES, "is_self": visit.person.id == found.id}
+    values = {
+        "user": found,
+        "roles": ROLES,
+        "account_roles": ACCOUNT_ROLES,
+        "is_self": visit.person.id == found.id,
+        "identities": await people.identities.list(visit.actor, user),
+        "labels": {one.issuer: one.label for one in people.oidc.providers},
+    }
     return View("site_user.html", found.name or found.email, values)
 
 
@@ -106,6 +113,13 @@ async def remove_second_factor(visit: Visit, user: str) -> Reply:
     await visit.confirm_password()
     await (await visit.people()).users.edit(visit.actor, user, {"second_factor": False})
     visit.note("The second factor is removed.")
+    return Redirect(f"{PATH}/{user}")
+
+
+async def end_identity(visit: Visit, user: str) -> Reply:
+    await visit.confirm_password()
+    await (await visit.people()).identities.end(visit.actor, user, visit.text("issuer"))
+    visit.note("The connection has ended.")
     return Redirect(f"{PATH}/{user}")
 
 
@@ -163,6 +177,7 @@ ROUTES = (
     _post("name", edit),
     _post("role", set_role),
     _post("second-factor/off", remove_second_factor),
+    _post("identities/end", end_identity),
     _post("memberships", join),
     _post("memberships/end", leave),
     _post("disable", disable),

@@ -1,0 +1,66 @@
+"""Requests to identity providers: small JSON documents, in bounded time, a few at once. Redirects are not followed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from gateway.errors import GatewayError, IdentityProviderUnavailable
+from gateway.http_client.timeouts import Timeouts
+from gateway.http_client.upstream import Upstream
+
+T = TypeVar("T")
+
+TIMEOUTS = Timeouts(connect=5.0, first_byte=10.0, idle=10.0, total=15.0)  # seconds
+MAX_BYTES = 2**18
+AT_ONCE = 8
+FORM = "application/x-www-form-urlencoded"
+
+
+class Fetch:
+    """The HTTP client of all identity providers of a process."""
+
+    def __init__(self) -> None:
+        self._client = Upstream(keepalive=0.0)
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    async def get(self, url: str, kind: type[T], *, headers: Mapping[str, str] | None = None) -> T:
+        """The document at a URL; IdentityProviderUnavailable if there is none."""
+        status, body = await self._send("GET", url, {"Accept": "application/json", **(headers or {})}, None)
+        if status != 200:
+            raise IdentityProviderUnavailable(detail=f"status {status}")
+        return decoded(body, kind)
+
+    async def post(self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """The status and the body of the answer to a form."""
+        sent = {"Accept": "application/json", "Content-Type": FORM, **headers}
+        return await self._send("POST", url, sent, urlencode(form).encode())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(TIMEOUTS.total), self._free:
+                sent = self._client.send(method, url, headers=headers, body=body, timeouts=TIMEOUTS)
+                async with await sent as answer:
+                    return answer.status, await answer.read(limit=MAX_BYTES)
+        except TimeoutError:
+            raise IdentityProviderUnavailable(detail=f"no answer within {TIMEOUTS.total:.0f} s") from None
+        except GatewayError as error:
+            # The client's messages speak of model providers.
+            name = type(error).__name__.removeprefix("Upstream")
+            raise IdentityProviderUnavailable(detail=f"{name}: {error.detail or ''}") from None
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """The document in an answer; IdentityProviderUnavailable for anything else. Its text is not in the error."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise IdentityProviderUnavailable(detail="an answer is not the expected JSON") from None

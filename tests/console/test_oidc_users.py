@@ -1,0 +1,225 @@
+"""Which user a person is who signs in by an identity provider, what their claims give, and who may come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from gateway.admin.audit_trail import AuditFilter
+from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.console.client import PASSWORD, ROOT
+from tests.console.oidc_world import OpenWorld, actions, away, back, come, oidc_world, reasons
+
+__all__ = ["database_address", "database_url", "oidc_world", "postgres"]
+
+
+async def test_user_is_found_by_verified_email_once_and_by_the_subject_from_then_on(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        user, other = await c.user("ann@example.com", acme="member"), await c.user("bob@example.com")
+        browser = await c.browser()
+        assert "Sign in with Corp" in (await browser.get("/sign-in")).text
+        done = await come(browser, next="/profile?a=b")
+        assert (done.status, done.location) == (303, "/profile?a=b")
+        assert "connected Corp" in (await browser.get("/profile")).text
+        assert "gateway-oidc" not in browser.cookies
+        corp.person = corp.person | {"email": "bob@example.com"}  # the address at the provider changes
+        again = await c.browser()
+        await come(again)
+        assert "ann@example.com" in (await again.get("/profile")).text
+        corp.person = corp.person | {"sub": "subject-2", "email": "ann@example.com"}  # the address of another person
+        thief = await c.browser()
+        refused = await come(thief)
+        assert refused.status == 403 and "Another person of this sign-in service" in refused.text
+        assert "gateway-session" not in thief.cookies and await reasons(c) == ["other_identity"]
+        assert (await actions(c, user.id))[:3] == ["sessions.start", "sessions.start", "identities.connect"]
+        assert "identities.connect" not in await actions(c, other.id)
+
+
+@pytest.mark.parametrize(
+    ("email", "verified"),
+    [("ann@example.com", False), ("ann@example.com", None), ("ann@example.com", "no"), (None, True)],
+)
+async def test_email_that_is_not_verified_finds_no_user(
+    oidc_world: OpenWorld, email: str | None, verified: Any
+) -> None:
+    async with oidc_world(signup="open") as (c, corp):
+        await c.user("ann@example.com")
+        corp.person = {"sub": "s", "email": email, "email_verified": verified}
+        corp.userinfo = {"sub": "s", "email": "bob@example.com", "email_verified": True}
+        if email is None:
+            corp.userinfo = {"sub": "s", "email": "ann@example.com"}
+        refused = await come(await c.browser())
+        assert refused.status == 403 and "verified" in refused.text and await reasons(c) == ["email"]
+
+
+async def test_user_with_a_password_is_asked_for_it_once(oidc_world: OpenWorld) -> None:
+    """Somebody else may have made a user of this address and set the password."""
+    async with oidc_world() as (c, _):
+        await c.user("ann@example.com", password=PASSWORD)
+        browser = await c.browser()
+        done = await come(browser, next="/profile")
+        assert done.location == "/sign-in/oidc/password" and "gateway-session" not in browser.cookies
+        page = await browser.get(done.location)
+        assert "ann@example.com" in page.text
+        await browser.post(done.location, 401, page=done.location, password="wrong password")
+        entered = await browser.post(done.location, page=done.location, password=PASSWORD)
+        assert entered.location == "/profile" and "gateway-session" in browser.cookies
+        assert "oidc" not in " ".join(browser.cookies)
+        assert (await come(await c.browser(), next="/profile")).location == "/profile"
+
+
+async def test_disabled_and_unknown_people_get_the_same_answer(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people, texts = await c.services.people(), set()
+        user = await c.user("ann@example.com")
+        await come(await c.browser())
+        await people.users.disable(ROOT, user.id)
+        for subject, email in (("subject-1", "ann@example.com"), ("subject-2", "nobody@example.com")):
+            corp.person = {"sub": subject, "email": email, "email_verified": True}
+            browser = await c.browser()
+            refused = await come(browser)
+            assert refused.status == 403 and "gateway-session" not in browser.cookies
+            texts.add(refused.text.partition("Request")[0])
+        assert len(texts) == 1 and await reasons(c) == ["unknown", "disabled"]
+
+
+async def test_claims_give_roles_and_take_back_what_they_gave(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        root = await c.user("root@example.com", role="operator")
+        corp.person |= {"groups": ["search", "leads", "lost"], "realm_access": {"roles": ["admins"]}}
+        browser = await c.browser()
+        assert (
+            await come(browser)
+        ).status == 303  # the claims give something: a user is made, although nobody may come
+        user = await people.users.find(ROOT, "ann@example.com")
+        assert (user.accounts, user.role) == ({"acme": "owner"}, "operator")
+        await people.memberships.set(ROOT, user.id, "other", "member")
+        corp.person |= {"groups": "search", "realm_access": None}
+        await come(await c.browser())
+        user = await people.users.show(ROOT, user.id)
+        assert (user.accounts, user.role) == ({"acme": "member", "other": "member"}, "none")
+        key = await people.member_keys.create(ROOT, "acme", user.id, name="k")
+        corp.person |= {"groups": []}
+        await come(await c.browser())
+        assert (await people.users.show(ROOT, user.id)).accounts == {"other": "member"}
+        assert (await people.member_keys.list(ROOT, user.id)) == []
+        assert [one.state for one in await c.services.store.keys.of_user("acme", user.id)] == ["revoked"], key.id
+        trail = await people.audit_trail.list(ROOT, AuditFilter(actor="system:oidc.corp"), limit=100)
+        assert {event.action for event in trail} >= {"users.create", "members.set", "users.edit"}
+        assert (await people.users.show(ROOT, root.id)).role == "operator"
+
+
+async def test_role_that_a_person_gave_is_not_taken_by_claims_and_the_last_operator_stays(
+    oidc_world: OpenWorld,
+) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        user = await c.user("ann@example.com", acme="owner")
+        corp.person |= {"groups": ["search"], "realm_access": {"roles": ["admins"]}}
+        await come(await c.browser())
+        corp.person |= {"groups": [], "realm_access": None}
+        await come(await c.browser())
+        user = await people.users.show(ROOT, user.id)
+        assert (user.accounts, user.role) == ({"acme": "owner"}, "operator")
+
+
+async def test_invitation_is_accepted_with_a_provider_whatever_its_address(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        corp.person = {"sub": "s1"}  # such as a provider that verifies no address
+        new = await people.invitations.to_account(ROOT, "ben@example.com", "acme", "member")
+        page = f"/invitation?token={new.token}"
+        browser = await c.browser()
+        assert "Accept with Corp" in (await browser.get(page)).text
+        done = await browser.ask("GET", await back(browser, await away(browser, page=page, invitation=new.token)))
+        assert done.status == 303 and "Overview" in (await browser.get("/")).text
+        user = await people.users.find(ROOT, "ben@example.com")
+        assert user.accounts == {"acme": "member"} and not user.has_password
+        assert (await browser.ask("GET", page)).status == 404  # used
+        # An invitation of a user leads nobody else into that user.
+        await c.user("victim@example.com")
+        trap = await people.invitations.to_account(ROOT, "victim@example.com", "acme", "member")
+        corp.person = {"sub": "s2"}
+        thief = await c.browser()
+        path = await away(thief, invitation=trap.token)
+        assert (await thief.ask("GET", await back(thief, path))).status == 403
+        assert "gateway-session" not in thief.cookies and await reasons(c) == ["user_exists"]
+
+
+async def test_signed_in_user_connects_and_disconnects(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        user = await c.user("ann@example.com", password=PASSWORD)
+        corp.person = {"sub": "s1"}
+        browser = await c.signed_in(user)
+        form = {"provider": "corp", "current_password": "wrong"}
+        await browser.post("/profile/identities", 401, **form)
+        shown = await browser.post("/profile/identities", 200, **form | {"current_password": PASSWORD})
+        path = await back(browser, shown.found(r'href="(http[^"]+)"'))
+        assert (await browser.ask("GET", path)).location == "/profile"
+        assert "You can sign in with Corp now." in (await browser.get("/profile")).text
+        assert (await come(await c.browser())).status == 303
+        await browser.post("/profile/identities/end", issuer=corp.issuer, current_password=PASSWORD)
+        assert (await come(await c.browser())).status == 403
+        # Begun by one user, it does not connect another who is signed in at the end.
+        shown = await browser.post("/profile/identities", 200, **form | {"current_password": PASSWORD})
+        path = await back(browser, shown.found(r'href="(http[^"]+)"'))
+        other = await c.signed_in(await c.user("eve@example.com"))
+        browser.session.cookie_jar.update_cookies({"gateway-session": other.cookies["gateway-session"]}, URL(c.url))
+        assert (await browser.ask("GET", path)).status == 403 and (await reasons(c))[0] == "session"
+
+
+async def test_last_way_to_sign_in_is_not_removed_by_its_user_but_by_an_operator(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        user = await c.user("ann@example.com")
+        browser = await c.browser()
+        await come(browser)
+        page = await browser.post("/profile/identities/end", 400, issuer=corp.issuer)
+        assert "set a password first" in page.text
+        root = await c.signed_in(await c.user("root@example.com", role="operator", password=PASSWORD))
+        path = f"/site/users/{user.id}"
+        assert "Signs in with Corp" in (await root.get(path)).text
+        await root.post(f"{path}/identities/end", 401, issuer=corp.issuer, current_password="wrong")
+        await root.post(f"{path}/identities/end", issuer=corp.issuer, current_password=PASSWORD)
+        corp.person |= {"sub": "subject-2"}  # such as a person who was made anew at the provider
+        assert (await come(await c.browser())).status == 303
+
+
+async def test_open_sign_up_gives_an_account_of_ones_own(oidc_world: OpenWorld) -> None:
+    settings = {"signup": "open", "signup_domains": ["example.com"], "signup_credit": "2.50"}
+    async with oidc_world(**settings) as (c, corp):
+        people = await c.services.people()
+        invited = await people.invitations.to_account(ROOT, "bob@example.com", "acme", "member")
+        corp.person |= {"name": "Ann"}
+        browser = await c.browser()
+        assert (await come(browser)).status == 303
+        user = await people.users.find(ROOT, "ann@example.com")
+        [(account, role)] = user.accounts.items()
+        assert (account, role, user.name, user.role) == (f"u-{user.id[4:]}", "owner", "Ann", "none")
+        assert (await c.services.store.accounts.show(account)).balance == 2_500_000_000
+        assert "Overview" in (await browser.get("/")).text
+        corp.person = {"sub": "s2", "email": "bob@example.com", "email_verified": True}
+        assert (await come(await c.browser())).status == 303
+        assert (await people.users.find(ROOT, "bob@example.com")).accounts == {
+            "acme": "member"
+        }  # what he is invited to
+        assert invited.invitation.email == "bob@example.com"
+        corp.person = {"sub": "s3", "email": "eve@evil.example", "email_verified": True}
+        assert (await come(await c.browser())).status == 403
+
+
+@pytest.mark.parametrize(("signup", "status"), [("closed", 403), ("invite", 303)])
+async def test_invitation_counts_without_its_link_where_settings_say_so(
+    oidc_world: OpenWorld, signup: str, status: int
+) -> None:
+    async with oidc_world(signup=signup) as (c, corp):
+        people = await c.services.people()
+        await people.invitations.to_account(ROOT, "ann@example.com", "acme", "owner")
+        await people.invitations.to_site(ROOT, "ops@example.com", "operator")
+        assert (await come(await c.browser())).status == status
+        corp.person = {"sub": "s2", "email": "ops@example.com", "email_verified": True}
+        assert (await come(await c.browser())).status == 403  # a role on the site needs the link
+        found = await people.users.list(ROOT)
+        assert [user.accounts for user in found] == ([{"acme": "owner"}] if status == 303 else [])

@@ -1,0 +1,108 @@
+"""Signing up by e-mail: a link to the address, the same answer for every address, an account of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.admin import sign_ups
+from gateway.console.pages.sign_up import SIGN_UP
+from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.console.client import PASSWORD, ROOT, Console
+from tests.console.test_sign_in import Outgoing, with_mail
+
+__all__ = ["database_address", "database_url", "postgres"]
+
+CONFIRM = "/sign-up/confirm"
+
+
+async def ask(c: Console, mail: Outgoing, email: str) -> str:
+    """Ask for a link; the text of the page."""
+    browser = await c.browser()
+    page = await browser.post(SIGN_UP, 200, page=SIGN_UP, email=email)
+    await (await c.services.people()).sign_ups.finish()
+    return page.text
+
+
+def path_in(text: str) -> str:
+    return CONFIRM + text.partition(CONFIRM)[2].split()[0]
+
+
+async def test_person_signs_up_by_a_link_and_gets_an_account(console: Any) -> None:
+    async with console(signup="open", signup_credit=1) as c:
+        mail, people = await with_mail(c), await c.services.people()
+        browser = await c.browser()
+        assert "Sign up" in (await browser.get("/sign-in")).text
+        await ask(c, mail, "Ann@Example.com")
+        await ask(c, mail, "ann@example.com")
+        old, new = [path_in(text) for _, text in mail.sent]
+        assert (await browser.ask("GET", old)).status == 404  # the second link has replaced it
+        assert "ann@example.com" in (await browser.get(new)).text
+        form = {"token": new.partition("token=")[2], "name": "Ann", "password": PASSWORD, "repeated": PASSWORD}
+        await browser.post(CONFIRM, 400, page=new, **form | {"repeated": "another password"})
+        await browser.post(CONFIRM, page=new, **form)
+        assert "Welcome." in (await browser.get("/")).text
+        user = await people.users.find(ROOT, "ann@example.com")
+        [(account, role)] = user.accounts.items()
+        assert role == "owner" and (await c.services.store.accounts.show(account)).balance == 1_000_000_000
+        assert "ann" not in account
+        assert (await browser.ask("GET", new)).status == 404  # used
+        assert (await people.personal_data.export(ROOT, user.id))["user"]["email"] == "ann@example.com"
+
+
+async def test_page_does_not_tell_who_is_a_user_or_may_come(console: Any) -> None:
+    async with console(signup="open", signup_domains=["example.com"]) as c:
+        mail = await with_mail(c)
+        await c.user("ann@example.com", password=PASSWORD)
+        texts = [await ask(c, mail, email) for email in ("ann@example.com", "ben@example.com", "eve@evil.example")]
+        assert len(set(texts)) == 1
+        assert [to for to, _ in mail.sent] == ["ann@example.com", "ben@example.com"]
+        assert "You have a user there already" in mail.sent[0][1] and "token=" not in mail.sent[0][1]
+
+
+async def test_with_invite_only_invited_people_get_a_link_and_what_they_are_invited_to(console: Any) -> None:
+    async with console(signup="invite") as c:
+        mail, people = await with_mail(c), await c.services.people()
+        await people.invitations.to_account(ROOT, "ann@example.com", "acme", "member")
+        assert len({await ask(c, mail, email) for email in ("ann@example.com", "ben@example.com")}) == 1
+        [(to, text)] = mail.sent
+        browser, path = await c.browser(), path_in(text)
+        form = {"token": path.partition("token=")[2], "name": "", "password": PASSWORD, "repeated": PASSWORD}
+        await browser.post(CONFIRM, page=path, **form)
+        assert (await people.users.find(ROOT, to)).accounts == {"acme": "member"}
+
+
+async def test_link_of_a_person_who_may_not_come_any_more_makes_no_user(console: Any) -> None:
+    async with console(signup="invite") as c:
+        mail, people = await with_mail(c), await c.services.people()
+        new = await people.invitations.to_account(ROOT, "ann@example.com", "acme", "member")
+        await ask(c, mail, "ann@example.com")
+        await people.invitations.withdraw(ROOT, new.invitation.id)
+        browser, path = await c.browser(), path_in(mail.sent[0][1])
+        form = {"token": path.partition("token=")[2], "name": "", "password": PASSWORD, "repeated": PASSWORD}
+        await browser.post(CONFIRM, 403, page=path, **form)
+        assert await people.users.list(ROOT) == []
+
+
+async def test_nobody_signs_up_where_it_is_closed_or_no_mail_is_sent(console: Any) -> None:
+    async with console() as c:
+        mail = await with_mail(c)
+        browser = await c.browser()
+        assert "People come by invitation" in (await browser.get(SIGN_UP)).text
+        assert "Sign up" not in (await browser.get("/sign-in")).text
+        await browser.post(SIGN_UP, 400, page="/sign-in", email="ann@example.com")
+        assert mail.sent == []
+
+
+async def test_sign_ups_are_limited(console: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admin.sign_in_limits.PER_SUBJECT", 2)
+    monkeypatch.setattr(sign_ups, "MOST_OPEN", 1)
+    async with console(signup="open") as c:
+        mail, browser = await with_mail(c), await c.browser()
+        for email in ("ann@example.com", "ben@example.com"):
+            await ask(c, mail, email)
+        assert [to for to, _ in mail.sent] == ["ann@example.com"]  # one link may be open here
+        await browser.post(SIGN_UP, 200, page=SIGN_UP, email="ann@example.com")
+        await browser.post(SIGN_UP, 429, page=SIGN_UP, email="ann@example.com")
+        await (await c.services.people()).sign_ups.finish()
