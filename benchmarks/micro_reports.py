@@ -4,6 +4,7 @@
     python benchmarks/micro_reports.py --postgres URL         # in an empty PostgreSQL database
     python benchmarks/micro_reports.py --file FILE            # in this SQLite file, which is kept
     python benchmarks/micro_reports.py --accounts 1000 --models 8 --days 365
+    python benchmarks/micro_reports.py --rows 1000000 --accounts 4 --keys 25 --models 8 --days 30
 
 Each time is the best and the worst of five, with everything that `gateway report --json` does after it has opened the
 database. The CPU is that of this process: all of SQLite's, and none of PostgreSQL's. A database that has lines already
@@ -46,12 +47,15 @@ from gateway.database.tables import (
     usage_site_hourly,
 )
 from gateway.history.calendar import DAY, HOUR, month_of, next_month
+from gateway.history.call_pages import CallFilter, read_calls
+from gateway.history.call_search import CallSearch, search_calls
 from gateway.history.import_state import ImportState
 from gateway.history.month_lines import read_month
 from gateway.history.reader import read_newest_lines, read_request
 from gateway.history.usage_sums import UsageQuery, read_usage
 from gateway.ledger.line_meta import LineMeta
 
+RARE = 50_000  # calls of an account
 STEP = 500_000  # lines filled in one transaction
 COST = 1234  # nano-units of each call
 TIMES = 5
@@ -64,6 +68,7 @@ class Site(msgspec.Struct, frozen=True):
     accounts: int
     models: int
     days: int
+    keys: int  # of an account, each with a user; one more makes a call in `RARE`
 
     @property
     def end(self) -> int:
@@ -79,17 +84,20 @@ class Site(msgspec.Struct, frozen=True):
 def fill(database: Database, site: Site) -> None:
     """Write lines and sums as if the calls had been made at an even rate."""
     is_sqlite = database.address.file is not None
+    turn = f"i / {site.accounts}"
     series = "(SELECT generate_series({0}, {1}) AS i)"
+    key = f"""CASE WHEN {turn} % {RARE} = {RARE // 2} THEN 'rare-' || (i % {site.accounts})
+        ELSE 'key-' || (i % {site.accounts}) || '-' || ({turn} / {site.models} % {site.keys}) END"""
     request, hash_, no = "md5(CAST(i AS TEXT))", r"'\x00'", "FALSE"
     if is_sqlite:
         series = "(WITH RECURSIVE s(i) AS (SELECT {0} UNION ALL SELECT i + 1 FROM s WHERE i < {1}) SELECT i FROM s)"
         request, hash_, no = "hex(i * 2654435761 % 4294967296)", "x'00'", "0"  # not in the order of the lines
-    each, turn = site.days * DAY // site.rows, f"i / {site.accounts}"
+    each = site.days * DAY // site.rows
     at = f"{site.start} + CAST(i AS BIGINT) * {each}"
     values = f"""'big-' || (i % {site.accounts}), {turn} + 1, '1-' || i, {at}, {request}, 'use', -{COST},
-        10000000000 - ({turn} + 1) * {COST}, 0, {no}, '{meta()}', {hash_}, 'key-' || (i % {site.accounts}),
+        10000000000 - ({turn} + 1) * {COST}, 0, {no}, '{meta()}', {hash_}, {key},
         'model-' || (({turn}) % {site.models}), '', 'openai', 'chat', 'ok', {no}, 1, 912, 234,
-        100 + i * 7 % 5000, 20 + i * 3 % 900"""
+        100 + i * 7 % 5000, 20 + i * 3 % 900, 'of-' || {key}"""
     names = ", ".join(column.name for column in ledger_lines.columns if column.name in FILLED)
     for index in ledger_lines.indexes:  # made again afterwards: faster than to fill them in random order
         index.drop(database.engine)
@@ -111,7 +119,7 @@ def fill(database: Database, site: Site) -> None:
 FILLED = (
     "account", "seq", "stream_id", "at", "request_id", "kind", "amount", "balance", "uncollected", "late", "meta",
     "hash", "key_id", "model", "served_model", "provider", "endpoint", "outcome", "estimated", "attempts",
-    "tokens_in", "tokens_out", "duration_ms", "first_token_ms",
+    "tokens_in", "tokens_out", "duration_ms", "first_token_ms", "user_id",
 )  # fmt: skip
 
 
@@ -145,9 +153,10 @@ def fill_sums(database: Database, table: sa.Table, period: int) -> None:
         **cells(lines.duration_ms, DURATION_CELLS, DURATION_MS),
         **cells(lines.first_token_ms, FIRST_TOKEN_CELLS, FIRST_TOKEN_MS),
     }
+    user = {USER: sa.func.max(lines[USER])} if USER in table.columns else {}
     values = [sums.get(name, sa.literal_column("0")) for name in MEASURES]
-    query = sa.select(start, *labels, *values).group_by(start, *labels)
-    names = [column.name for column in (*list(table.primary_key.columns)[:1], *labels)] + list(MEASURES)
+    query = sa.select(start, *labels, *values, *user.values()).group_by(start, *labels)
+    names = [column.name for column in (*list(table.primary_key.columns)[:1], *labels)] + [*MEASURES, *user]
     with database.writing() as connection:
         connection.execute(table.insert().from_select(names, query, include_defaults=False))
 
@@ -183,7 +192,7 @@ def time_reports(database: Database, site: Site) -> None:
     """Print the times."""
     whole: dict[str, Any] = {"since": site.start, "until": site.end}
     ragged: dict[str, Any] = {"since": site.start + 5 * HOUR, "until": site.end - 7 * HOUR}
-    one = {"account": ["big-7"]}
+    one = {"account": ["big-1"]}
     queries = {
         "day × model": UsageQuery(**whole, dimensions=("model",), period="day"),
         "day × model, ends within a day": UsageQuery(**ragged, dimensions=("model",), period="day"),
@@ -206,11 +215,24 @@ def time_reports(database: Database, site: Site) -> None:
     }
     for title, query in queries.items():
         show(title, partial(report, database, query))
+    time_filters(database, site)
     last = site.rows // site.accounts
     show("an account's last 100 lines", partial(page, database, last))
     show("an account's 100 lines in the middle", partial(page, database, last // 2))
     show("a request that there is not", partial(request, database, "nobody"))
     show("the statement of an account's month", partial(statement, database, month_of(site.end - 40 * DAY)))
+
+
+def time_filters(database: Database, site: Site) -> None:
+    """Print the times of reports and pages of calls with a filter."""
+    whole: dict[str, Any] = {"since": site.start, "until": site.end}
+    for name, value in (("key", "rare-1"), ("user", "of-rare-1"), ("key", "key-1-0"), ("key", "nobody")):
+        filters: dict[str, Any] = {name: value}
+        query = UsageQuery(**whole, dimensions=("model",), period="day", filters={name: [value]})
+        show(f"day × model of {name} {value}", partial(report, database, query))
+        of_one = CallFilter(account="big-1", **whole, **filters)
+        show(f"calls of {name} {value} in its account", partial(calls, database, of_one))
+        show(f"calls of {name} {value} in all accounts", partial(search, database, CallSearch(**whole, **filters)))
 
 
 def report(database: Database, query: UsageQuery) -> int:
@@ -233,7 +255,19 @@ def report(database: Database, query: UsageQuery) -> int:
 def page(database: Database, until: int) -> int:
     """A page of lines."""
     with database.reading() as connection:
-        return len([line.json_form() for line in read_newest_lines(connection, "big-7", until=until, most=100)])
+        return len([line.json_form() for line in read_newest_lines(connection, "big-1", until=until, most=100)])
+
+
+def calls(database: Database, wanted: CallFilter) -> int:
+    """A page of an account's calls."""
+    with database.reading() as connection:
+        return len(read_calls(connection, wanted, limit=51))
+
+
+def search(database: Database, wanted: CallSearch) -> int:
+    """A page of the calls of all accounts."""
+    with database.reading() as connection:
+        return len(search_calls(connection, wanted, limit=51))
 
 
 def request(database: Database, request_id: str) -> int:
@@ -245,7 +279,7 @@ def request(database: Database, request_id: str) -> int:
 def statement(database: Database, month: int) -> int:
     """The lines of a month, proved."""
     with database.reading() as connection:
-        row = connection.execute(sa.select(import_state).where(import_state.c.account == "big-7")).one()
+        row = connection.execute(sa.select(import_state).where(import_state.c.account == "big-1")).one()
         lines = read_month(connection, ImportState(*row), month)
         return lines.last_seq - lines.first_seq + 1
 
@@ -284,7 +318,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--postgres", default="", metavar="URL")
     parser.add_argument("--file", default="", metavar="FILE")
-    for name, default in (("rows", 10_000_000), ("accounts", 100), ("models", 10), ("days", 90)):
+    for name, default in (("rows", 10_000_000), ("accounts", 100), ("models", 10), ("days", 90), ("keys", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = vars(parser.parse_args())
     main(arguments.pop("postgres"), arguments.pop("file"), Site(**arguments))

@@ -7,6 +7,7 @@ process looks them up.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct
@@ -33,6 +34,11 @@ class Configuration(Struct, frozen=True):
     def of_demo(cls, data_dir: Path) -> Configuration:
         """That of `gateway serve --demo`."""
         return cls("", b"", demo=True, demo_folder=str(data_dir))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """32 bytes that no other content of the file has."""
+        return sha256(self.raw).digest()
 
     def settings(self) -> Settings:
         """The settings it describes; SettingsError with every problem found."""

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.engine import Connection
 
-from gateway.database.tables import ledger_lines, usage_hourly
-from gateway.history.calendar import HOUR
+from gateway.database.tables import ledger_lines
+from gateway.history.call_hours import hours_with_calls, page_ranges
 
 KINDS = ("use", "reclaim")  # one of them for each call; an `adj` line amends a call
 COLUMNS = (
@@ -23,8 +23,8 @@ COLUMNS = (
     "provider", "endpoint", "outcome", "estimated", "attempts", "tokens_in", "tokens_out", "duration_ms",
     "first_token_ms", "tags",
 )  # fmt: skip
-#: Filters, and their columns in `ledger_lines` and `usage_hourly`.
-_FILTERS = {"key": "key_id", "user": "user_id", "model": "model", "outcome": "outcome"}
+#: Filters, and their columns in `ledger_lines` and the sums.
+_FILTERS = {"key": "key_id", "user": "user_id", "model": "model", "provider": "provider", "outcome": "outcome"}
 
 
 class CallFilter(Struct, frozen=True, kw_only=True):
@@ -36,6 +36,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
     key: str = ""
     user: str = ""
     model: str = ""
+    provider: str = ""
     outcome: str = ""
     before: int = 0  # the number of the last line of the page before; 0 for the first page
 
@@ -98,31 +99,14 @@ def _filters(wanted: CallFilter) -> dict[str, str]:
 
 
 def _ranges(connection: Connection, wanted: CallFilter, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges of time that may have such calls, the newest first.
-
-    With a filter they are the hours in which the sums have such calls: otherwise a filter that few calls pass would
-    read all lines. An hour is joined to the one before it until the range has a page of calls.
-    """
+    """Ranges of time that may have such calls, the newest first; a filter that few calls pass reads few lines."""
     filters = _filters(wanted)
     if not filters:
         yield wanted.since, wanted.until
         return
-    columns = usage_hourly.c
-    query = sa.select(columns.hour, sa.func.sum(columns.calls)).where(
-        columns.account == wanted.account,
-        columns.hour >= wanted.since // HOUR * HOUR,
-        columns.hour < _until(connection, wanted),
-        *(columns[name] == value for name, value in filters.items()),
-    )
-    first, until, calls = 0, 0, 0
-    for hour, count in connection.execute(query.group_by(columns.hour).order_by(columns.hour.desc())):
-        if calls and (hour + HOUR != first or calls >= limit):
-            yield max(first, wanted.since), min(until, wanted.until)
-            calls = 0
-        if not calls:
-            until = hour + HOUR
-        first, calls = hour, calls + int(count)
-    if calls:
+    filters["account"] = wanted.account
+    hours = hours_with_calls(connection, filters, wanted.since, _until(connection, wanted))
+    for first, until in page_ranges(hours, limit):
         yield max(first, wanted.since), min(until, wanted.until)
 
 

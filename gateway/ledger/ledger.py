@@ -49,6 +49,7 @@ from gateway.ledger.refused_booking import book_refused
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.settled_search import search_settled
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
 from gateway.ledger.store_audit import ACCOUNTS, audit_store, has_traces
 
@@ -93,7 +94,7 @@ class Ledger:
             links,
             self._scripts.settle,
             tick=tick,
-            lookup=self._booked,
+            search=partial(search_settled, links),
             journal=journal,
             on_shortfall=on_shortfall,
             on_lines=on_lines,
@@ -372,20 +373,6 @@ class Ledger:
         """What was given back of a call's charge, in nano-units."""
         key = slot(account)
         return int(await self._links.link(key).call("HGET", f"{key}:rf", request_id) or 0)
-
-    async def _booked(self, account: str, request_id: str, since: int) -> int | None:
-        """The sum of a request's lines since `since`, in nano-units; None if there are none.
-
-        InternalError if lines of that time have left the store.
-        """
-        total: int | None = None
-        async for line in read_lines(self._links, account, since=str(since // 1000)):
-            if line.request_id == request_id:
-                total = (total or 0) + line.amount
-        # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
-        if total is None and since // 1000 <= (await read_archive_checkpoint(self._links, account)).milliseconds:
-            raise errors.InternalError(detail="lines of that time left the store; an archive or the database is needed")
-        return total
 
 
 def _forget(future: asyncio.Future[object]) -> None:

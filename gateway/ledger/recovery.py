@@ -22,11 +22,12 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import gather_all
 from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
-from gateway.ledger.journal import NOWHERE, Journal, read_entries
-from gateway.ledger.settlement_writer import SettlementWriter
+from gateway.ledger.journal import NOWHERE, Journal, Segment, read_entries
+from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 from gateway.store.greeting import ServerIdentity
 
 CHUNK = 512  # entries in flight at once
+MOST_OLD = 4096  # entries for which the ledger is searched together: a few MB of memory
 MIN_PAUSE = 0.05  # seconds
 MAX_PAUSE = 1.0
 
@@ -124,17 +125,30 @@ class Recovery:
         if not self._journal.unconfirmed:
             return
         failovers = self._failovers
+        sent: list[Segment] = []
+        old: list[Waiting] = []  # entries of these segments that the ledger must be searched for
         for segment in self._journal.rotate():
             if segment.due:
                 with contextlib.closing(read_entries(segment.path)) as entries:
-                    await self._send(entries, settled=segment.settled)
-                if failovers != self._failovers:  # confirmations of the former server may be lost
-                    raise StoreUnavailable(detail="the store was replaced while the journal was sent")
-                self._journal.settle(segment)
+                    await self._send(entries, settled=segment.settled, old=old)
+                sent.append(segment)
+                if not old or len(old) >= MOST_OLD:
+                    await self._end_segments(sent, old, failovers)
+        await self._end_segments(sent, old, failovers)
 
-    async def _send(self, entries: Iterable[Entry], *, settled: bool = False) -> None:
+    async def _end_segments(self, sent: list[Segment], old: list[Waiting], failovers: int) -> None:
+        """Charge the old entries of segments, mark the segments as stored, and empty both lists."""
+        await self._writer.send_old(old)
+        if failovers != self._failovers:  # confirmations of the former server may be lost
+            raise StoreUnavailable(detail="the store was replaced while the journal was sent")
+        for segment in sent:
+            self._journal.settle(segment)
+        sent.clear()
+        old.clear()
+
+    async def _send(self, entries: Iterable[Entry], *, settled: bool = False, old: list[Waiting] | None = None) -> None:
         for chunk in _chunks(entries):
-            await gather_all(self._writer.send(entry, settled=settled) for entry in chunk)
+            await gather_all(self._writer.send(entry, settled=settled, old=old) for entry in chunk)
 
 
 def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from gateway.amounts import MAX_AMOUNT
 from gateway.billing.call_record import CallRecord
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.entry import Entry
+from gateway.ledger.gather_all import gather_all
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
 from gateway.ledger.line_meta import held_in, model_of, released_meta, settled_meta
@@ -33,6 +34,9 @@ MOST_TOKENS = 1_000_000_000  # of one entry
 FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
 LATE = 2  # code of settle.lua: the hold was lost
+SEARCHES = 32  # accounts whose lines are read at once
+YIELD_EVERY = 256  # entries found or sent: some 2 ms
+LEFT = "lines of that time left the store; an archive or the database is needed"
 
 
 #: Called with the model, the uncollected nano-units, and whether the hold was lost.
@@ -49,11 +53,12 @@ class Waiting(Struct):
     future: asyncio.Future[str] | None = None
     segment: int = NOWHERE
     settled: bool = False  # the store has confirmed it before
+    old: list[Waiting] | None = None  # receives it if the ledger must be searched; None: it is searched for at once
     ended: bool = False  # whether `drain` no longer waits for it
 
 
 class SettlementWriter:
-    """Sends entries. `lookup(account, request_id, since)` finds the booked amount of a request without a marker.
+    """Sends entries. `search` finds the lines of requests without a marker; see `search_settled`.
 
     `on_lines` is called with an account that has new lines.
     """
@@ -64,7 +69,7 @@ class SettlementWriter:
         script: Script,
         *,
         tick: Tick,
-        lookup: Callable[[str, str, int], Any],
+        search: Callable[[str, Mapping[str, int]], Awaitable[dict[str, bool | None]]],
         journal: Journal | None = None,
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
         on_lines: Callable[[str], object] = lambda account: None,
@@ -75,7 +80,7 @@ class SettlementWriter:
         self.on_journaled: Callable[[], None] = lambda: None
         self._on_shortfall = on_shortfall
         self._on_lines = on_lines
-        self._lookup = lookup
+        self._search = search
         self._tasks: set[asyncio.Task[None]] = set()
         self._booked = 0  # entries being sent without a future: a future with its callback costs 0.7 µs
         self._all_ended = asyncio.Event()
@@ -107,15 +112,30 @@ class SettlementWriter:
             self._all_ended.clear()
             await self._all_ended.wait()
 
-    def send(self, entry: Entry, *, settled: bool = False) -> asyncio.Future[str]:
+    def send(self, entry: Entry, *, settled: bool = False, old: list[Waiting] | None = None) -> asyncio.Future[str]:
         """Send an entry of a journal. The future ends when the store took or refused it, or with StoreUnavailable.
 
         Its result is the reason of a refusal, or "". `settled`: the store has confirmed the entry before, so it is not
-        refused if it is so old that its line may have been archived.
+        refused if it is so old that its line may have been archived. `old` receives the entry if the ledger must be
+        searched for it; then `send_old` must follow. Without `old` the ledger is searched for this entry alone.
         """
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE, settled))
+        self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE, settled, old=old))
         return future
+
+    async def send_old(self, old: Sequence[Waiting]) -> None:
+        """Charge the entries that `send` put into `old`, except those with a line; StoreUnavailable.
+
+        The lines of each account are read once, so the time grows with lines and entries, not with their product.
+        """
+        by_account: dict[str, list[Waiting]] = {}
+        for item in old:
+            item.future, item.old = asyncio.get_running_loop().create_future(), None
+            by_account.setdefault(item.entry.account, []).append(item)
+        accounts = list(by_account)
+        for start in range(0, len(accounts), SEARCHES):
+            await gather_all(self._book_old(name, by_account[name]) for name in accounts[start : start + SEARCHES])
+        await gather_all(item.future for item in old if item.future is not None)
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
         assert self.journal is not None
@@ -159,12 +179,20 @@ class SettlementWriter:
             code, charged = reply[at], reply[at + 1]
             at += WIDTH
             if code == OLD:
-                self._search(item)
+                self._set_old_aside(item)
             else:
                 if code == LATE or (code != DUP and charged != item.entry.amount):
                     self._report(item.entry, charged, late=code == LATE)
                 self._confirm(item)
                 self._end(item)
+
+    def _set_old_aside(self, item: Waiting) -> None:
+        """Leave an entry whose marker may have expired to `send_old`, or search for it now."""
+        if item.old is None:
+            self._start_task(self._book_old(item.entry.account, [item]))
+        else:
+            item.old.append(item)
+            self._resolve(item)
 
     def _report(self, entry: Entry, charged: int, *, late: bool) -> None:
         """Report a charge that is not the cost, or whose hold was lost; `charged` is negative."""
@@ -207,13 +235,17 @@ class SettlementWriter:
 
     def _end(self, item: Waiting, reason: str = "") -> None:
         if item.future is not None:
-            if not item.future.done():
-                item.future.set_result(reason)
+            self._resolve(item, reason)
         elif not item.ended:
             item.ended = True
             self._booked -= 1
             if not self._booked:
                 self._all_ended.set()
+
+    @staticmethod
+    def _resolve(item: Waiting, reason: str = "") -> None:
+        if item.future is not None and not item.future.done():
+            item.future.set_result(reason)
 
     def _confirm(self, item: Waiting) -> None:
         if self.journal is None:
@@ -222,10 +254,6 @@ class SettlementWriter:
             self.journal.confirm(item.segment)
         elif item.segment == NOWHERE:  # the journal failed: until now the call is only in the checkpoint file
             self.journal.checkpoint.clear(item.entry.request_id)
-
-    def _search(self, item: Waiting) -> None:
-        """Search the ledger for an entry whose marker may have expired."""
-        self._start_task(self._book_old(item))
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -241,22 +269,29 @@ class SettlementWriter:
             error = own_error(away)
         self._refused(batch, error)
 
-    async def _book_old(self, item: Waiting) -> None:
-        entry = item.entry
+    async def _book_old(self, account: str, items: Sequence[Waiting]) -> None:
+        """Search the ledger for entries of an account whose markers may have expired; charge those without a line."""
+        admitted: dict[str, int] = {}
+        for item in items:  # two journals may have the same entry
+            request_id, at = item.entry.request_id, item.entry.at
+            admitted[request_id] = min(at, admitted.get(request_id, at))
         try:
-            found = await self._lookup(entry.account, entry.request_id, entry.at)
+            found = await self._search(account, admitted)
         except GatewayError as error:
-            if item.settled and not isinstance(error, StoreUnavailable):
-                found = 0  # the line is in an archive
-            else:
-                self._failed(Batch(entry.account, [item], self._batches), error)
-                return
-        if found is None:
-            entry.force = 1
-            self._batches.put(entry.account, item)
+            self._refused(Batch(account, items, self._batches), error)
             return
-        self._confirm(item)
-        self._end(item)
+        for number, item in enumerate(items, start=1):
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # other calls of this worker go on
+            is_settled = found[item.entry.request_id]
+            if is_settled is None and not item.settled:
+                self._refused(Batch(account, [item], self._batches), InternalError(detail=LEFT))
+            elif is_settled is False:
+                item.entry.force = 1
+                self._batches.put(account, item)
+            else:  # its line is in the store, or has left it since the store confirmed it
+                self._confirm(item)
+                self._end(item)
 
 
 def _charge(hold: Hold, record: CallRecord) -> Entry:

@@ -43,6 +43,7 @@ class Console:
         self._listener = listener
         self._questions = Questions(self._helper.send)  # to the supervisor
         self._services: AdminServices | None = None
+        self._early_reload: bytes | None = None  # that arrived before the services were made
 
     async def run(self) -> None:
         """Serve until SIGTERM."""
@@ -50,7 +51,8 @@ class Console:
 
     async def _serve(self, briefing: HelperBriefing, store: Store) -> None:
         settings = briefing.configuration.settings()
-        services = self._services = AdminServices(settings, store, ConsoleCalls(self._questions), ask_reload=ask_reload)
+        services = AdminServices(settings, store, ConsoleCalls(self._questions), ask_reload=ask_reload)
+        self._begin(services)
         site = Site(services) if settings.console.pages else None
         pages = console_rules(site) if site is not None else ()
         server = AdminServer(AdminApi(services, Authentication(services)), pages=pages)
@@ -70,9 +72,18 @@ class Console:
         requests.close()
         await services.close()
 
+    def _begin(self, services: AdminServices) -> None:
+        """Apply reloads from now on, and the one that arrived last."""
+        self._services = services
+        if self._early_reload is not None:
+            self._reload(services, self._early_reload)
+
     def _receive(self, message: Message) -> None:
-        if message.name == "reload" and self._services is not None:
-            self._reload(self._services, message.payload)
+        if message.name == "reload":
+            if self._services is None:
+                self._early_reload = message.payload
+            else:
+                self._reload(self._services, message.payload)
         elif message.name == "answer":
             self._questions.receive(message.payload)
 

@@ -1,7 +1,8 @@
 """Reloads of the configuration: read again, checked, and sent to every worker; the old one stays if anything is wrong.
 
-A configuration that one worker refuses is taken back on all of them. Sharp edge: settings that are read at the start
-only need a restart; a reload that changes them says so in the log.
+A configuration that one worker refuses is taken back on all of them: they get the newest one that no worker has
+refused. A refusal names its configuration, because a newer one may have been sent meanwhile. Sharp edge: settings that
+are read at the start only need a restart; a reload that changes them says so in the log.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log, set_level
 from gateway.store import Store
 
+KEPT = 8  # configurations to which refusals may lead back
+
 
 class Reloads:
     """The configuration in use, and its replacement by a newer one."""
@@ -29,27 +32,49 @@ class Reloads:
         self.configuration = configuration
         self.settings = configuration.settings()
         self._send = send  # to every worker that runs
+        self._store: Store | None = None
+        self._begun = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
-        self._previous: Configuration | None = None  # of before the last reload, until a worker refuses that
+        self._waiting: set[bool] = set()  # reloads that have not read the file yet, by whether they are forced
+        #: What was sent and not refused, by fingerprint; the newest, which is in use, is the last.
+        self._sent = {configuration.fingerprint: configuration}
 
-    async def run(self, store: Store, *, force: bool) -> None:
-        """Read the file again; if it is valid, use it. `force`: also if accounts are in a group that it removes."""
+    def begin(self, store: Store) -> None:
+        """Reload from now on: the start, which needs one configuration, is over."""
+        self._store = store
+        self._begun.set()
+
+    async def run(self, *, force: bool) -> None:
+        """Read the file again; if it is valid, use it. `force`: also if accounts are in a group that it removes.
+
+        Each call reads the file after it was called, so the last of several quick changes is always used.
+        """
+        if force in self._waiting:
+            return
+        self._waiting.add(force)
+        await self._begun.wait()
         async with self._one_at_a_time:
+            self._waiting.discard(force)
             try:
-                await self._reload(store, force=force)
+                await self._reload(force=force)
             except Exception as error:
                 # The edge of a reload: a failure must not stop a gateway that serves.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
 
-    def refused(self) -> None:
-        """A worker could not use the new configuration: all workers get the old one again."""
-        if self._previous is None:
+    def refused(self, fingerprint: bytes) -> None:
+        """A worker could not use this configuration: it is not used again, unless the file is read again."""
+        if fingerprint not in self._sent or len(self._sent) == 1:  # another worker has refused it before
             return
-        previous, self._previous = self._previous, None
+        is_used = fingerprint == self.configuration.fingerprint
+        del self._sent[fingerprint]
+        if not is_used:
+            gateway_log.warning("a worker refused a configuration that a newer one has replaced")
+            return
         gateway_log.error("a worker refused the new configuration; all workers use the old one")
+        previous = self._sent[next(reversed(self._sent))]
         self._use(previous, previous.settings())
 
-    async def _reload(self, store: Store, *, force: bool) -> None:
+    async def _reload(self, *, force: bool) -> None:
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
             settings = configuration.settings()
@@ -57,22 +82,21 @@ class Reloads:
         except SettingsError as error:
             _refuse(str(error).splitlines())
             return
-        if not force and (problems := await self._removed_groups(settings, store)):
+        if not force and (problems := await self._removed_groups(settings)):
             _refuse(problems)
             return
         for name in _fixed(self.settings, settings):
             gateway_log.warning("%s has changed, which takes a restart", name)
         log_warnings(settings)
-        self._previous = self.configuration
         self._use(configuration, settings)
 
-    async def _removed_groups(self, settings: Settings, store: Store) -> list[str]:
+    async def _removed_groups(self, settings: Settings) -> list[str]:
         """A line for each group that `settings` removes while accounts are in it."""
         removed = self.settings.groups.keys() - settings.groups.keys()
-        if not removed:
+        if not removed or self._store is None:
             return []
         try:
-            use = await group_use(store)
+            use = await group_use(self._store)
         except GatewayError:
             return ["a group is removed, and the store does not say whether accounts are in it"]
         in_use = {group: found for group, found in use.items() if group in removed}
@@ -81,6 +105,10 @@ class Reloads:
     def _use(self, configuration: Configuration, settings: Settings) -> None:
         """Send the configuration to every worker, and to those that start later."""
         self.configuration, self.settings = configuration, settings
+        self._sent.pop(configuration.fingerprint, None)
+        self._sent[configuration.fingerprint] = configuration
+        if len(self._sent) > KEPT:
+            del self._sent[next(iter(self._sent))]
         set_level(settings.log.level)
         self._send(msgspec.msgpack.encode(configuration))
 

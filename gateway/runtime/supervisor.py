@@ -157,6 +157,7 @@ class Supervisor:
         if console is not None:
             self.console = self._helper("console", console)
             self._keep(self.console.keep_alive())
+        self.reloads.begin(self.store)
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
@@ -263,8 +264,7 @@ class Supervisor:
 
     def reload(self, *, force: bool = False) -> None:
         """Read the configuration again; `force`: also if accounts are in a group that it removes."""
-        if self.store is not None:  # otherwise the start reads the file
-            self._keep(self.reloads.run(self.store, force=force))
+        self._keep(self.reloads.run(force=force))
 
     def _send_configuration(self, payload: bytes) -> None:
         for worker in self.workers:

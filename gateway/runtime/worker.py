@@ -85,6 +85,7 @@ class Worker:
         self._built = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()  # started by messages
         self._one_reload = asyncio.Lock()
+        self._newest: Configuration | None = None  # of the reloads that have arrived
         self._reaches_upstreams = True  # as told to the supervisor
 
     async def run(self) -> None:
@@ -216,17 +217,22 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _reload(self, payload: bytes) -> None:
+        """Use a configuration, unless a newer one arrives before its turn; tell the supervisor if that fails."""
+        configuration = self._newest = msgspec.msgpack.decode(payload, type=Configuration)
         await self._built.wait()
         assert self.gateway is not None
         async with self._one_reload:
+            if configuration is not self._newest:
+                return
             try:
-                settings = msgspec.msgpack.decode(payload, type=Configuration).settings()
+                settings = configuration.settings()
                 await self.gateway.reload(settings)
                 log.set_level(settings.log.level)
             except Exception as error:
                 # Third-party providers are created here and may raise anything; the worker keeps its old configuration.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
-                self._tell("reload refused")
+                if configuration is self._newest:
+                    self._tell("reload refused", configuration.fingerprint)
 
     def _tell(self, name: str, payload: bytes = b"") -> None:
         if self.channel is not None:

@@ -35,12 +35,16 @@ NOT_STARTED = 127  # exit code of a process that could not be started, as in she
 READ_REST_WITHIN = 0.25  # seconds to read the last messages of a dead worker
 
 Counted = Callable[["Life", bytes], None]
+#: Called with the fingerprint of the configuration that a worker could not use.
+Refused = Callable[[bytes], None]
 
 
 class Life:
     """One process of a worker, from its start to its end."""
 
-    def __init__(self, number: int, on_counts: Counted, on_reload_refused: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, number: int, on_counts: Counted, on_reload_refused: Refused = lambda configuration: None
+    ) -> None:
         self.number = number
         self.ready = False  # it serves
         self.reaches_upstreams = True  # at least one target works, or none was tried
@@ -161,7 +165,7 @@ class Life:
         elif message.name == "upstreams":
             self.reaches_upstreams = message.payload == b"1"
         elif message.name == "reload refused":
-            self._on_reload_refused()
+            self._on_reload_refused(message.payload)
         elif message.name == "answer":
             self.questions.receive(message.payload)
 
@@ -176,7 +180,7 @@ class WorkerProcess:
     brief: Callable[[], Briefing]
     on_counts: Counted
     on_end: Callable[[Life], None]
-    on_reload_refused: Callable[[], None] = lambda: None
+    on_reload_refused: Refused = lambda configuration: None
     lives: list[Life] = field(default_factory=list)  # older processes that still drain, and last the one that serves
     _stopping: bool = False
     _first: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())

@@ -2,7 +2,8 @@
 
 200 accounts pay by the webhook of docs/admin-api.md, some payments come twice, and 100,000 calls run over `/v1` on two
 workers. In between are refunds, prices that change by date, by a reload and by account, budgets of members, and the
-month's end in the middle of the calls: the gateway and its store run under another clock. `tox -e chaos`, or
+month's end in the middle of the calls: the gateway and its store run under another clock. The reseller does and reads
+everything over HTTP; only the first token is made by a command. `tox -e chaos`, or
 `python -m pytest -s -o python_files='chaos_*.py' tests/chaos/chaos_month.py`; it prints the sums.
 """
 
@@ -12,7 +13,6 @@ import asyncio
 import random
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,17 +21,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.admin.directory import StoreDirectory
-from gateway.admin.statement import Statement
-from gateway.admin.statements import Statements
-from gateway.admin.transactions import Transactions
 from gateway.amounts import NANO, format_amount, parse_amount
-from gateway.database.address import DatabaseAddress
-from gateway.database.engine import Database
-from gateway.history.sql_thread import SqlThread
 from gateway.testing.ports import free_ports
-from tests.chaos.history_proof import Line, Sql
+from tests.chaos.history_proof import Sql
 from tests.chaos.reseller import UPSTREAM, Account, Admin, Callers, Paid, Price, Wanted, Webhook, counted
+from tests.chaos.reseller_books import Books, Line, Statement, sums
 from tests.fake_clock import FakeClock
 from tests.polling import until
 from tests.processes.conftest import Yard
@@ -43,11 +37,13 @@ REFUNDS = 400
 WORKERS = 2
 STARTED = datetime(2031, 3, 10, 12, tzinfo=UTC)
 LATER = datetime(2031, 3, 20, 9, tzinfo=UTC)
+MONTHS = ("2031-03", "2031-04")
 MIDNIGHT = datetime(2031, 4, 1, tzinfo=UTC)
 CLOSED = datetime(2031, 4, 1, 1, 30, tzinfo=UTC)  # statements are final an hour after the month's end
 BY_DATE = (Price("0.25", "2"), Price("0.199999999", "1.6"))  # of the model "dated", the second from March 16 on
 BY_RELOAD = (Price("3.333333333", "7.777777777"), Price("2.5", "9.000000001"))  # of the model "reloaded"
 OWN = Price("0.1", "1.123456789")
+OWN_FACTOR = "0.7"
 GROUP_FACTOR = "0.85"
 BUDGET = 2_000_000  # nano-units that a member may spend in a month
 CONFIG = """
@@ -130,10 +126,21 @@ class Month:
         account.key = (await admin.ask("POST", path, body, status=201))["key"]
         return account
 
-    async def own_price(self, account: Account, model: str, *options: str) -> None:
-        """Give the account a price of its own."""
-        done = await asyncio.to_thread(self.gateway.run, "accounts", "price", account.name, model, *options)
-        assert done.returncode == 0, done.stderr
+    async def own_prices(self, admin: Admin) -> None:
+        """Give some accounts a price of their own: a factor for one model, amounts for the other."""
+        accounts = list(self.accounts.values())
+        for account in accounts[2:60:10]:
+            await admin.ask("PUT", f"/accounts/{account.name}/prices/dated", {"factor": OWN_FACTOR})
+            account.own_factors["dated"] = OWN_FACTOR
+        for account in accounts[3:60:10]:
+            await admin.ask("PUT", f"/accounts/{account.name}/prices/reloaded", {"amounts": OWN._asdict()})
+            account.own["reloaded"] = OWN
+
+    async def clear_prices(self, admin: Admin) -> None:
+        """Let some of these accounts pay the list price again."""
+        for account in list(self.accounts.values())[2:40:10]:
+            await admin.ask("DELETE", f"/accounts/{account.name}/prices/dated")
+            del account.own_factors["dated"]
 
     async def pay(self, webhook: Webhook, accounts: list[Account]) -> None:
         """A payment of each account; every fourth is delivered twice at once, and some again later."""
@@ -170,12 +177,11 @@ class Month:
             model = "dated" if self.rng.random() < 0.6 else "reloaded"
             yield Wanted(self.rng.choice(accounts), model, self.rng.randrange(1, 12), self.rng.randrange(1, 14))
 
-    async def reload_prices(self) -> None:
+    async def reload_prices(self, admin: Admin) -> None:
         """Another price of a model while calls run."""
         self.configure(BY_RELOAD[1])
         asked, times = self.clock.now(), self.gateway.text.count("configuration reloaded")
-        done = await asyncio.to_thread(self.gateway.run, "reload")
-        assert done.returncode == 0, done.stderr
+        await admin.ask("POST", "/configuration/reload", {})
         await until(lambda: self.gateway.text.count("configuration reloaded") > times, within=30.0)
         self.reload = asked, self.clock.now()
 
@@ -204,59 +210,6 @@ class Month:
         return {price.cost(tokens_in, tokens_out, factor) for price in prices}
 
 
-class Books:
-    """What the gateway shows in the end."""
-
-    def __init__(self, gateway: Served) -> None:
-        self._gateway = gateway
-        self._file = gateway.data_dir / "gateway.db"
-        self.sql = Sql(file=self._file)
-
-    async def imported(self, accounts: list[str]) -> None:
-        """Wait for the database."""
-        async with self._gateway.session() as session:
-            client: Any = session.store.client
-
-            async def behind() -> bool:
-                ends = await asyncio.to_thread(self.sql.ends)
-                return all(
-                    [ends.get(name, (0, 0))[0] == int(await client.hget(f"{{a:{name}}}", "seq")) for name in accounts]
-                )
-
-            await until(behind, within=60.0)
-
-    async def statements(self, accounts: list[str], month: str) -> dict[str, Statement]:
-        """The statement of a month of each account."""
-        sql, database = SqlThread(), Database.open(DatabaseAddress(file=self._file))
-        try:
-            async with self._gateway.session() as session:
-                service = Statements(Transactions(database, sql), session.store, StoreDirectory(session.store))
-                return {name: await service.statement(session.actor, name, month) for name in accounts}
-        finally:
-            database.close()
-            sql.close()
-
-    async def report(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """The usage report by account and month."""
-        times = ("--from", "2031-03-01T00:00:00Z", "--to", "0s")
-        document = await self._gateway.command("report", *times, "--group-by", "account,month")
-        return {(row["account"], row["month"]): row for row in document["rows"]}
-
-
-def month_of(line: Line) -> str:
-    """The month in which the store booked a line."""
-    return datetime.fromtimestamp(int(line.stream_id.partition("-")[0]) / 1000, UTC).strftime("%Y-%m")
-
-
-def sums(lines: list[Line], kinds: set[str]) -> dict[tuple[str, str], int]:
-    """The amounts of lines of these kinds, by account and month."""
-    found: dict[tuple[str, str], int] = defaultdict(int)
-    for line in lines:
-        if line.kind in kinds:
-            found[line.account, month_of(line)] += line.amount
-    return found
-
-
 @pytest.mark.gen_test(timeout=1800)
 async def test_every_sum_of_a_resellers_month_is_the_same(yard: Yard, share: float) -> None:
     began, rng = time.monotonic(), random.Random(18)
@@ -268,43 +221,37 @@ async def test_every_sum_of_a_resellers_month_is_the_same(yard: Yard, share: flo
     month.configure(BY_RELOAD[0])
     await month.restart(STARTED)
     count, calls = max(40, int(ACCOUNTS * share)), int(CALLS * share)
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60.0)) as session:
         admin = await administrator(session, gateway, f"http://127.0.0.1:{console_port}")
         webhook = Webhook(gateway.folder, admin.url, admin.token, clock)
         await month.open_accounts(admin, count)
         accounts = list(month.accounts.values())
-        for account in accounts[2:60:10]:
-            await month.own_price(account, "dated", "--factor", "0.7")
-            account.own_factors["dated"] = "0.7"
-        for account in accounts[3:60:10]:
-            await month.own_price(account, "reloaded", "--set", f"input={OWN.input},output={OWN.output}")
-            account.own["reloaded"] = OWN
+        await month.own_prices(admin)
         async with webhook.running(session):
             await month.pay(webhook, accounts)
-            await asyncio.gather(month.callers.make(month.calls(calls * 45 // 100)), reload_soon(month, calls))
+            await asyncio.gather(month.callers.make(month.calls(calls * 45 // 100)), reload_soon(month, admin, calls))
         month.check_costs()
         await month.refund(admin, int(REFUNDS * share / 2))
         await month.restart(LATER)
-        for account in accounts[2:40:10]:
-            await month.own_price(account, "dated", "--clear")
-            del account.own_factors["dated"]
+        await admin.serving()
+        await month.clear_prices(admin)
         async with webhook.running(session):
             await asyncio.gather(month.pay(webhook, accounts[::2]), month.callers.make(month.calls(calls * 25 // 100)))
         month.check_costs()
         await month.refund(admin, int(REFUNDS * share / 4))
         await month.restart(MIDNIGHT - timedelta(seconds=15))
+        await admin.serving()
         while len(month.callers.answers) < calls * 9 // 10 or clock.now() < MIDNIGHT + timedelta(seconds=3):
             await month.callers.make(month.calls(1000))
         month.check_costs()
         await month.refund(admin, int(REFUNDS * share / 4))
         await month.restart(CLOSED)
+        await admin.serving()
         async with webhook.running(session):
             await month.pay(webhook, accounts[1::4])
         await month.callers.make(month.calls(max(500, calls - len(month.callers.answers))))
         month.check_costs()
         figures = await compare(month, admin, webhook)
-    audit = await asyncio.to_thread(gateway.run, "audit")
-    assert audit.returncode == 0, audit.stdout + audit.stderr
     await month.stop()
     print(f"\n{figures}\nin {time.monotonic() - began:.0f} s")
 
@@ -320,67 +267,95 @@ async def administrator(session: aiohttp.ClientSession, gateway: Served, url: st
     return Admin(session, url, await until(made, within=30.0))
 
 
-async def reload_soon(month: Month, calls: int) -> None:
+async def reload_soon(month: Month, admin: Admin, calls: int) -> None:
     """A reload after a fifth of all calls."""
     await until(lambda: len(month.callers.answers) >= calls // 5, within=900.0)
-    await month.reload_prices()
+    await month.reload_prices(admin)
 
 
 async def compare(month: Month, admin: Admin, webhook: Webhook) -> str:
     """Hold everything that shows a sum against everything else; the sums as a text."""
-    names = sorted(month.accounts)
-    books = Books(month.gateway)
-    await books.imported(names)
-    lines = books.sql.lines()
-    paid = {answer.request_id: answer for answer in month.callers.answers if answer.status == 200}
-    used = {line.request_id: line for line in lines if line.kind == "use"}
-    assert used.keys() == paid.keys()
-    for request_id, answer in paid.items():
-        line = used[request_id]
-        assert (line.account, -line.amount) == (answer.account, answer.cost), (line, answer)
-        at = datetime.fromtimestamp(int(line.stream_id.partition("-")[0]) / 1000, UTC)
-        assert answer.began - timedelta(seconds=2) <= at <= answer.ended + timedelta(seconds=10), (at, answer)
+    names, books = sorted(month.accounts), Books(admin, month.clock.now)
+    await books.imported()
+    lines = await books.lines(names)
+    compare_database(month, lines)
+    paid = compare_calls(month, lines)
     counts = counted(month.log)
     assert counts.keys() == {answer.name for answer in paid.values()}
-    credits, charges = sums(lines, {"open", "topup"}), sums(lines, {"use"})
-    refunds = sums(lines, {"refund"})
+    credits, charges, refunds = sums(lines, {"open", "topup"}), sums(lines, {"use"}), sums(lines, {"refund"})
     events = {event: found[0] for event, found in webhook.receipts.items()}
     assert sum(amount for _, amount, _ in events.values()) == sum(credits.values())
     assert sum(amount for _, amount, _ in month.refunds) == sum(refunds.values())
-    report = await books.report()
-    statements = {name: await books.statements(names, name) for name in ("2031-03", "2031-04")}
+    report, balances = await books.report(STARTED), await books.balances(names)
+    statements = {name: await books.statements(names, name) for name in MONTHS}
+    final = await books.final(names)
     for name in names:
-        shown = await admin.ask("GET", f"/accounts/{name}")
-        before, after = statements["2031-03"][name], statements["2031-04"][name]
+        before, after = (statements[one][name] for one in MONTHS)
         assert (before.is_final, after.is_final, before.opening_balance) == (True, False, 0)
-        assert before.closing_balance == after.opening_balance
-        assert after.closing_balance == parse_amount(shown["balance"])
-        assert parse_amount(shown["balance"]) == sum(line.amount for line in lines if line.account == name)
+        assert before.closing_balance == after.opening_balance == final[name].pop("2031-03")
+        assert not final[name]
+        assert after.closing_balance == balances[name]
+        assert balances[name] == sum(line.amount for line in lines if line.account == name)
         assert (before.correction, after.correction, before.uncollected, after.uncollected) == (0, 0, 0, 0)
         received = sum(amount for account, amount, _ in events.values() if account == name)
         assert before.credits + after.credits == received
-        for key, statement in (((name, "2031-03"), before), ((name, "2031-04"), after)):
-            found = (statement.credits, -statement.charges, statement.refunds)
-            assert found == (credits[key], charges[key], refunds[key]), key
+        for key, statement in (((name, MONTHS[0]), before), ((name, MONTHS[1]), after)):
+            found = (statement.credits, -statement.charges, statement.refunds, statement.adjustments)
+            assert found == (credits[key], charges[key], refunds[key], 0), key
+            assert statement.csv_sum == statement.csv_closing == statement.closing_balance, key
             row = report.get(key)
             amount = 0 if row is None else parse_amount(row["amount"])
             assert amount == statement.charges - statement.refunds, (key, row)
-            assert sum(one.calls for one in statement.charged) == (0 if row is None else row["calls"])
+            assert statement.calls == (0 if row is None else row["calls"])
         await check_budget(month.accounts[name], admin, statements, refunds)
+    await compare_key_usage(month, books, report)
     tokens = [sum(row[name] for row in report.values()) for name in ("tokens_in", "tokens_out")]
     assert tokens == [sum(column) for column in zip(*counts.values(), strict=True)]
+    audit = await books.audit()
+    assert audit["clean"], audit
+    assert (audit["accounts"], audit["mismatches"]) == (len(names), [])
     late = [one for one in paid.values() if one.began < MIDNIGHT < one.ended]
     refused = len(month.callers.answers) - len(paid)
     twice = sum(len(found) > 1 for found in webhook.receipts.values())
+    closing = [format_amount(sum(one.closing_balance for one in statements[name].values())) for name in MONTHS]
     return (
         f"{len(names)} accounts, {len(events)} payments ({twice} delivered more than once) of "
         f"{format_amount(sum(credits.values()))}, {len(paid)} calls of {format_amount(-sum(charges.values()))} "
         f"({refused} refused, {len(late)} over midnight), {len(month.refunds)} refunds of "
-        f"{format_amount(sum(refunds.values()))}; statements of March: opening 0, closing "
-        f"{format_amount(sum(one.closing_balance for one in statements['2031-03'].values()))}, of April: closing "
-        f"{format_amount(sum(one.closing_balance for one in statements['2031-04'].values()))}; tokens {tokens}: "
-        "difference 0 nano-units between webhook, upstream, callers, ledger, statements, report and balances"
+        f"{format_amount(sum(refunds.values()))}; statements of March: opening 0, closing {closing[0]}, of April: "
+        f"closing {closing[1]}; tokens {tokens}: difference 0 nano-units between webhook, upstream, callers, ledger, "
+        "statements and their files, report, key holders' usage and balances"
     )
+
+
+def compare_calls(month: Month, lines: list[Line]) -> dict[str, Paid]:
+    """Each successful answer has one line, with its cost and of its time. The answers by request id."""
+    paid = {answer.request_id: answer for answer in month.callers.answers if answer.status == 200}
+    used = {line.request_id: line for line in lines if line.kind == "use"}
+    assert used.keys() == paid.keys()
+    assert len(used) == sum(line.kind == "use" for line in lines), "a call has two lines"
+    for request_id, answer in paid.items():
+        line = used[request_id]
+        assert (line.account, -line.amount) == (answer.account, answer.cost), (line, answer)
+        earliest, latest = answer.began - timedelta(seconds=2), answer.ended + timedelta(seconds=10)
+        assert earliest <= line.at <= latest, (line, answer)
+    return paid
+
+
+def compare_database(month: Month, lines: list[Line]) -> None:
+    """The admin API shows the lines that the database's file has."""
+    stored = Sql(file=month.gateway.data_dir / "gateway.db").lines()
+    rows = [(one.account, one.request_id, one.kind, one.amount, one.balance) for one in stored]
+    assert rows == [line[:5] for line in lines]
+
+
+async def compare_key_usage(month: Month, books: Books, report: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Key holders are shown the sums of the operator's report."""
+    asked = list(month.accounts.values())[::10]
+    shown = await books.key_usage(month.gateway.base_url, asked, STARTED)
+    names = {account.name for account in asked}
+    rows = {key: (row["calls"], parse_amount(row["amount"])) for key, row in report.items() if key[0] in names}
+    assert shown == rows
 
 
 async def check_budget(

@@ -118,11 +118,40 @@ class Admin:
 
     async def ask(self, method: str, path: str, body: Any = None, *, key: str = "", status: int = 0) -> Any:
         """The document of a successful answer, or of one with `status`."""
-        headers = {"Authorization": f"Bearer {self.token}"} | ({"Idempotency-Key": key} if key else {})
+        headers = self._headers(self.token) | ({"Idempotency-Key": key} if key else {})
         async with self._session.request(method, f"{self.url}/admin/v1{path}", json=body, headers=headers) as response:
             document = await response.json()
             assert response.status == status or (not status and response.status < 300), document
             return document
+
+    async def text(self, path: str) -> str:
+        """The text of a successful answer."""
+        async with self._session.get(f"{self.url}/admin/v1{path}", headers=self._headers(self.token)) as response:
+            assert response.status == 200, response
+            return await response.text()
+
+    async def get(self, url: str, key: str) -> Any:
+        """The document of an answer of the public port to an account's key."""
+        async with self._session.get(url, headers=self._headers(key)) as response:
+            document = await response.json()
+            assert response.status == 200, document
+            return document
+
+    async def serving(self) -> None:
+        """Wait until it answers."""
+
+        async def answers() -> bool:
+            try:
+                await self.ask("GET", "/token")
+            except aiohttp.ClientError:
+                return False
+            return True
+
+        await until(answers, within=60.0)
+
+    @staticmethod
+    def _headers(secret: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {secret}"}
 
 
 class Webhook:

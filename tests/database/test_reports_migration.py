@@ -21,6 +21,8 @@ LATER = (
     "DROP INDEX identities_user_issuer",
     "ALTER TABLE identities DROP COLUMN granted",
     "ALTER TABLE identities DROP COLUMN used_at",
+    "DROP INDEX usage_daily_key",
+    "DROP INDEX usage_daily_user",
 )
 
 

@@ -79,9 +79,9 @@ async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tm
         assert recovery is not None
         send, sent = recovery._send, []
 
-        async def send_and_fail_over(entries, *, settled):
+        async def send_and_fail_over(entries, **options):
             entries = list(entries)
-            await send(entries, settled=settled)
+            await send(entries, **options)
             sent.append(len(entries))
             if len(sent) == 1:
                 recovery.reconnected(ServerIdentity("b", "y"), ServerIdentity("c", "z"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -45,6 +46,10 @@ class Sent:
 
     def flush(self) -> None:
         """Everything was sent."""
+
+
+async def no_search(account: str, admitted: Mapping[str, int]) -> dict[str, bool | None]:
+    raise AssertionError("nothing is old")
 
 
 def packed(account: str, arguments: Any) -> bytes:
@@ -106,7 +111,7 @@ def test_admission_command_is_the_packed_list_of_its_arguments(
 )
 def test_settlement_command_is_the_packed_list_of_its_arguments(account: str, entries: list[Entry]) -> None:
     sent = Sent()
-    writer = SettlementWriter(sent, SCRIPT, tick=Tick(), lookup=lambda *_: None)
+    writer = SettlementWriter(sent, SCRIPT, tick=Tick(), search=no_search)
     writer._batches.send(Batch(account, [Waiting(entry) for entry in entries], writer._batches))
     arguments = [
         argument

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.served import MODELS, Served, is_alive
+from tests.processes.served import MODELS, Served, has_taken, is_alive
 
 ADDED = """
 [models.added]
@@ -173,3 +175,34 @@ async def _logs_a_call(gateway: Served) -> bool:
 
 async def _spent(gateway: Served, before: int, amount: int) -> bool:
     return before - (await gateway.account()).balance == amount
+
+
+@pytest.mark.slow
+async def test_last_of_two_quick_reloads_serves_also_if_the_first_is_refused(serve: Serve) -> None:
+    gateway = await serve(workers=2)
+    bad = MODELS.replace('plugin = "fake"', 'plugin = "openai"\nbase_url = "no-address"', 1)
+    for number in range(8):
+        gateway.configure(bad + ADDED)
+        os.kill(gateway.pid, signal.SIGHUP)
+        await until(lambda: has_taken(gateway.pid, signal.SIGHUP))
+        gateway.configure(MODELS + ADDED.replace("added", f"added{number}"))
+        os.kill(gateway.pid, signal.SIGHUP)
+        for _ in range(2):
+            await until(lambda number=number: _serves(gateway, f"added{number}"))  # type: ignore[misc]
+    answers = await asyncio.gather(*(gateway.chat("added7") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200}
+
+
+async def test_reload_during_the_start_is_not_lost(yard: Yard) -> None:
+    gateway = yard.make()
+    gateway.launch()
+    await until(lambda: (gateway.data_dir / "store").exists())  # the file was read before
+    gateway.configure(MODELS + ADDED)
+    os.kill(gateway.pid, signal.SIGHUP)
+    await until(lambda: "serving on" in gateway.text, within=60.0)
+    await asyncio.to_thread(gateway.create_key)
+    await until(lambda: _serves(gateway, "added"))
+
+
+async def _serves(gateway: Served, model: str) -> bool:
+    return {(await gateway.chat(model)).status for _ in range(4)} == {200}

@@ -1,0 +1,170 @@
+"""Reloads that follow one another quickly: the last one is used, and a refusal never takes back another one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from gateway.config.configuration import Configuration
+from gateway.runtime import reloads
+from gateway.runtime.console import Console
+from gateway.runtime.ipc import Message
+from gateway.runtime.reloads import Reloads
+from gateway.runtime.worker import Worker, WorkerSpec
+from tests.polling import until
+
+TEXT = """
+[store]
+data_dir = "data"
+
+[providers.fake]
+plugin = "fake"
+
+[models.{name}]
+provider = "fake"
+price = {{ input = 1, output = 1 }}
+"""
+
+
+class File:
+    """A configuration file, and the models of what was sent to the workers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write("a")
+        self.sent: list[str] = []
+        self.reloads = Reloads(Configuration.read(path), self._send)
+
+    def write(self, name: str) -> None:
+        self.path.write_text(TEXT.format(name=name))
+
+    def _send(self, payload: bytes) -> None:
+        self.sent += msgspec.msgpack.decode(payload, type=Configuration).settings().models
+
+    def begin(self) -> None:
+        self.reloads.begin(cast(Any, None))
+
+    async def reload(self, name: str) -> bytes:
+        """Write it and reload; its fingerprint."""
+        self.write(name)
+        await self.reloads.run(force=False)
+        return self.reloads.configuration.fingerprint
+
+
+async def test_refusal_of_a_configuration_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    first = await file.reload("b")
+    await file.reload("c")
+    file.reloads.refused(first)
+    assert file.sent == ["b", "c"]
+    assert list(file.reloads.settings.models) == ["c"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_two_refused_configurations_lead_back_to_the_one_before_both(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    fingerprints = [await file.reload("b"), await file.reload("c")]
+    for number in order:
+        for _worker in range(2):
+            file.reloads.refused(fingerprints[number])
+    assert file.sent[-1] == "a"
+    assert list(file.reloads.settings.models) == ["a"]
+    await file.reload("b")  # what made it unusable may be gone
+    assert file.sent[-1] == "b"
+
+
+async def test_last_of_many_reloads_at_once_is_used_and_few_are_sent(tmp_path: Path) -> None:
+    file = File(tmp_path / "gateway.toml")
+    running = []
+    for number in range(50):
+        file.write(f"m{number}")
+        running.append(asyncio.create_task(file.reloads.run(force=False)))
+        await asyncio.sleep(0)
+    file.begin()
+    await asyncio.gather(*running)
+    assert file.sent == ["m49"]
+
+
+async def test_reload_during_the_start_is_done_at_its_end(tmp_path: Path) -> None:
+    file = File(tmp_path / "gateway.toml")
+    early = asyncio.create_task(file.reload("b"))
+    await asyncio.sleep(0)
+    assert file.sent == []
+    file.begin()
+    await early
+    assert file.sent == ["b"]
+
+
+async def test_refusals_are_remembered_for_a_bounded_number_of_configurations(tmp_path: Path) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    fingerprints = [await file.reload(f"m{number}") for number in range(3 * reloads.KEPT)]
+    for fingerprint in reversed(fingerprints):
+        file.reloads.refused(fingerprint)
+    assert file.sent[-1] == f"m{2 * reloads.KEPT}", "the last that is left is used"
+
+
+class SlowGateway:
+    """Takes each reload when the test lets it."""
+
+    def __init__(self) -> None:
+        self.used: list[str] = []
+        self.begun = 0
+        self.proceed = asyncio.Event()
+
+    async def reload(self, settings: Any) -> None:
+        self.begun += 1
+        await self.proceed.wait()
+        (name,) = settings.models
+        if name.startswith("bad"):
+            raise ValueError(name)
+        self.used.append(name)
+
+
+@pytest.mark.parametrize(
+    ("names", "used", "refused"),
+    [
+        (("bad1", "b", "c"), ["c"], []),
+        (("b", "bad1", "bad2"), ["b"], ["bad2"]),
+    ],
+)
+async def test_worker_uses_the_newest_and_refuses_only_the_newest(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], used: list[str], refused: list[str]
+) -> None:
+    told: list[tuple[str, bytes]] = []
+    monkeypatch.setattr("gateway.runtime.worker.log.set_level", lambda level: None)
+    worker, gateway = Worker(WorkerSpec(0, -1, -1)), SlowGateway()
+    worker.gateway = cast(Any, gateway)
+    worker._tell = lambda name, payload=b"": told.append((name, payload))  # type: ignore[method-assign]
+    worker._built.set()
+    sent = {name: Configuration("gateway.toml", TEXT.format(name=name).encode(), demo=False) for name in names}
+    for configuration in sent.values():
+        worker._receive(Message("reload", msgspec.msgpack.encode(configuration)))
+    await until(lambda: gateway.begun == 1)
+    gateway.proceed.set()
+    await until(lambda: not worker._tasks)
+    assert gateway.used == used
+    assert told == [("reload refused", sent[name].fingerprint) for name in refused]
+
+
+async def test_console_applies_the_last_reload_that_arrived_while_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.runtime.console.log.set_level", lambda level: None)
+    console, used = Console(cast(Any, None), cast(Any, None)), []
+
+    class Services:
+        def use(self, settings: Any) -> None:
+            used.extend(settings.models)
+
+    for name in ("b", "c"):
+        configuration = Configuration("gateway.toml", TEXT.format(name=name).encode(), demo=False)
+        console._receive(Message("reload", msgspec.msgpack.encode(configuration)))
+    console._begin(cast(Any, Services()))
+    assert used == ["c"]
