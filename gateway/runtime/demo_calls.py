@@ -96,7 +96,7 @@ def _line(settings: Settings, factor: int, call: _Call, chance: random.Random) -
     price, caller, usage = _price(settings, call.model), call.caller, call.usage
     is_billed = usage.requests > 0
     cost = price.times(factor).cost(usage) if is_billed else 0
-    milliseconds = int(chance.uniform(180, 400) + usage.tokens_out * chance.uniform(6, 14)) if is_billed else 30_000
+    milliseconds = int(chance.uniform(180, 400) + usage.tokens_out * chance.uniform(6, 14))
     is_chat = call.model in CHATS and is_billed
     meta = LineMeta(
         key=caller.key,
@@ -109,7 +109,7 @@ def _line(settings: Settings, factor: int, call: _Call, chance: random.Random) -
         price=price.version,
         hold=2 * cost + 1_000_000,
         endpoint=settings.models[call.model].endpoints[0],
-        duration_ms=milliseconds,
+        duration_ms=30_000 if call.outcome == "upstream_timeout" else milliseconds,
         first_token_ms=int(chance.uniform(90, 400)) if is_chat else 0,
         user=caller.user,
         tags={**TAGS, "team": caller.team},

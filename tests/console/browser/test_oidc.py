@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs
 
 from gateway.config.settings import OidcSettings
-from tests.console.browser.test_looks import SERIOUS
 from tests.console.client import PASSWORD, ROOT
 
 pytestmark = pytest.mark.slow
@@ -20,9 +19,9 @@ pytestmark = pytest.mark.slow
 async def test_person_signs_in_by_a_provider_and_is_known_the_next_time(
     console: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from axe_playwright_python.async_playwright import Axe
     from oidc_provider_mock import User, run_server_in_thread
 
+    from tests.console.browser.axe import violations
     from tests.console.browser.chromium import window
 
     monkeypatch.setenv("OIDC_TEST_SECRET", "secret")
@@ -54,8 +53,7 @@ async def test_person_signs_in_by_a_provider_and_is_known_the_next_time(
             await w.page.get_by_role("button", name="Sign in with Corp").click()
             await w.page.get_by_role("button", name="ben", exact=True).click()
             await w.page.get_by_role("heading", name="Your password, once").wait_for()
-            found = await Axe().run(w.page)
-            assert [one for one in found.response["violations"] if one["impact"] in SERIOUS] == []
+            assert await violations(w.page) == []
             await w.page.get_by_label("Password").fill(PASSWORD)
             await w.page.get_by_role("button", name="Connect and sign in").click()
             await w.page.get_by_role("button", name="Sign out").wait_for()
