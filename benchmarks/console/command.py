@@ -117,6 +117,7 @@ def console(*, minutes: float, rounds: int, sessions: int, together: bool) -> No
             served(Path(name) / "here", cores, sessions=sessions, together=together) as here,
             served(Path(name) / "elsewhere", cores, sessions=sessions, together=together) as elsewhere,
         ):
+            saturated(elsewhere.server, Path(name), cores)  # so that its page has calls, too
             rate = saturated(here.server, Path(name), cores) / 2
             messages.print(f"half load: {rate:.0f} calls per second", markup=False, highlight=False)
             asking = {"none": None, "elsewhere": elsewhere.sessions, "here": here.sessions}

@@ -108,8 +108,10 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         called = asyncio.get_running_loop().time()
 
         async def in_usage() -> bool:
+            # The sums of the chart are read before the calls: a call may be imported in between.
             await user.reload()
-            return await user.locator("#results tbody tr").filter(has_text="my laptop").count() > 0
+            is_listed = await user.locator("#results tbody tr").filter(has_text="my laptop").count() > 0
+            return is_listed and await user.locator(".plot").count() > 0
 
         await until(in_usage, within=3.0)
         assert asyncio.get_running_loop().time() - called < 3.5
