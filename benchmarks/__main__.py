@@ -2,8 +2,8 @@
 
 Beside it `growth` measures cost as work grows, `pairs` compares two contenders closely, `instructions`, `idle-cpu` and
 `structure` look at one tree, `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for
-larger sites. `hostile` measures one account while another attacks, `console` calls beside people in the console. Each
-explains itself with --help.
+larger sites. `hostile` measures one account while another attacks, `console` calls beside people in the console,
+`store-memory` the store at a steady rate of calls. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from benchmarks.rounds import Plan, Sample, run_scenario
 from benchmarks.scale import scale
 from benchmarks.scenarios import Scenario, all_scenarios
 from benchmarks.start import prepare
+from benchmarks.store_memory import store_memory
 from benchmarks.structure.command import structure
 from benchmarks.targets import targets
 
@@ -63,7 +64,8 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile, console.
+    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile, console,
+    store-memory.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -158,6 +160,7 @@ COMMANDS = {
     "pairs": pairs,
     "hostile": hostile,
     "console": console,
+    "store-memory": store_memory,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import traceback
 
-from redis.exceptions import RedisError
-
 from gateway.accounts.accounts import Refused
 from gateway.accounts.pepper import PepperError
 from gateway.config.secret import SecretError
@@ -33,9 +31,11 @@ def _explained(error: Exception) -> str:
     if isinstance(error, GatewayError):
         text = error.log_text()
         return f"{error.message} ({text})" if text else error.message
-    if isinstance(error, RedisError):
-        return f"the store failed: {type(error).__name__}: {error}"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    from redis.exceptions import RedisError  # its import takes as long as a whole command
+
+    if isinstance(error, RedisError):
+        return f"the store failed: {type(error).__name__}: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"internal error at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"

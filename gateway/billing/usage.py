@@ -7,7 +7,7 @@ count. Sharp edge: estimates are for holds and missing usage; a bill uses the up
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -20,10 +20,12 @@ from gateway.schemas.chat_response import (
     PromptTokensDetails,
     take,
 )
-from gateway.schemas.images import ImageUsage
-from gateway.schemas.speech import SpeechUsage
 
-M = TypeVar("M", ImageUsage, SpeechUsage)
+if TYPE_CHECKING:  # commands load this module, and no requests
+    from gateway.schemas.images import ImageUsage
+    from gateway.schemas.speech import SpeechUsage
+
+M = TypeVar("M", "ImageUsage", "SpeechUsage")
 
 MAX_TOKENS = 1_000_000_000  # a larger count is impossible for one call
 MAX_SECONDS = 1_000_000  # of sound: eleven days

@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment
 
 from msgspec import Struct
 
@@ -116,6 +115,8 @@ class ProxySetting(Struct, frozen=True):
 
 def _of_environment() -> Proxies:
     """HTTP_PROXY, HTTPS_PROXY and NO_PROXY, of which names in lower case win."""
+    from urllib.request import getproxies_environment  # loads the clients of HTTP and e-mail, which commands do without
+
     found = getproxies_environment()
     http, https = (_parse_at(f"{scheme.upper()}_PROXY", found.get(scheme, "")) for scheme in ("http", "https"))
     names = (name.lower() for name in re.split(r"[,\s]+", found.get("no", "")))

@@ -43,4 +43,6 @@ def background_executor() -> ThreadPoolExecutor:
 
 def _yield_to_others() -> None:
     if sys.platform == "linux":  # elsewhere a niceness is that of the whole process
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it
+            os.setpriority(os.PRIO_PROCESS, thread, NICENESS)

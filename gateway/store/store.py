@@ -1,7 +1,8 @@
-"""One process's connections to the store: links for calls, and a redis-py client for slow commands.
+"""One process's connections to the store: links for calls, subscriptions, and a redis-py client for slow commands.
 
 `link(slot_key)` returns the link for an account: in a cluster the link to that slot's master, with sentinels the one
-link that follows the master. Neither it nor `client` (administration, scans) ever retries.
+link that follows the master. Neither it nor `client` ever retries. Subscriptions and `client` need redis-py, which is
+imported at their first use: it takes as long as all else that a command imports.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
-
-import redis.asyncio
-import redis.exceptions
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
-from gateway.store.admin_client import close_client, cold_client
 from gateway.store.cluster import Cluster
 from gateway.store.durability import doubt_about
 from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.identity import IDENTITY, PROBE, StoreGuard, cluster_tags, tagged
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
-from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer
 from gateway.store.url import address_of
 from gateway.store.verification import verify
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+    from gateway.store.subscription import Subscription
 
 PROBE_MS = 60_000
 LISTEN_AGAIN = 1.0  # seconds after a channel broke
@@ -42,7 +43,6 @@ class Store:
     def __init__(self, address: StoreAddress, *, timeout: float = 0.25, guard: StoreGuard | None = None) -> None:
         self.address = address
         self.guard = guard
-        self.client: redis.asyncio.Redis = cold_client(address)
         self.on_reconnect: OnReconnect | None = None  # called when another server, or a restarted one, serves some keys
         self._topology = _topology(address, self._reconnected, timeout=timeout, guard=guard)
         self._opened: dict[RedisLink, ServerIdentity] = {}  # the identity that `open` found for each link
@@ -71,6 +71,13 @@ class Store:
         store._opened = {link: link.identity for link in store.links}
         return store
 
+    @cached_property
+    def client(self) -> redis.asyncio.Redis:
+        """redis-py's client; it connects at its first command."""
+        from gateway.store.admin_client import cold_client
+
+        return cold_client(self.address)
+
     def link(self, slot_key: str) -> RedisLink:
         """The link to the server that has this key's slot now; do not store it."""
         return self._topology.link(slot_key)
@@ -90,6 +97,8 @@ class Store:
 
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; it gets the messages published at any of them."""
+        from gateway.store.subscription import subscribed
+
         return subscribed(self._topology.address, name)
 
     async def listen(
@@ -103,8 +112,10 @@ class Store:
 
         `receive` gets them in redis-py's form, first of each subscription the one of type "subscribe".
         """
+        from gateway.store.subscription import FAILURES
+
         while True:
-            with contextlib.suppress(redis.exceptions.RedisError, OSError, GatewayError):
+            with contextlib.suppress(*FAILURES, GatewayError):
                 async with self.channel(name) as channel:
                     while True:
                         if (message := await channel.message(within=5.0)) is not None:
@@ -170,7 +181,11 @@ class Store:
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail with StoreUnavailable."""
-        await asyncio.gather(self._topology.close(), close_client(self.client))
+        await self._topology.close()
+        if (client := self.__dict__.get("client")) is not None:  # it was used
+            from gateway.store.admin_client import close_client
+
+            await close_client(client)
 
 
 def _topology(

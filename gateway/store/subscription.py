@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
 
 from gateway.store.admin_client import server_client
 from gateway.store.redis_address import RedisAddress
+
+FAILURES = (RedisError, OSError)  # of a subscription whose connection is lost
 
 
 class Subscription:

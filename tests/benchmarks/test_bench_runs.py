@@ -114,3 +114,15 @@ def test_structure_of_this_tree_is_printed_with_definitions() -> None:
     printed = bench("structure", "--static")
     assert re.search(r"lines of code .*\d,\d\d\d", printed), printed
     assert "lines of code: lines of gateway/ and providers/ that hold code" in printed
+
+
+def test_memory_of_the_store_is_split_and_computed_once_as_much_leaves_as_comes(tmp_path: Path) -> None:
+    file, options = tmp_path / "memory.json", ("--rate", "50", "--day", "4", "--accounts", "3", "--latency", "0.1")
+    printed = bench("store-memory", *options, "--share", "0.5", "--json", str(file))
+    document = measured(file)
+    for name, per_day in (("lines", 2 * 200), ("markers", 200), ("idempotency", 100)):
+        part = document["parts"][name]
+        assert per_day * 0.6 < part["count"] < per_day * 1.6, (name, part)
+        assert 50 < part["bytes"] / part["count"] < 5000, (name, part)
+    assert document["calls"] > 600
+    assert re.search(r"markers, 24 h .* [KMG]iB", printed), printed

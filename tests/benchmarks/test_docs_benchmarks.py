@@ -41,7 +41,19 @@ def test_each_option_of_the_bench_is_in_the_first_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["growth", "targets", "plot", "pairs", "instructions", "idle-cpu", "structure", "hostile", "console"]
+    "command",
+    [
+        "growth",
+        "targets",
+        "plot",
+        "pairs",
+        "instructions",
+        "idle-cpu",
+        "structure",
+        "hostile",
+        "console",
+        "store-memory",
+    ],
 )
 def test_options_of_the_other_commands_are_documented(command: str) -> None:
     missing = {option for option in options(command) if f"`{option}" not in PAGE and f" {option}" not in PAGE}

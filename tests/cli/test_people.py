@@ -165,12 +165,13 @@ def test_commands_on_the_store_make_no_database(terminal: Terminal) -> None:
     assert not (terminal.config.parent / "var" / "gateway.db").exists()
 
 
-def test_commands_on_the_store_do_not_load_sqlalchemy(terminal: Terminal) -> None:
+def test_commands_on_the_store_load_neither_sqlalchemy_nor_redis_py(terminal: Terminal) -> None:
     code = (
         "import sys\nfrom gateway.cli import cli\n"
         f"cli(['accounts', 'create', 'acme', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
         f"cli(['usage', 'acme', '--limit', '9', '--config', {str(terminal.config)!r}], standalone_mode=False)\n"
-        "print(sorted({'sqlalchemy', 'alembic', 'argon2', 'pyotp', 'joserfc'} & set(sys.modules)))"
+        "heavy = {'sqlalchemy', 'alembic', 'argon2', 'pyotp', 'joserfc', 'redis', 'http.client'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"
 

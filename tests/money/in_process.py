@@ -26,7 +26,7 @@ class MemoryBody:
     """A request's body."""
 
     def __init__(self, content: bytes) -> None:
-        self._content, self.size = content, len(content)
+        self._content, self.size, self.is_large = content, len(content), False
 
     def take(self) -> bytes:
         """The body."""

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from gateway.runtime.interpreter import switch_threads_often
+from gateway.runtime.interpreter import NICENESS, SWITCH_AFTER, background_executor, switch_threads_often
 
 
 @pytest.fixture
-def computing() -> Iterator[None]:
-    """A thread that computes without a pause; the interval between switches is restored afterwards."""
-    before, ended = sys.getswitchinterval(), threading.Event()
-
-    def compute() -> None:
-        total = 0
-        while not ended.is_set():
-            total += sum(range(1000))
-
-    thread = threading.Thread(target=compute)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
-    sys.setswitchinterval(before)
+def usual_interval() -> Iterator[float]:
+    """The interval between switches of threads; it is restored afterwards."""
+    usual = sys.getswitchinterval()
+    yield usual
+    sys.setswitchinterval(usual)
 
 
-async def turns_within(seconds: float) -> int:
-    """How often the event loop turns; each turn releases the interpreter's lock."""
-    count, ends = 0, time.monotonic() + seconds
-    while time.monotonic() < ends:
-        await asyncio.sleep(0)
-        count += 1
-    return count
-
-
-@pytest.mark.usefixtures("computing")
-async def test_event_loop_turns_much_more_often_beside_a_computing_thread() -> None:
-    before = await turns_within(0.3)
+def test_threads_are_switched_ten_times_as_often_as_usual(usual_interval: float) -> None:
     switch_threads_often()
-    assert await turns_within(0.3) > 2 * before
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_AFTER) == pytest.approx(usual_interval / 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a niceness is that of the whole process")
+async def test_background_threads_have_a_lower_priority_than_the_event_loop() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    with background_executor() as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        niceness = await asyncio.to_thread(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    assert niceness == max(own, NICENESS)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
