@@ -125,8 +125,9 @@ class JsonBody:
             if self._metadata.coding == "gzip":
                 content = await self._inflate(content, handler)
             if len(content) > LARGE and self._metadata.sends_json:
-                examination = Examination(content)
-                await handler.services.paced_steps.run(examination.steps())
+                assert handler.key is not None
+                account, examination = handler.key.account, Examination(content)
+                await handler.services.paced_steps.run(account, examination.steps())
                 self._examined = examination.result
                 if self._metadata.idempotency_key is not None:
                     self._digest = await asyncio.to_thread(request_digest, handler.path, content)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
-from itertools import islice
 from typing import Final
 
 from tornado.httputil import HTTPServerConnectionDelegate
@@ -37,7 +37,7 @@ log = logging.getLogger("gateway")
 
 # A request takes several turns of the loop, and waits in each of them for what other connections do in it.
 ACCEPTED_AT_ONCE: Final = 8  # connections in one turn of the loop, about 0.5 ms
-SWEPT_AT_ONCE: Final = 25  # connections in one turn of the loop, about 0.5 ms if all of them are late
+SWEEP_SLICE: Final = 0.0005  # seconds of sweeping in one turn of the loop: some 20 late connections, or 200 others
 PAUSE: Final = 0.002  # seconds before more are accepted or swept
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
 
@@ -225,22 +225,22 @@ class HTTPServer:
     def _sweep(self) -> None:
         """Enforce the time limits of all connections with one timer; a timer per request costs 3 µs."""
         before = self.state.now
-        self.state.read_clock(self._loop)
         self._limit.tick()
         self._sweep_some(iter(list(self._connections)), before)
 
     def _sweep_some(self, left: Iterator[Connection], before: float) -> None:
         """Sweep some connections; requests are served before the next ones, because thousands may be late at once."""
-        some = list(islice(left, SWEPT_AT_ONCE))
-        for connection in some:
+        self.state.read_clock(self._loop)
+        ends = time.monotonic() + SWEEP_SLICE
+        for connection in left:
             if connection not in self._connections:  # it was closed meanwhile
                 continue
             connection.sweep(self.state.now)
             if self.state.draining and self.state.now >= self._idle_until:
                 connection.close_if_idle(before)
-        if len(some) == SWEPT_AT_ONCE:
-            self._loop.call_later(PAUSE, self._sweep_some, left, before)
-            return
+            if time.monotonic() > ends:
+                self._loop.call_later(PAUSE, self._sweep_some, left, before)
+                return
         self._sweeping = bool(self._connections)
         if self._sweeping:
             self._loop.call_later(self.state.tick, self._sweep)

@@ -6,6 +6,8 @@ end. Sharp edge: after that the task may go on, so nothing here has an effect on
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gateway import errors
 from gateway.errors.facts import RefusalFacts
 from gateway.inference.call import Call
@@ -24,8 +26,8 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
         if isinstance(error, errors.ContentFiltered):
             error.code = endpoint.filter_code
     call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
-    error.upstream_request_id = error.upstream_request_id or _upstream_request_id(call)
-    call.error = RefusalFacts.of(error)
+    facts = RefusalFacts.of(error)  # one error may end many calls
+    call.error = facts if facts.upstream_request_id else replace(facts, upstream_request_id=_upstream_request_id(call))
     if error.limit:
         services.metrics.limited(call.model.name, error.limit, error.scope)
         if error.limit == "balance":

@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
+from weakref import WeakValueDictionary
 
 OTHERS: Final = 2.0  # times what a turn takes
+LONGEST_PAUSE: Final = 0.1  # seconds; a plugin or the machine may have stopped in a turn
 SLICE: Final = 0.0005  # seconds of stepwise work in one turn
 
 
@@ -17,17 +19,21 @@ class PacedSteps:
 
     A request takes several turns of the loop. If each turn waited for such work, a request beside it would wait for it
     several times. So one body is worked on at a time, and a pause follows each turn: all of the work together gets a
-    third of the loop's time. The bodies take turns.
+    third of the loop's time. The accounts take turns, and so do the bodies of an account.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._of_account: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._free_from = 0.0  # monotonic seconds
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self, account: str) -> AsyncIterator[None]:
         """Wait for the next turn; the block is the work, and must not wait."""
-        async with self._lock:
+        own = self._of_account.get(account)
+        if own is None:
+            own = self._of_account[account] = asyncio.Lock()
+        async with own, self._lock:  # so at most one body of each account waits for the second lock
             began = time.monotonic()
             if began < self._free_from:
                 await asyncio.sleep(self._free_from - began)
@@ -36,12 +42,12 @@ class PacedSteps:
                 yield
             finally:
                 now = time.monotonic()
-                self._free_from = now + OTHERS * (now - began)
+                self._free_from = now + min(OTHERS * (now - began), LONGEST_PAUSE)
 
-    async def run(self, steps: Iterator[None]) -> None:
+    async def run(self, account: str, steps: Iterator[None]) -> None:
         """Exhaust `steps`, in as many turns as they need; raises what they raise."""
         while True:
-            async with self.turn():
+            async with self.turn(account):
                 began = time.monotonic()
                 for _ in steps:
                     if time.monotonic() - began > SLICE:

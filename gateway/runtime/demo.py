@@ -43,7 +43,7 @@ The console shows two accounts with invented people and calls. This link signs y
 async def announce(settings: Settings, store: Store, pepper: bytes, *, base_url: str) -> None:
     """Create what is missing of the demo, and a key; print how to use it.
 
-    With a configuration file only the account is created: nothing is invented in a store that may be used in earnest.
+    With a configuration file only the account is created: nothing is invented in a store that may have real accounts.
     """
     console = await _furnish(settings, store) if settings.is_demo else ""
     ledger = Ledger(store, {})

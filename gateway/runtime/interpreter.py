@@ -7,10 +7,11 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 SWITCH_AFTER: Final = 0.0005  # seconds
-NICENESS: Final = 10
+NICENESS: Final = 5  # more would let other processes delay a thread that has the interpreter's lock
 
 
 def collect_rarely() -> None:
@@ -42,7 +43,9 @@ def background_executor() -> ThreadPoolExecutor:
 
 
 def _yield_to_others() -> None:
-    if sys.platform == "linux":  # elsewhere a niceness is that of the whole process
-        thread = threading.get_native_id()
+    if sys.platform != "linux":  # elsewhere a niceness is that of the whole process
+        return
+    thread = threading.get_native_id()
+    with suppress(OSError):  # a sandbox may forbid it; an error here would end all threads of the executor
         if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it
             os.setpriority(os.PRIO_PROCESS, thread, NICENESS)

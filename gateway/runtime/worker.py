@@ -218,7 +218,11 @@ class Worker:
 
     async def _reload(self, payload: bytes) -> None:
         """Use a configuration, unless a newer one arrives before its turn; tell the supervisor if that fails."""
-        configuration = self._newest = msgspec.msgpack.decode(payload, type=Configuration)
+        try:
+            configuration = self._newest = msgspec.msgpack.decode(payload, type=Configuration)
+        except msgspec.MsgspecError as error:
+            gateway_log.error("reload failed, the old configuration stays: %s", error)
+            return
         await self._built.wait()
         assert self.gateway is not None
         async with self._one_reload:

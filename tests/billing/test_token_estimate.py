@@ -232,15 +232,15 @@ def test_document_costs_a_token_for_three_bytes() -> None:
 # Time ----------------------------------------------------------------------------------------------------------------
 
 MIB = 2**20
-# With as many values as a large body may have.
+# With as many objects as a large body may have.
 BODIES: dict[str, Callable[[], list[Any]]] = {
     "ascii": lambda: ["a" * (31 * MIB)],
     "cjk": lambda: ["漢" * (10 * MIB)],
-    "escaped parts": lambda: [[{"type": "text", "text": "漢"}] * 5000] * 12,
-    "empty parts": lambda: [[{"type": "text", "text": ""}] * 5000] * 12,
-    "images": lambda: [[image(jpeg(5, 5)[:30])] * 5000] * 9,
+    "escaped parts": lambda: [[{"type": "text", "text": "漢"}] * 4900] * 4,
+    "empty parts": lambda: [[{"type": "text", "text": ""}] * 4900] * 4,
+    "images": lambda: [[image(jpeg(5, 5)[:30])] * 4900] * 2,
     "large images": lambda: [[image(jpeg(5, 5, before=200_000))] * 80],
-    "messages": lambda: ["a"] * 60_000,
+    "messages": lambda: ["a"] * 19_900,
 }
 
 

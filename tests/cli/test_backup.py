@@ -348,12 +348,15 @@ def test_older_database_is_replaced_only_on_demand_and_not_upgraded_before(
 
 
 def first_tables() -> dict[str, set[str]]:
-    """The columns of each table in the first version of the database."""
+    """The names of the columns and indexes of each table in the first version of the database."""
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:
         migrate.upgrade_to(connection, "0001")
         found = sa.inspect(connection)
-        tables = {name: {column["name"] for column in found.get_columns(name)} for name in found.get_table_names()}
+        tables = {
+            name: {str(one["name"]) for one in (*found.get_columns(name), *found.get_indexes(name))}
+            for name in found.get_table_names()
+        }
     engine.dispose()
     return tables
 
@@ -367,6 +370,9 @@ def make_older(folder: Path) -> None:
             for table in reversed(metadata.sorted_tables):
                 if table.name not in first:
                     connection.execute(f"DROP TABLE {table.name}")
+                for index in table.indexes if table.name in first else ():
+                    if index.name not in first[table.name]:
+                        connection.execute(f"DROP INDEX {index.name}")
                 for column in table.columns if table.name in first else ():
                     if column.name not in first[table.name]:
                         connection.execute(f"ALTER TABLE {table.name} DROP COLUMN {column.name}")

@@ -325,7 +325,7 @@ async def test_queued_connections_are_accepted_in_few_turns_of_a_busy_loop(serve
 async def test_all_late_connections_are_closed_if_one_turn_sweeps_few(
     serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.http_server.server.SWEPT_AT_ONCE", 3)
+    monkeypatch.setattr("gateway.http_server.server.SWEEP_SLICE", 0.0)
     served = await serve(Waits, header_timeout=0.1)
     clients = [socket.create_connection(served.address) for _ in range(10)]
     try:

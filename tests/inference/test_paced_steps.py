@@ -24,7 +24,7 @@ def busy(seconds: float, times: int) -> Iterator[None]:
 async def test_all_stepwise_work_together_leaves_two_thirds_of_the_time(together: int) -> None:
     paced = PacedSteps()
     began, used = time.monotonic(), time.process_time()
-    await asyncio.gather(*(paced.run(busy(0.002, 20)) for _ in range(together)))
+    await asyncio.gather(*(paced.run("acme", busy(0.002, 20)) for _ in range(together)))
     share = (time.process_time() - used) / (time.monotonic() - began)
     assert share < 1.4 / (1 + OTHERS)
 
@@ -39,7 +39,7 @@ async def test_short_steps_run_in_one_turn() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await PacedSteps().run(iter([None] * 1000))
+    await PacedSteps().run("acme", iter([None] * 1000))
     counting.cancel()
     assert turns < 20
 
@@ -52,5 +52,17 @@ async def test_error_of_a_step_is_raised_and_other_work_goes_on() -> None:
     paced = PacedSteps()
     for _ in range(2):
         with pytest.raises(ValueError, match="bad text"):
-            await paced.run(steps())
-    await paced.run(iter([None]))
+            await paced.run("acme", steps())
+    await paced.run("acme", iter([None]))
+
+
+async def test_accounts_take_turns_however_many_bodies_one_of_them_sends() -> None:
+    paced, ended = PacedSteps(), list[str]()
+
+    async def work(account: str) -> None:
+        await paced.run(account, busy(0.001, 1))
+        ended.append(account)
+
+    await asyncio.gather(*(work("hostile") for _ in range(20)), work("healthy"))
+    assert ended.index("healthy") <= 2
+    assert not paced._of_account
