@@ -51,7 +51,10 @@ class Identities:
         return await self._transactions.read(_identities_of, user_id)
 
     async def end(self, actor: Actor, user_id: str, issuer: str) -> None:
-        """End a connection; InvalidValue if there is none, or if it is one's own last way to sign in."""
+        """End a connection; InvalidValue if there is none.
+
+        Nor may one's own be ended if it is the last way to sign in, or if the provider gives a role.
+        """
         await self._transactions.write(_end, actor, user_id, issuer)
 
     async def end_all(self, actor: Actor, user_id: str) -> int:
@@ -70,8 +73,12 @@ def user_of_identity(connection: Connection, issuer: str, subject: str) -> tuple
 
 def has_identity(connection: Connection, user_id: str, issuer: str) -> bool:
     """Whether a user is connected with this provider."""
-    query = sa.select(identities.c.subject).where(identities.c.user_id == user_id, identities.c.issuer == issuer)
-    return connection.scalar(query) is not None
+    return any(one.issuer == issuer for one in _identities_of(connection, user_id))
+
+
+def is_connected(connection: Connection, user_id: str) -> bool:
+    """Whether a user is connected with any provider."""
+    return bool(_identities_of(connection, user_id))
 
 
 def insert_identity(connection: Connection, actor: Actor, user_id: str, issuer: str, subject: str) -> None:
@@ -111,7 +118,15 @@ def _end(connection: Connection, actor: Actor, user_id: str, issuer: str) -> Non
         raise InvalidValue("There is no such connection", param="issuer")
     if is_own and not user.has_password and len(known) == 1:
         raise InvalidValue("You could not sign in any more: set a password first")
+    if is_own and _granted_by(connection, user_id, issuer).is_something:
+        # What was given is remembered with the identity: without it nothing would take it back.
+        raise InvalidValue("This sign-in service gives you a role: ask your operator to end the connection")
     _delete(connection, actor, user_id, issuer)
+
+
+def _granted_by(connection: Connection, user_id: str, issuer: str) -> Granted:
+    query = sa.select(identities.c.granted).where(identities.c.user_id == user_id, identities.c.issuer == issuer)
+    return msgspec.json.decode(connection.scalars(query).one(), type=Granted)
 
 
 def _end_all(connection: Connection, actor: Actor, user_id: str) -> int:

@@ -22,7 +22,7 @@ from gateway.admin.user_rows import User, user_by_id, user_of
 from gateway.admin.users import insert_user, now
 from gateway.config.console_settings import ConsoleSettings
 from gateway.database.people_tables import users
-from gateway.errors import SignInRefused
+from gateway.errors import AlreadyExists, SignInRefused
 
 UNKNOWN = "No user of this gateway belongs to this sign-in. Ask your operator for an invitation"
 
@@ -62,6 +62,8 @@ class Newcomers:
         """
         if not newcomer.is_expected and not await self.may_come(newcomer.email):
             raise SignInRefused(UNKNOWN, detail="unknown")
+        if await self._transactions.read(is_user, newcomer.email):
+            raise AlreadyExists("There is a user of this address already")
         await self._limits.attempt(f"sign-up {network_of(newcomer.address)}", "")
         user_id, account = new_id("usr"), ""
         if self._gives_account and not newcomer.is_expected and not await self._is_invited(newcomer.email):

@@ -67,3 +67,5 @@ def oidc_problems(oidc: OidcSettings, *, literals: bool) -> Iterator[tuple[Key, 
     for index, grant in enumerate(oidc.grants):
         if bool(grant.account) == bool(grant.site_role):
             yield ("grants", index), "expected account or site_role, one of them"
+        if grant.claim == "email":
+            yield ("grants", index, "claim"), "people may change their e-mail address at a provider: use another claim"

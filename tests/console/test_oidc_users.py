@@ -8,6 +8,7 @@ import pytest
 from yarl import URL
 
 from gateway.admin.audit_trail import AuditFilter
+from gateway.admin.identities import insert_identity
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import PASSWORD, ROOT
 from tests.console.oidc_world import OpenWorld, actions, away, back, come, oidc_world, reasons
@@ -169,6 +170,37 @@ async def test_signed_in_user_connects_and_disconnects(oidc_world: OpenWorld) ->
         other = await c.signed_in(await c.user("eve@example.com"))
         browser.session.cookie_jar.update_cookies({"gateway-session": other.cookies["gateway-session"]}, URL(c.url))
         assert (await browser.ask("GET", path)).status == 403 and (await reasons(c))[0] == "session"
+
+
+async def test_user_of_another_provider_is_not_found_by_email(oidc_world: OpenWorld) -> None:
+    """Somebody else may have accepted the invitation of this address with an identity of their own."""
+    async with oidc_world() as (c, _):
+        user = await c.user("ann@example.com")
+        people = await c.services.people()
+        await people.identities._transactions.write(
+            insert_identity, ROOT, user.id, "https://other.example.com", "somebody"
+        )
+        refused = await come(await c.browser())
+        assert refused.status == 403 and "signs in by another service" in refused.text
+        assert await reasons(c) == ["other_identity"]
+
+
+async def test_connection_that_gives_a_role_is_not_ended_by_its_user(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        user = await c.user("ann@example.com", password=PASSWORD)
+        corp.person |= {"groups": ["search"]}
+        browser = await c.browser()
+        done = await come(browser)
+        await browser.post(done.location, page=done.location, password=PASSWORD)
+        page = await browser.post("/profile/identities/end", 400, issuer=corp.issuer, current_password=PASSWORD)
+        assert "gives you a role" in page.text
+        people = await c.services.people()
+        assert (await people.users.show(ROOT, user.id)).accounts == {"acme": "member"}
+        corp.person |= {"groups": []}
+        await come(await c.browser())
+        assert (await people.users.show(ROOT, user.id)).accounts == {}
+        await come(await c.browser())  # what was taken back is remembered until the next sign-in
+        await browser.post("/profile/identities/end", issuer=corp.issuer, current_password=PASSWORD)
 
 
 async def test_last_way_to_sign_in_is_not_removed_by_its_user_but_by_an_operator(oidc_world: OpenWorld) -> None:

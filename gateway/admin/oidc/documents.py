@@ -78,7 +78,7 @@ class Document(Generic[T]):
 def checked_metadata(metadata: Metadata, issuer: str) -> Metadata:
     """The metadata if they are of this issuer and lead to places like it; IdentityProviderUnavailable."""
     if metadata.issuer != issuer:
-        raise IdentityProviderUnavailable(detail=f"the metadata are of another issuer: {metadata.issuer!r}")
+        raise IdentityProviderUnavailable(detail=f"the metadata are of another issuer: {metadata.issuer[:200]!r}")
     secure = urlsplit(issuer).scheme == "https"
     named = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri, metadata.userinfo_endpoint)
     for url in named:

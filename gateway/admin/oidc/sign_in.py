@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import Actor, by_configuration
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
-from gateway.admin.identities import has_identity, insert_identity, note_use, user_of_identity
+from gateway.admin.identities import has_identity, insert_identity, is_connected, note_use, user_of_identity
 from gateway.admin.invitations import find_invitation, use_invitation
 from gateway.admin.memberships import Memberships
 from gateway.admin.newcomers import UNKNOWN, Newcomer, Newcomers
@@ -41,6 +41,9 @@ Match = Literal["known", "by_email", "password", "none"]
 OLD = "This sign-in is too old, was used already, or was begun in another browser. Begin again on the sign-in page"
 OTHER = "Another person of this sign-in service is connected with the user of your e-mail address. Ask your operator"
 UNVERIFIED = "The sign-in service does not say that your e-mail address is verified, so no user can be found by it"
+ELSEWHERE = (
+    "The user of your e-mail address signs in by another service. Sign in there, and connect this one afterwards"
+)
 EXISTS = "There is a user of this address already. Sign in as always, then open the invitation again"
 NOT_YOURS = "You are known here as another user, not as the invited one"
 
@@ -257,7 +260,12 @@ def _match(connection: Connection, person: Person) -> tuple[Match, str]:
     _require_active(user)
     if has_identity(connection, user.id, person.issuer):
         raise SignInRefused(OTHER, detail="other_identity")
-    return "password" if user.has_password else "by_email", user.id
+    if user.has_password:
+        return "password", user.id
+    if is_connected(connection, user.id):
+        # Somebody else may have accepted the invitation of this address, and would share the user.
+        raise SignInRefused(ELSEWHERE, detail="other_identity")
+    return "by_email", user.id
 
 
 def _require_active(user: User) -> None:
