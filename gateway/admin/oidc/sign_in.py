@@ -291,7 +291,7 @@ def _connect(connection: Connection, user_id: str, person: Person, address: str)
 def _accept_invitation(connection: Connection, hashed: bytes, person: Person, address: str) -> None:
     """Accept as the invited person, who becomes a user; or as a user who is connected already.
 
-    An invitation leads into no existing user: who invites may have its link.
+    An invitation never leads into an existing user: the person who invites may have its link.
     """
     email = find_invitation(connection, hashed).email
     known = user_of_identity(connection, person.issuer, person.subject)
