@@ -23,6 +23,7 @@ from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
 from benchmarks.hostile.command import hostile
 from benchmarks.idle_cpu import idle_cpu
+from benchmarks.importer_load import importer
 from benchmarks.instructions.command import instructions
 from benchmarks.pairs import pairs
 from benchmarks.plot import plot
@@ -160,6 +161,7 @@ COMMANDS = {
     "pairs": pairs,
     "hostile": hostile,
     "console": console,
+    "importer": importer,
     "store-memory": store_memory,
 }
 bench = Bench("benchmarks", commands=COMMANDS)

@@ -178,7 +178,8 @@ def _sample(scenario: Scenario, point: Point, contender: Contender, number: int,
 def figures_of(point: Point, taken: Measurement, *, stored: bool, pinned: bool) -> dict[str, float]:
     """The figures that tables show; what cannot be said is left out.
 
-    `cpu_us` is of all processes. Its two parts are `importer_us`, and `request_us` of all others: workers, supervisor.
+    `cpu_us` is of all processes. Its two parts are `importer_us`, if there is an importer, and `request_us` of all
+    others: workers, supervisor.
     """
     result, load = taken.result, point.load
     work = result.chunks if load.mode == "streams" else result.completed
@@ -191,9 +192,10 @@ def figures_of(point: Point, taken: Measurement, *, stored: bool, pinned: bool) 
         found["others"] = 100 * taken.others_cpu / result.seconds / point.workers
     if work:
         found["chunk_us" if load.mode == "streams" else "cpu_us"] = taken.cpu / work * 1e6
-        if load.mode != "streams" and taken.importer_cpu:
-            found["importer_us"] = taken.importer_cpu / work * 1e6
-            found["request_us"] = found["cpu_us"] - found["importer_us"]
+        if load.mode != "streams":
+            found["request_us"] = (taken.cpu - taken.importer_cpu) / work * 1e6
+            if taken.importer_cpu:
+                found["importer_us"] = taken.importer_cpu / work * 1e6
         if stored:
             found["store_us"] = taken.store_cpu / work * 1e6
     if load.mode == "streams":

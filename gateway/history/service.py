@@ -19,7 +19,7 @@ from datetime import timedelta
 from gateway.database.engine import Database
 from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError
 from gateway.history import binding
-from gateway.history.importer import Importer
+from gateway.history.importer import LARGE, SMALL, Importer
 from gateway.history.refusals import RefusalMover
 from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
@@ -36,6 +36,9 @@ HINTS = 1000  # accounts taken from the set of hints at once
 MANY = (
     100  # lines of a round after which the next one may come later: a transaction with more lines costs less per line
 )
+HURRY = 2.0  # seconds behind after which it works without rests
+REST = 2.0  # times the time of a transaction; calls need the processor meanwhile
+LONGEST_REST = 0.25  # seconds
 ROUND = 5.0  # seconds after which a round ends, so that a command can have the lock
 PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
 
@@ -159,7 +162,7 @@ class HistoryService:
             self._behind_since = time.monotonic()
         until = time.monotonic() + ROUND
         while importer.waiting and time.monotonic() < until:
-            imported += await importer.step()
+            imported += await self._import_portion(importer)
         if importer.waiting:
             return 0.0
         self._behind_since = None
@@ -169,6 +172,16 @@ class HistoryService:
         if has_more:
             return 0.0
         return BUSY_STEP if imported >= MANY else STEP
+
+    async def _import_portion(self, importer: Importer) -> int:
+        """Import a part of what waits, and rest if there is more, unless the database is behind."""
+        if (self.lag or 0.0) > HURRY:
+            return await importer.step(LARGE)
+        began = time.monotonic()
+        imported = await importer.step(SMALL)
+        if importer.waiting:
+            await asyncio.sleep(min((time.monotonic() - began) * REST, LONGEST_REST))
+        return imported
 
     async def _sweep_step(self, opened: _Opened) -> None:
         found = await opened.sweep.step(before=await self._oldest_kept())

@@ -110,6 +110,14 @@ def test_calls_beside_sessions_of_the_console_are_measured_in_three_kinds_of_pha
         assert re.search(rf"│ {kind} ", done.stdout), done.stdout
 
 
+def test_calls_beside_the_importer_are_measured_with_its_lag() -> None:
+    done = run("importer", "--minutes", "0.15", "--rounds", "1", "--lag-rate", "50")
+    for kind in ("stopped", "at work"):
+        assert re.search(rf"│ {kind} .*│ 0 ", done.stdout), done.stdout + done.stderr
+    assert re.search(r"p99 beside the importer / without it: \d+\.\d\d", done.stdout), done.stdout
+    assert re.search(r"lag at 50 lines per second: p50 \d+\.\d+ s, p99 \d+\.\d+ s", done.stdout), done.stdout
+
+
 def test_structure_of_this_tree_is_printed_with_definitions() -> None:
     printed = bench("structure", "--static")
     assert re.search(r"lines of code .*\d,\d\d\d", printed), printed

@@ -52,6 +52,7 @@ def test_each_option_of_the_bench_is_in_the_first_table() -> None:
         "structure",
         "hostile",
         "console",
+        "importer",
         "store-memory",
     ],
 )
