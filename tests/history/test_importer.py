@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +16,7 @@ from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.database.tables import ROLLUPS, import_state, ledger_lines, usage_daily, usage_hourly, usage_site_daily
 from gateway.errors import DatabaseUnavailable
-from gateway.history import importer
+from gateway.history import importer, service
 from gateway.history.appending import append
 from gateway.history.import_state import ImportConflict
 from gateway.history.new_lines import read_new_lines
@@ -47,6 +49,37 @@ async def test_account_with_many_lines_is_read_in_pages(world, importing, monkey
         await one.same("acme")
         await one.same("other")
         assert one.totals() == (210 + 45,) * 3
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_importer_rests_between_small_transactions_unless_it_is_behind(
+    world, importing, monkeypatch, is_behind
+) -> None:
+    monkeypatch.setattr(importer, "MIN_PAGE", 2)
+    monkeypatch.setattr(service, "SMALL", small := importer.Portion(accounts=1, lines=8))
+    if is_behind:
+        monkeypatch.setattr(service, "HURRY", -1.0)
+    steps: list[tuple[importer.Portion, float, float]] = []
+    step = importer.Importer.step
+
+    async def timed(self: importer.Importer, portion: importer.Portion) -> int:
+        began = time.monotonic()
+        imported = await step(self, portion)
+        steps.append((portion, began, time.monotonic()))
+        return imported
+
+    monkeypatch.setattr(importer.Importer, "step", timed)
+    async with world() as w:
+        await busy(w, 20)
+        one = importing(w)
+        await one.all("acme")
+        await one.same()
+    if is_behind:
+        assert [portion for portion, *_ in steps] == [importer.LARGE]
+        return
+    assert [portion for portion, *_ in steps] == [small] * 3  # 20 calls, and the line that opened the account
+    for (_, began, ended), (_, next_began, _) in pairwise(steps):
+        assert next_began - ended >= min((ended - began) * service.REST, service.LONGEST_REST) * 0.99
 
 
 async def test_sweep_finds_lines_whose_hint_was_lost(world, importing) -> None:
