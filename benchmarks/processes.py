@@ -35,6 +35,15 @@ class Stat(msgspec.Struct, frozen=True):
     rss: int  # bytes
 
 
+def _environment() -> dict[str, str]:
+    """This process's environment without coverage.py: a process that is measured does no other measuring.
+
+    Its tracer would also follow the probe's thread. When that thread sees a new `sys.path`, coverage.py removes all
+    modules from `sys.modules` that the main thread imports meanwhile, and their import fails with a KeyError.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
+
 class Process:
     """One started program, with its output in a file."""
 
@@ -47,7 +56,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=log.parent,
-                env={**os.environ, **(env or {})},
+                env={**_environment(), **(env or {})},
                 start_new_session=True,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,8 @@ from gateway.ledger import Ledger, LedgerLine
 from gateway.ledger.archive_checkpoint import CARRY
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
+
+AT_ONCE = 256  # entries whose state is read at once
 
 State = Literal["open", "booked", "no account"]
 
@@ -66,7 +69,13 @@ class RefusedSettlements:
     async def all(self, actor: Actor) -> list[RefusedEntry]:
         """Each entry, the first that was set aside first; needs the scope `read` or `credits` for the site."""
         actor.require_read("credits")
-        return [RefusedEntry(entry, await self._state(entry)) for entry in self._file.read()]
+        entries, found = self._file.read(), list[RefusedEntry]()
+        missing = {name for name in {entry.account for entry in entries} if not await self._exists(name)}
+        for start in range(0, len(entries), AT_ONCE):
+            some = entries[start : start + AT_ONCE]
+            states = await asyncio.gather(*(self._state(entry, missing) for entry in some))
+            found += map(RefusedEntry, some, states)
+        return found
 
     async def book(
         self, actor: Actor, request_ids: Collection[str] | None, *, archives: Sequence[Path] = ()
@@ -77,69 +86,82 @@ class RefusedSettlements:
         booked. What is still refused stays in the file.
         """
         actor.require("credits")
-        missing = set(request_ids or ()) - {entry.request_id for entry in self._file.read()}
+        asked = None if request_ids is None else set(request_ids)
+        missing = (asked or set()) - {entry.request_id for entry in self._file.read()}
         if missing:
             raise NotFound(f"not in {self._file.path}: {', '.join(sorted(missing))}")
-        done: list[RefusedEntry] = []
-        left: list[Entry] = []
-        entries = self._file.take()
+        entries, done = self._file.take(), dict[tuple[str, str], RefusedEntry]()
+        wanted = [entry for entry in entries if asked is None or entry.request_id in asked]
+        by_account: dict[str, list[Entry]] = {}
+        for entry in wanted:
+            by_account.setdefault(entry.account, []).append(entry)
         try:
-            while entries:
-                entry = entries[0]
-                if request_ids is None or entry.request_id in request_ids:
-                    done.append(await self._book(actor, entry, archives))
-                    if not done[-1].is_booked:
-                        left.append(entry)
-                else:
-                    left.append(entry)
-                entries.pop(0)
+            for account, some in by_account.items():
+                for entry, state in zip(some, await self._booked(account, some, archives), strict=True):
+                    booked = RefusedEntry(entry, state)
+                    if booked.is_booked:
+                        await self._record(actor, entry)
+                    done[_mark(entry)] = booked
         finally:
-            self._file.give_back([*left, *entries])
-        return done
+            left = [entry for entry in entries if (one := done.get(_mark(entry))) is None or not one.is_booked]
+            self._file.give_back(left)
+        return [done[_mark(entry)] for entry in wanted]
 
-    async def _book(self, actor: Actor, entry: Entry, archives: Sequence[Path]) -> RefusedEntry:
-        state = await self._booked(entry, archives)
-        if state == "booked":
-            after = {"amount": format_amount(entry.amount), "key": entry.key_id}
-            object_ = f"call:{entry.request_id}"
-            await self._outbox.add(new_event(actor, "refused.book", object_, account=entry.account, after=after))
-        return RefusedEntry(entry, state)
+    async def _record(self, actor: Actor, entry: Entry) -> None:
+        after = {"amount": format_amount(entry.amount), "key": entry.key_id}
+        object_ = f"call:{entry.request_id}"
+        await self._outbox.add(new_event(actor, "refused.book", object_, account=entry.account, after=after))
 
-    async def _booked(self, entry: Entry, archives: Sequence[Path]) -> str:
-        if not await self._exists(entry):
-            return "no account"
+    async def _booked(self, account: str, entries: Sequence[Entry], archives: Sequence[Path]) -> list[str]:
+        """The states of entries of one account after they were booked; its lines are read once for all of them."""
+        if not await self._exists(account):
+            return ["no account"] * len(entries)
         try:
-            charged = None if archives else await self._is_charged(entry)
-            if charged:
-                return "booked"
-            return await self._ledger.book_refused(entry, archives=archives, searched=charged is not None) or "booked"
+            charged = {} if archives else await self._charged(account, entries)
+            left = [entry for entry in entries if not charged.get(entry.request_id)]
+            reasons = await self._ledger.book_refused(account, left, archives=archives, searched=charged.keys())
         except GatewayError as error:
-            return error.log_text() or error.message
+            return [error.log_text() or error.message] * len(entries)
+        refused = {entry.request_id: reason for entry, reason in zip(left, reasons, strict=True)}
+        return [refused.get(entry.request_id) or "booked" for entry in entries]
 
-    async def _is_charged(self, entry: Entry) -> bool | None:
-        """Whether the request has a line in the database or in the store; None if the store itself can tell."""
-        opening, lines = None, list[LedgerLine]()
-        async for line in self._ledger.lines(entry.account):
-            if line.kind == CARRY:
-                opening = line
-            else:
-                lines.append(line)
-        since = entry.at // 1000
-        if opening is None or opening.milliseconds < since:
-            return None
-        earlier = await self._older(entry.account, opening.n, since)
+    async def _charged(self, account: str, entries: Sequence[Entry]) -> dict[str, bool]:
+        """By request id, whether a request has a line, for those so old that the store itself cannot tell."""
+        opening, found, old, number = None, set[str](), list[Entry](), 0
+        wanted = {entry.request_id for entry in entries}
+        async for line in self._ledger.lines(account):
+            if opening is None:
+                if line.kind == CARRY:
+                    opening, old = line, [entry for entry in entries if entry.at // 1000 <= line.milliseconds]
+                if opening is None or not old:
+                    return {}
+                number = opening.n
+                continue
+            number += 1
+            if line.n != number:
+                return {}  # lines left the store meanwhile
+            if line.request_id in wanted:
+                found.add(line.request_id)
+        if opening is None:
+            return {}
+        earlier = await self._older(account, opening.n, min(entry.at for entry in old) // 1000)
         if not earlier or (earlier[-1].n, earlier[-1].balance) != (opening.n, opening.balance):
-            return None  # there is no database, or it lacks lines
-        return any(line.request_id == entry.request_id for line in (*earlier, *lines))
+            return {}  # there is no database, or it lacks lines
+        found |= wanted.intersection(line.request_id for line in earlier)
+        return {entry.request_id: entry.request_id in found for entry in old}
 
-    async def _state(self, entry: Entry) -> State:
-        if not await self._exists(entry):
+    async def _state(self, entry: Entry, missing: Collection[str]) -> State:
+        if entry.account in missing:
             return "no account"
         return "booked" if await self._ledger.charge_of(entry.account, entry.request_id) is not None else "open"
 
-    async def _exists(self, entry: Entry) -> bool:
+    async def _exists(self, account: str) -> bool:
         try:
-            await self._accounts.show(entry.account)
+            await self._accounts.show(account)
         except Refused:
             return False
         return True
+
+
+def _mark(entry: Entry) -> tuple[str, str]:
+    return entry.account, entry.request_id

@@ -56,6 +56,7 @@ class BaseHandler(HTTPMessageDelegate):
     facts = NO_FACTS  # of the error that refused the request
     task: asyncio.Task[None] | None = None
     logged = False
+    client_gone = False
 
     def __init__(self, services: Services, exchange: Exchange, *, path: str, argument: str = "") -> None:
         self.services = services

@@ -6,6 +6,7 @@ edge: an answer may be finished before its call is settled; the access line need
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -26,7 +27,6 @@ class InferenceHandler(KeyedHandler):
     """One request to one endpoint."""
 
     call: Call | None = None
-    client_gone = False
 
     def __init__(
         self,
@@ -56,22 +56,28 @@ class InferenceHandler(KeyedHandler):
         """Run the call; raises the errors of a refused request."""
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
-        pending = self.body.complete()
-        if pending is not None:
-            await pending
-        call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
-        call.client_gone, call.caller = self.client_gone, self
         try:
-            await self.pipeline.run(
-                call,
-                self.endpoint,
-                self.body,
-                path=self.path,
-                idempotency_key=self.metadata.idempotency_key,
-                tags=self.metadata.tags,
-            )
-        finally:
-            call.task = call.caller = None
+            pending = self.body.complete()
+            if pending is not None:
+                await pending
+            call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
+            call.client_gone, call.caller = self.client_gone, self
+            try:
+                await self.pipeline.run(
+                    call,
+                    self.endpoint,
+                    self.body,
+                    path=self.path,
+                    idempotency_key=self.metadata.idempotency_key,
+                    tags=self.metadata.tags,
+                )
+            finally:
+                call.task = call.caller = None
+        except asyncio.CancelledError:
+            if not self.client_gone:
+                raise
+            super().on_connection_close()  # its body was waiting for its turn
+            return
         self.call_ended()
 
     def call_ended(self) -> None:
@@ -91,6 +97,8 @@ class InferenceHandler(KeyedHandler):
             call.client_gone = True
         if self.task is None or self.task.done():
             super().on_connection_close()
+        else:
+            self.services.paced_steps.leave(self.task)
 
     def log_access(self) -> None:
         super().log_access()

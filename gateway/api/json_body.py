@@ -127,7 +127,7 @@ class JsonBody:
             if len(content) > LARGE and self._metadata.sends_json:
                 assert handler.key is not None
                 account, examination = handler.key.account, Examination(content)
-                await handler.services.paced_steps.run(account, examination.steps())
+                await handler.services.paced_steps.run(account, handler, examination.steps())
                 self._examined = examination.result
                 if self._metadata.idempotency_key is not None:
                     self._digest = await asyncio.to_thread(request_digest, handler.path, content)

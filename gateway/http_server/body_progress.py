@@ -14,16 +14,17 @@ class BodyProgress:
     """The body bytes of one connection, and the times that decide whether a body is too slow.
 
     The minimum rate applies to the last `body_idle_timeout` seconds, not to the whole body: with an average over the
-    whole body, a client that sends most of it at once could keep the rest for hours. Times are read from the server's
-    coarse clock.
+    whole body, a client that sends most of it at once could keep the rest for hours. The time in which the application
+    is busy with the body counts for no limit. Times are read from the server's coarse clock, except that time.
     """
 
-    __slots__ = ("_marks", "began", "received", "size", "stirred")
+    __slots__ = ("_marks", "_stopped", "began", "received", "size", "stirred")
 
     size: int  # bytes of the body so far
     received: int  # bytes on the connection at the last check
     began: float  # when reading of the body began
     stirred: float  # when bytes last arrived
+    _stopped: float  # when the application became busy
     _marks: deque[tuple[float, int]] | None  # times since `began`, and sizes then; None until the first check
 
     def begin(self, received: int, now: float) -> None:
@@ -47,10 +48,14 @@ class BodyProgress:
             late = elapsed > limits.body_total_timeout or self._too_slow(elapsed, limits)
         return late or now - self.stirred > limits.body_idle_timeout
 
-    def stop_clock(self, now: float, tick: float) -> None:
-        """Do not count one tick, because the application is busy and the client is not the cause."""
+    def stop_clock(self, now: float) -> None:
+        """The application is busy from now on; `late` is not called until `start_clock`."""
+        self._stopped = now
+
+    def start_clock(self, now: float) -> None:
+        """The application takes more of the body again; the client is not the cause of the time between."""
+        self.began += now - self._stopped
         self.stirred = now
-        self.began += tick
 
     def _too_slow(self, elapsed: float, limits: ServerLimits) -> bool:
         """Whether the rate over the last window is below the minimum."""

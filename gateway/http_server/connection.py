@@ -214,8 +214,6 @@ class Connection(asyncio.BufferedProtocol):
             assert exchange is not None
             if self._body.late(self._reader.received, now, exchange.body_timeout, limits):
                 self.refuse(RequestTimeout())
-        elif phase is BLOCKED:
-            self._body.stop_clock(now, self.state.tick)
         elif phase in (SKIPPING, LINGERING) and not waiting and age > limits.linger_timeout:
             self._transport.abort()
 
@@ -286,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             if taken is not None and not (future := convert_yielded(taken)).done():
                 if self._reader.phase is BODY:
                     self._reader.phase = BLOCKED
+                    self._body.stop_clock(self.loop.time())
                 self._when_done(future, exchange, self._body_taken)
                 return
         if self._reader.phase is BODY and parser.complete:
@@ -297,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.parser.complete:
             self._request_arrived()
         else:
-            self._body.stirred = self.state.now
+            self._body.start_clock(self.loop.time())
             self._reader.enter(BODY)
 
     def _request_arrived(self) -> None:

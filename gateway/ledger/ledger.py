@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -139,14 +139,17 @@ class Ledger:
         """
         self._writer.book(hold, record, free=free)
 
-    async def book_refused(self, entry: Entry, *, archives: Sequence[Path] = (), searched: bool = False) -> str:
-        """Book an entry that the store refused before; returns "", or why it is refused again.
+    async def book_refused(
+        self, account: str, entries: Sequence[Entry], *, archives: Sequence[Path] = (), searched: Collection[str] = ()
+    ) -> list[str]:
+        """Book entries of an account that the store refused before; for each "", or why it is refused again.
 
         A request that is settled is not charged again. If lines of its time have left the store, all archives with them
-        are needed to know that, or the caller has `searched` the database for them.
+        are needed to know that, or the caller has `searched` the database for it. StoreUnavailable if the store is;
+        some may be booked then, and all may be sent again.
         """
-        lines = self.lines(entry.account, archives=archives) if archives else None
-        return await book_refused(self._writer, entry, lines, searched=searched)
+        lines = self.lines(account, archives=archives) if archives else None
+        return await book_refused(self._writer, entries, lines, searched=searched)
 
     async def drain(self) -> None:
         """Wait until every entry booked so far is in the store, in the journal, or logged as lost."""

@@ -1,37 +1,63 @@
-"""Books an entry of `refused.jsonl`, without a double charge: the store charges a request once.
+"""Books entries of `refused.jsonl`, without a double charge: the store charges a request once.
 
-For an entry that is older than the store's marker of its request, the ledger is searched. Lines that were moved to
-archives are searched there.
+For entries that are older than the store's markers of their requests, the ledger is searched. Lines that were moved to
+archives are searched there. The lines of an account are read once for all its entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from msgspec import structs
 
 from gateway.ledger.entry import Entry
+from gateway.ledger.gather_all import gather_all
 from gateway.ledger.line import LedgerLine
-from gateway.ledger.settlement_writer import SettlementWriter
+from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 
 INCOMPLETE = "the archives do not have all lines of the account"
+AT_ONCE = 512  # entries in flight
 
 
 async def book_refused(
-    writer: SettlementWriter, entry: Entry, lines: AsyncIterator[LedgerLine] | None, *, searched: bool
-) -> str:
-    """Book the entry; returns "", or why it is refused again. StoreUnavailable if the store is.
+    writer: SettlementWriter,
+    entries: Sequence[Entry],
+    lines: AsyncIterator[LedgerLine] | None,
+    *,
+    searched: Collection[str],
+) -> list[str]:
+    """Book entries of one account; for each "", or why it is refused again. StoreUnavailable if the store is.
 
-    `lines`: all lines of the account from the first on, if some of them are in archives. `searched`: no line of the
-    request is in the database.
+    `lines`: all lines of the account from the first on, if some of them are in archives. `searched`: the requests that
+    have no line in the database.
     """
-    if lines is None:
-        return await writer.send(structs.replace(entry, force=int(searched)))
-    number = 0
+    results: dict[str, str] = {}
+    if lines is not None:
+        wanted = {entry.request_id for entry in entries}
+        settled, is_complete = await _settled(lines, wanted)
+        results, searched = dict.fromkeys(settled, ""), wanted
+        if not is_complete:
+            results |= dict.fromkeys(wanted - settled, INCOMPLETE)
+    old: list[Waiting] = []
+    unknown = [entry for entry in entries if entry.request_id not in results]
+    for start in range(0, len(unknown), AT_ONCE):
+        some = unknown[start : start + AT_ONCE]
+        reasons = await gather_all(
+            writer.send(structs.replace(entry, force=int(entry.request_id in searched)), old=old) for entry in some
+        )
+        results |= {entry.request_id: reason for entry, reason in zip(some, reasons, strict=True)}
+    reasons = await writer.send_old(old)
+    results |= {item.entry.request_id: reason for item, reason in zip(old, reasons, strict=True)}
+    return [results[entry.request_id] for entry in entries]
+
+
+async def _settled(lines: AsyncIterator[LedgerLine], wanted: Collection[str]) -> tuple[set[str], bool]:
+    """Those of the requests that have a line, and whether the lines have no gap; nothing is read after one."""
+    found, number = set[str](), 0
     async for line in lines:
         number += 1
         if line.n != number:
-            return INCOMPLETE
-        if line.request_id == entry.request_id:
-            return ""
-    return await writer.send(structs.replace(entry, force=1))
+            return found, False
+        if line.request_id in wanted:
+            found.add(line.request_id)
+    return found, True

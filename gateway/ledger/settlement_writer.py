@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ FORCED, NOT_FORCED = bulk(1), bulk(0)
 WIDTH = 3  # numbers per entry in a reply
 LATE = 2  # code of settle.lua: the hold was lost
 SEARCHES = 32  # accounts whose lines are read at once
+OLD_AT_ONCE = 512  # entries of `send_old` in flight at once: other calls of this worker wait behind them
 YIELD_EVERY = 256  # entries found or sent: some 2 ms
 LEFT = "lines of that time left the store; an archive or the database is needed"
 
@@ -123,19 +125,34 @@ class SettlementWriter:
         self._batches.put(entry.account, Waiting(entry, future, ELSEWHERE, settled, old=old))
         return future
 
-    async def send_old(self, old: Sequence[Waiting]) -> None:
+    async def send_old(self, old: Sequence[Waiting]) -> list[str]:
         """Charge the entries that `send` put into `old`, except those with a line; StoreUnavailable.
 
-        The lines of each account are read once, so the time grows with lines and entries, not with their product.
+        Returns for each why the store refused it, or "". The lines of each account are read once, so the time grows
+        with lines and entries, not with their product. Entries that are not sent because the store is away have no
+        effect: they are in their journal, or in their file, until this returns.
         """
         by_account: dict[str, list[Waiting]] = {}
         for item in old:
             item.future, item.old = asyncio.get_running_loop().create_future(), None
             by_account.setdefault(item.entry.account, []).append(item)
-        accounts = list(by_account)
-        for start in range(0, len(accounts), SEARCHES):
-            await gather_all(self._book_old(name, by_account[name]) for name in accounts[start : start + SEARCHES])
-        await gather_all(item.future for item in old if item.future is not None)
+        accounts, futures = list(by_account), [item.future for item in old if item.future is not None]
+        try:
+            for start in range(0, len(accounts), SEARCHES):
+                names = accounts[start : start + SEARCHES]
+                found = await gather_all(self._without_line(name, by_account[name]) for name in names)
+                await self._send_all(list(chain.from_iterable(found)))
+            return await gather_all(futures)
+        finally:
+            for future in futures:
+                _forget(future)
+
+    async def _send_all(self, items: Sequence[Waiting]) -> None:
+        for start in range(0, len(items), OLD_AT_ONCE):
+            some = items[start : start + OLD_AT_ONCE]
+            for item in some:
+                self._batches.put(item.entry.account, item)
+            await gather_all(item.future for item in some if item.future is not None)
 
     def _write_journal(self, waiting: dict[str, list[Waiting]]) -> None:
         assert self.journal is not None
@@ -189,7 +206,7 @@ class SettlementWriter:
     def _set_old_aside(self, item: Waiting) -> None:
         """Leave an entry whose marker may have expired to `send_old`, or search for it now."""
         if item.old is None:
-            self._start_task(self._book_old(item.entry.account, [item]))
+            self._start_task(self._book_old(item))
         else:
             item.old.append(item)
             self._resolve(item)
@@ -269,8 +286,13 @@ class SettlementWriter:
             error = own_error(away)
         self._refused(batch, error)
 
-    async def _book_old(self, account: str, items: Sequence[Waiting]) -> None:
-        """Search the ledger for entries of an account whose markers may have expired; charge those without a line."""
+    async def _book_old(self, item: Waiting) -> None:
+        """Search the ledger for an entry whose marker may have expired; charge it if it has no line."""
+        for found in await self._without_line(item.entry.account, [item]):
+            self._batches.put(found.entry.account, found)
+
+    async def _without_line(self, account: str, items: Sequence[Waiting]) -> list[Waiting]:
+        """The entries of an account that have no line in the ledger, to be charged; the others end here."""
         admitted: dict[str, int] = {}
         for item in items:  # two journals may have the same entry
             request_id, at = item.entry.request_id, item.entry.at
@@ -279,7 +301,8 @@ class SettlementWriter:
             found = await self._search(account, admitted)
         except GatewayError as error:
             self._refused(Batch(account, items, self._batches), error)
-            return
+            return []
+        without: list[Waiting] = []
         for number, item in enumerate(items, start=1):
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # other calls of this worker go on
@@ -288,10 +311,17 @@ class SettlementWriter:
                 self._refused(Batch(account, [item], self._batches), InternalError(detail=LEFT))
             elif is_settled is False:
                 item.entry.force = 1
-                self._batches.put(account, item)
+                without.append(item)
             else:  # its line is in the store, or has left it since the store confirmed it
                 self._confirm(item)
                 self._end(item)
+        return without
+
+
+def _forget(future: asyncio.Future[str]) -> None:
+    """Drop the error of an entry if another one has ended `send_old`."""
+    if future.done() and not future.cancelled():
+        future.exception()
 
 
 def _charge(hold: Hold, record: CallRecord) -> Entry:

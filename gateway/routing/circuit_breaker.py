@@ -112,7 +112,7 @@ class Circuit:
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
         self.count.succeeded(now, account)
         for level in self.levels:
-            if level.cause is not None and now >= level.until:  # otherwise the call began before the circuit opened
+            if level.cause is not None and now - seconds >= level.until:  # otherwise the call began before any probe
                 level._close()
 
     def failed(

@@ -33,7 +33,7 @@ from gateway.plugins.isolation import check_stream, is_cancelled, is_plugin_erro
 from gateway.plugins.upstream_errors import clean_error
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.retry_policy import RetryPolicy
+from gateway.routing.retry_policy import RetryPolicy, may_spend
 from gateway.routing.router import Candidate
 from gateway.routing.stuck_tasks import StuckTasks
 
@@ -118,7 +118,7 @@ class Dispatcher:
             current().caller_left
             or is_cancelled()
             or len(tried) > model.retries
-            or not self._budget(model.name).spend()
+            or not may_spend(self._budget(model.name), tried)
         ):
             return False
         self.metrics.inc("gateway_extra_attempts", (model.name, "continuation"))

@@ -89,6 +89,11 @@ class FailureCount:
         """Whether the target has answered lately, and not only failed since."""
         return self.answered_lately(now) or (not self.row and self.success_at > now - used_within)
 
+    def others_answered(self, account: str, now: float) -> bool:
+        """Whether an account other than `account` had an answer within the window."""
+        others_at = self.success_at if account != self._account else self._other_at
+        return others_at > now - WINDOW_SECONDS
+
     def opened(self) -> None:
         """The circuit opens: each account may count again."""
         self._counted.clear()
@@ -101,8 +106,7 @@ class FailureCount:
 
     def _is_first(self, origin: str, account: str, digest: int, now: float, *, since: float) -> bool:
         """Whether the failure is the first of its kind since then; it is remembered."""
-        others_at = self.success_at if account != self._account else self._other_at
-        alone = others_at <= now - WINDOW_SECONDS
+        alone = not self.others_answered(account, now)
         if alone and origin == "connection":
             return True
         by_body = alone and origin in ("answer", "fault")

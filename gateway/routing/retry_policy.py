@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from gateway import errors
+from gateway.http_client.send_state import current
 from gateway.metrics import Metrics
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
@@ -40,6 +41,7 @@ class RetryPolicy(Generic[F]):
         self._budget = budget
         self._started = started
         self._model = options[0].candidate.model
+        self._options = options
         self._untried: Sequence[F] = options[1:]
         self._count = len(tried)  # above 0 where a stream is continued
         if begun:  # the first option is among the tried
@@ -61,7 +63,7 @@ class RetryPolicy(Generic[F]):
             return None
         if again:
             await asyncio.sleep(pause)
-        if not _is_ready(following) or not self._budget.spend():
+        if not _is_ready(following) or not self._spend():
             return None
         metrics.inc("gateway_extra_attempts", (self._model.name, "retry" if again else "fallback"))
         return self._take(following)
@@ -88,7 +90,7 @@ class RetryPolicy(Generic[F]):
     def hedge(self, metrics: Metrics) -> F | None:
         """The attempt to run beside the current one; None when there is none, or the budget is spent."""
         second = self._other_target()
-        if second is None or not self._budget.spend():
+        if second is None or not self._spend():
             return None
         metrics.inc("gateway_extra_attempts", (self._model.name, "hedge"))
         return self._take(second)
@@ -96,6 +98,9 @@ class RetryPolicy(Generic[F]):
     def won(self, candidate: Candidate) -> None:
         """Put the candidate that answered last in `tried`, where the pipeline looks for it."""
         self._tried[:] = [*(other for other in self._tried if other is not candidate), candidate]
+
+    def _spend(self) -> bool:
+        return may_spend(self._budget, [option.candidate for option in self._options])
 
     def _take(self, option: F) -> F:
         self._untried = [other for other in self._untried if other is not option]
@@ -155,6 +160,13 @@ class RetryPolicy(Generic[F]):
     def _pause(self, failure: errors.GatewayError) -> float:
         jitter = PAUSE * self._count * (0.5 + random.random())  # noqa: S311 - spreads load, guards nothing
         return max((failure.retry_after or 0.0) + GRACE, jitter)
+
+
+def may_spend(budget: RetryBudget, candidates: Iterable[Candidate]) -> bool:
+    """Whether the account of the current call may have one more attempt at these candidates; counts it then."""
+    account, now = current().account, time.monotonic()
+    is_shared = any(candidate.circuit.count.others_answered(account, now) for candidate in candidates)
+    return budget.spend(account, now, is_shared=is_shared)
 
 
 def _is_ready(option: Adapted[Any]) -> bool:

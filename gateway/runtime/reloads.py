@@ -1,8 +1,9 @@
 """Reloads of the configuration: read again, checked, and sent to every worker; the old one stays if anything is wrong.
 
-A configuration that one worker refuses is taken back on all of them: they get the newest one that no worker has
-refused. A refusal names its configuration, because a newer one may have been sent meanwhile. Sharp edge: settings that
-are read at the start only need a restart; a reload that changes them says so in the log.
+A configuration that one worker refuses is taken back on all of them: they get the last one that every worker took. A
+refusal names its configuration, because a newer one may have been sent meanwhile. The text that every worker took may
+be read and refused again, for example without one of its secrets: then it stays. Sharp edge: settings that are read at
+the start only need a restart; a reload that changes them says so in the log.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log, set_level
 from gateway.store import Store
 
-KEPT = 8  # configurations to which refusals may lead back
-
 
 class Reloads:
     """The configuration in use, and its replacement by a newer one."""
@@ -36,8 +35,8 @@ class Reloads:
         self._begun = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._waiting: set[bool] = set()  # reloads that have not read the file yet, by whether they are forced
-        #: What was sent and not refused, by fingerprint; the newest, which is in use, is the last.
-        self._sent = {configuration.fingerprint: configuration}
+        self._taken = configuration  # the last one that every worker took
+        self._refused = b""  # fingerprint of the last one that was taken back
 
     def begin(self, store: Store) -> None:
         """Reload from now on: the start, which needs one configuration, is over."""
@@ -61,18 +60,21 @@ class Reloads:
                 # The edge of a reload: a failure must not stop a gateway that serves.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
 
+    def used(self, fingerprints: Iterable[bytes]) -> None:
+        """What each worker that serves uses now."""
+        if set(fingerprints) == {self.configuration.fingerprint}:
+            self._taken = self.configuration
+
     def refused(self, fingerprint: bytes) -> None:
         """A worker could not use this configuration: it is not used again, unless the file is read again."""
-        if fingerprint not in self._sent or len(self._sent) == 1:  # another worker has refused it before
-            return
-        is_used = fingerprint == self.configuration.fingerprint
-        del self._sent[fingerprint]
-        if not is_used:
+        if fingerprint == self._taken.fingerprint:
+            gateway_log.error("a worker could not load the configuration again; it goes on with what it had loaded")
+        elif fingerprint == self.configuration.fingerprint:
+            gateway_log.error("a worker refused the new configuration; all workers use the old one")
+            self._use(self._taken, self._taken.settings())
+            self._refused = fingerprint
+        elif fingerprint != self._refused:  # otherwise another worker has refused it before
             gateway_log.warning("a worker refused a configuration that a newer one has replaced")
-            return
-        gateway_log.error("a worker refused the new configuration; all workers use the old one")
-        previous = self._sent[next(reversed(self._sent))]
-        self._use(previous, previous.settings())
 
     async def _reload(self, *, force: bool) -> None:
         try:
@@ -105,10 +107,6 @@ class Reloads:
     def _use(self, configuration: Configuration, settings: Settings) -> None:
         """Send the configuration to every worker, and to those that start later."""
         self.configuration, self.settings = configuration, settings
-        self._sent.pop(configuration.fingerprint, None)
-        self._sent[configuration.fingerprint] = configuration
-        if len(self._sent) > KEPT:
-            del self._sent[next(iter(self._sent))]
         set_level(settings.log.level)
         self._send(msgspec.msgpack.encode(configuration))
 

@@ -205,6 +205,7 @@ class Supervisor:
             on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
             on_end=self._worker_ended,
             on_reload_refused=self.reloads.refused,
+            on_using=lambda: self.reloads.used(uses for worker in self.workers if (uses := worker.uses) is not None),
         )
 
     def _briefing(self, peppers: Peppers) -> Briefing:

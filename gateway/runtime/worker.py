@@ -232,6 +232,7 @@ class Worker:
                 settings = configuration.settings()
                 await self.gateway.reload(settings)
                 log.set_level(settings.log.level)
+                self._tell("reloaded", configuration.fingerprint)
             except Exception as error:
                 # Third-party providers are created here and may raise anything; the worker keeps its old configuration.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)

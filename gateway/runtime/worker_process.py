@@ -37,16 +37,23 @@ READ_REST_WITHIN = 0.25  # seconds to read the last messages of a dead worker
 Counted = Callable[["Life", bytes], None]
 #: Called with the fingerprint of the configuration that a worker could not use.
 Refused = Callable[[bytes], None]
+#: Called when a process serves with a configuration that it has not served with before.
+Using = Callable[[], None]
 
 
 class Life:
     """One process of a worker, from its start to its end."""
 
     def __init__(
-        self, number: int, on_counts: Counted, on_reload_refused: Refused = lambda configuration: None
+        self,
+        number: int,
+        on_counts: Counted,
+        on_reload_refused: Refused = lambda configuration: None,
+        on_using: Using = lambda: None,
     ) -> None:
         self.number = number
         self.ready = False  # it serves
+        self.uses = b""  # fingerprint of its configuration
         self.reaches_upstreams = True  # at least one target works, or none was tried
         self.known = asyncio.Event()  # it is ready or has failed
         self.leaving = asyncio.Event()  # it drains or has ended
@@ -55,6 +62,7 @@ class Life:
         self.silence = 0.0  # seconds without a message, of those in which this process ran
         self._on_counts = on_counts
         self._on_reload_refused = on_reload_refused
+        self._on_using = on_using
         self._process: asyncio.subprocess.Process | None = None
         self._channel: Channel | None = None
         self._silent = asyncio.Event()  # the channel is closed
@@ -103,8 +111,9 @@ class Life:
                 self._channel.close()  # a process that was started then ends without a supervisor
                 raise
         # Over the channel: a command line can be read by every user of the machine.
-        # Made after the start, so that it includes a reload during the start.
-        self.send("briefing", msgspec.msgpack.encode(brief()))
+        briefing = brief()  # made after the start, so that it includes a reload during the start
+        self.uses = briefing.configuration.fingerprint
+        self.send("briefing", msgspec.msgpack.encode(briefing))
 
     async def wait(self) -> None:
         """Wait until the process has ended and its last messages were read."""
@@ -160,6 +169,10 @@ class Life:
         elif message.name == "ready":
             self.ready = True
             self.known.set()
+            self._on_using()
+        elif message.name == "reloaded":
+            self.uses = message.payload
+            self._on_using()
         elif message.name == "leaving":
             self.leaving.set()
         elif message.name == "upstreams":
@@ -181,6 +194,7 @@ class WorkerProcess:
     on_counts: Counted
     on_end: Callable[[Life], None]
     on_reload_refused: Refused = lambda configuration: None
+    on_using: Using = lambda: None
     lives: list[Life] = field(default_factory=list)  # older processes that still drain, and last the one that serves
     _stopping: bool = False
     _first: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -190,6 +204,12 @@ class WorkerProcess:
     def ready(self) -> bool:
         """Whether it takes new requests."""
         return bool(self.lives) and self.lives[-1].serving
+
+    @property
+    def uses(self) -> bytes | None:
+        """Fingerprint of the configuration of its process; None while none has become ready."""
+        life = self.lives[-1] if self.lives else None
+        return life.uses if life is not None and life.ready and not life.leaving.is_set() else None
 
     @property
     def reaches_upstreams(self) -> bool:
@@ -223,7 +243,7 @@ class WorkerProcess:
 
     async def _live(self) -> Life:
         """Run one process until it takes no more requests."""
-        life = Life(self.spec.number, self.on_counts, self.on_reload_refused)
+        life = Life(self.spec.number, self.on_counts, self.on_reload_refused, self.on_using)
         try:
             await life.start(self.spec, self.listener, self.brief)
         except OSError as error:

@@ -19,6 +19,7 @@ from msgspec import structs
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys, NewKey
 from gateway.amounts import NANO
+from gateway.log import AccessLine
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.hostile.raw import RawClient, connection
@@ -285,6 +286,36 @@ async def test_dense_body_does_not_hold_the_event_loop(
     assert status in (400, 403)
     print(f"{case}: {held * 1000:.0f} ms")
     assert held < LONGEST_HOLD
+
+
+class OtherClient:
+    """The client of another account, which has its turn."""
+
+    client_gone = False
+
+
+@pytest.mark.parametrize("size", [100_000, 400_000], ids=["to be decoded", "to be examined"])
+async def test_body_of_a_client_that_leaves_gives_up_its_turn(
+    address: tuple[str, int],
+    bearer: dict[str, str],
+    gateway: Gateway,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+) -> None:
+    decoded: list[int] = []
+    access: list[AccessLine] = []
+    monkeypatch.setattr("gateway.api.endpoints.chat.ChatEndpoint.decode", lambda *rest: decoded.append(1))
+    monkeypatch.setattr(gateway.access_log, "write", access.append)
+    paced, memory, body = gateway.paced_steps, gateway.bodies.memory, chat_body("x" * size)
+    async with (
+        paced.turn("other", OtherClient()),
+        unfinished(address, head(CHAT, bearer, len(body)) + body) as raw,
+    ):
+        await until(lambda: len(paced._waiting) == 2)
+        raw.reset()
+        await until(lambda: memory.used == 0)
+    assert [(line.status, line.outcome) for line in access] == [(499, "client_closed")]
+    assert not decoded
 
 
 async def test_message_with_too_many_parts_is_refused(client: Client) -> None:

@@ -49,6 +49,7 @@ def _headers_in_the_sources() -> Iterator[tuple[str, Path]]:
             "errors/base.py",
             "inference/sinks.py",
             "inference/pipeline.py",
+            "inference/call_hold.py",
             "http_server/reply.py",
             "ledger/limits.py",
         )

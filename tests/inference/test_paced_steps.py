@@ -9,6 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.inference.paced_steps import OTHERS, PacedSteps
+from tests.polling import turns
+
+
+class Client:
+    """The client of a request."""
+
+    client_gone = False
+
+
+HERE = Client()
 
 
 def busy(seconds: float, times: int) -> Iterator[None]:
@@ -24,7 +34,7 @@ def busy(seconds: float, times: int) -> Iterator[None]:
 async def test_all_stepwise_work_together_leaves_two_thirds_of_the_time(together: int) -> None:
     paced = PacedSteps()
     began, used = time.monotonic(), time.process_time()
-    await asyncio.gather(*(paced.run("acme", busy(0.002, 20)) for _ in range(together)))
+    await asyncio.gather(*(paced.run("acme", HERE, busy(0.002, 20)) for _ in range(together)))
     share = (time.process_time() - used) / (time.monotonic() - began)
     assert share < 1.4 / (1 + OTHERS)
 
@@ -39,7 +49,7 @@ async def test_short_steps_run_in_one_turn() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await PacedSteps().run("acme", iter([None] * 1000))
+    await PacedSteps().run("acme", HERE, iter([None] * 1000))
     counting.cancel()
     assert turns < 20
 
@@ -52,17 +62,47 @@ async def test_error_of_a_step_is_raised_and_other_work_goes_on() -> None:
     paced = PacedSteps()
     for _ in range(2):
         with pytest.raises(ValueError, match="bad text"):
-            await paced.run("acme", steps())
-    await paced.run("acme", iter([None]))
+            await paced.run("acme", HERE, steps())
+    await paced.run("acme", HERE, iter([None]))
 
 
 async def test_accounts_take_turns_however_many_bodies_one_of_them_sends() -> None:
     paced, ended = PacedSteps(), list[str]()
 
     async def work(account: str) -> None:
-        await paced.run(account, busy(0.001, 1))
+        await paced.run(account, HERE, busy(0.001, 1))
         ended.append(account)
 
     await asyncio.gather(*(work("hostile") for _ in range(20)), work("healthy"))
     assert ended.index("healthy") <= 2
     assert not paced._of_account
+
+
+async def test_request_whose_client_leaves_gives_up_its_turn_at_once() -> None:
+    paced, client, ended = PacedSteps(), Client(), list[str]()
+
+    async def work(name: str, sender: Client) -> None:
+        await paced.run("acme", sender, busy(0.0001, 1))
+        ended.append(name)
+
+    async with paced.turn("other", HERE):
+        gone, stays = (asyncio.create_task(work(name, sender)) for name, sender in (("gone", client), ("stays", HERE)))
+        await turns()
+        client.client_gone = True
+        paced.leave(gone)
+        await turns()
+        assert gone.cancelled() and not stays.done()
+    await stays
+    with pytest.raises(asyncio.CancelledError):
+        await work("gone before its next turn", client)
+    assert ended == ["stays"]
+    assert not paced._waiting
+
+
+async def test_task_that_waits_for_something_else_is_not_cancelled() -> None:
+    paced, done = PacedSteps(), asyncio.Event()
+    waiting = asyncio.create_task(done.wait())
+    await turns()
+    paced.leave(waiting)
+    done.set()
+    assert await waiting

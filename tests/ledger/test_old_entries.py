@@ -94,6 +94,39 @@ async def test_ledger_is_read_once_for_all_old_entries_of_an_account(world, tmp_
         await w.proved()
 
 
+async def test_few_old_entries_are_in_flight_at_once(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.ledger.settlement_writer.OLD_AT_ONCE", 32)
+    async with world() as w:
+        for account in ("acme", "umbra"):
+            await calls_of(w, tmp_path, account, 100)
+        await grow_old(w, tmp_path, without_line=100)
+        journal = Journal(tmp_path)
+        heir = Ledger(w.store, {}, journal=journal)
+        batches, in_flight, most = heir._writer._batches, 0, 0
+        put, answered = batches.put, batches.on_answer
+
+        def count_put(account: str, item: Any) -> None:
+            nonlocal in_flight, most
+            in_flight += item.entry.force
+            most = max(most, in_flight)
+            put(account, item)
+
+        def count_answers(batch: Any, reply: list[Any]) -> None:
+            nonlocal in_flight
+            in_flight -= sum(item.entry.force for item in batch.items)
+            answered(batch, reply)
+
+        monkeypatch.setattr(batches, "on_answer", count_answers)
+        monkeypatch.setattr(type(batches), "put", lambda self, account, item: count_put(account, item))
+        assert heir.recovery is not None
+        await heir.recovery.take_over()
+        assert (most, in_flight) == (32, 0)
+        journal.close()
+        for account in ("acme", "umbra"):
+            assert (await w.accounts.show(account)).balance == 10 * UNIT - 5 * 100
+        await w.proved()
+
+
 async def test_old_call_in_two_journals_is_charged_once(world, tmp_path):
     async with world() as w:
         (hold,) = await calls_of(w, tmp_path, "acme", 1)

@@ -21,14 +21,15 @@ async def test_refused_entry_is_booked_once_its_account_exists_and_never_twice(w
     async with world() as w:
         key = await w.caller()
         for _ in range(3):
-            assert await w.ledger.book_refused(entry("req_1", key=key.id, at=await now_of(w))) == ""
+            assert await w.ledger.book_refused("acme", [entry("req_1", key=key.id, at=await now_of(w))]) == [""]
         assert (await w.accounts.show("acme")).balance == 10**10 - 5
         assert (await w.ledger.audit()).mismatches == []
 
 
 async def test_refused_entry_of_an_unknown_account_stays_refused(world):
     async with world() as w:
-        assert await w.ledger.book_refused(entry("req_1", account="nobody")) == "there is no account nobody"
+        unknown = [entry(f"req_{number}", account="nobody") for number in range(20)]
+        assert await w.ledger.book_refused("nobody", unknown) == ["there is no account nobody"] * 20
 
 
 async def test_old_refused_entry_is_booked_only_if_the_archives_prove_that_it_was_not(world, tmp_path):
@@ -43,11 +44,12 @@ async def test_old_refused_entry_is_booked_only_if_the_archives_prove_that_it_wa
         before = (await w.accounts.show("acme")).balance
         old = await now_of(w) - 3 * DAY
         other = entry("req_other", at=old)
-        assert "archive" in await w.ledger.book_refused(other)
-        assert await w.ledger.book_refused(entry(booked.request_id, at=old), archives=[file]) == ""
+        assert "archive" in (await w.ledger.book_refused("acme", [other]))[0]
+        assert await w.ledger.book_refused("acme", [entry(booked.request_id, at=old)], archives=[file]) == [""]
         assert (await w.accounts.show("acme")).balance == before
         for _ in range(2):
-            assert await w.ledger.book_refused(other, archives=[file]) == ""
+            both = [entry(booked.request_id, at=old), other]
+            assert await w.ledger.book_refused("acme", both, archives=[file]) == ["", ""]
         assert (await w.accounts.show("acme")).balance == before - 5
 
 

@@ -142,6 +142,9 @@ async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_confi
 
 async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by_all_workers(serve: Serve) -> None:
     gateway = await serve(workers=2)
+    gateway.configure(MODELS + ADDED.replace("added", "before"))
+    os.kill(gateway.pid, signal.SIGHUP)
+    await reloaded(gateway, 2)
     gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "openai"\nbase_url = "no-address"', 1) + ADDED)
     os.kill(gateway.pid, signal.SIGHUP)
     await until(lambda: "all workers use the old one" in gateway.text)
@@ -153,6 +156,8 @@ async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by
     answers = await asyncio.gather(*(gateway.chat() for _ in range(10)))
     assert {answer.status for answer in answers} == {200}
     assert (await gateway.chat("added")).status == 403
+    answers = await asyncio.gather(*(gateway.chat("before") for _ in range(10)))
+    assert {answer.status for answer in answers} == {200}, "the last text that both workers took"
 
 
 async def test_reload_changes_the_level_of_the_log_and_access_lines(serve: Serve) -> None:

@@ -89,6 +89,18 @@ def test_one_call_probes_an_open_circuit_and_its_success_closes_it(chain: Chain)
     assert chain.told[-1] == ("p#0/m", None)
 
 
+def test_success_of_a_call_that_began_before_the_probe_was_asked_for_leaves_the_circuit_open(chain: Chain) -> None:
+    chain.target.enter(0.0)  # a slow call, before the failures
+    chain.fail(IN_A_ROW, now=1.0)
+    chain.target.due(10.0)  # an operator wants a probe
+    chain.target.succeeded(12.0, 12.0)
+    assert chain.target.cause == "failures"
+    assert chain.target.ready(12.0)
+    chain.target.enter(12.0)
+    chain.target.succeeded(13.0, 1.0)
+    assert chain.target.cause is None
+
+
 def test_each_failed_probe_doubles_the_time_up_to_five_minutes(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     now, spans = 0.0, []

@@ -63,7 +63,7 @@ async def test_circuit_events_are_published_once_and_not_repeated(store: Store, 
         one.target.open("failures", time.monotonic(), 30.0)
         await until(lambda: other.target.cause == "failures")
         one.target.until = time.monotonic()
-        one.target.succeeded(time.monotonic(), 0.1)
+        one.target.succeeded(time.monotonic(), 0.0)
         await until(lambda: other.target.cause is None)
         for _ in range(6):
             message = await channel.message(within=0.1)

@@ -98,7 +98,7 @@ async def test_requested_probe_lets_the_next_call_of_each_worker_try_an_open_tar
     assert await request_probe(store, targets) == []
     one.fail(UpstreamUnreachable())  # the probe: once is enough, and it is left out for longer
     assert one.target.until > time.monotonic() + 50.0
-    sibling.target.succeeded(time.monotonic(), 0.1)
+    sibling.target.succeeded(time.monotonic(), 0.0)
     await until(lambda: one.target.cause is None)
     assert await request_probe(store, targets) == []
 
@@ -193,7 +193,7 @@ async def test_a_recovered_target_does_not_close_the_circuit_of_a_limited_one_el
     one.fail(UpstreamUnreachable())
     elsewhere.target.apply("limited", time.monotonic(), 60.0)
     one.target.until = time.monotonic()
-    one.target.succeeded(time.monotonic(), 0.1)
+    one.target.succeeded(time.monotonic(), 0.0)
     await all_delivered(one, sibling, elsewhere)
     assert (sibling.target.cause, elsewhere.target.cause) == (None, "limited")
 

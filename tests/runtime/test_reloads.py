@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from gateway.config.configuration import Configuration
-from gateway.runtime import reloads
 from gateway.runtime.console import Console
 from gateway.runtime.ipc import Message
 from gateway.runtime.reloads import Reloads
@@ -103,13 +102,29 @@ async def test_reload_during_the_start_is_done_at_its_end(tmp_path: Path) -> Non
     assert file.sent == ["b"]
 
 
-async def test_refusals_are_remembered_for_a_bounded_number_of_configurations(tmp_path: Path) -> None:
+async def test_refusal_leads_back_to_the_last_configuration_that_every_worker_took(tmp_path: Path) -> None:
     file = File(tmp_path / "gateway.toml")
     file.begin()
-    fingerprints = [await file.reload(f"m{number}") for number in range(3 * reloads.KEPT)]
-    for fingerprint in reversed(fingerprints):
-        file.reloads.refused(fingerprint)
-    assert file.sent[-1] == f"m{2 * reloads.KEPT}", "the last that is left is used"
+    taken = await file.reload("b")
+    file.reloads.used([taken, taken])
+    half = await file.reload("c")
+    file.reloads.used([taken, half])
+    refused = await file.reload("d")
+    for _worker in range(2):
+        file.reloads.refused(refused)
+    assert file.sent == ["b", "c", "d", "b"]
+
+
+async def test_refusal_of_the_unchanged_text_that_every_worker_took_leads_to_no_older_one(tmp_path: Path) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    taken = await file.reload("b")
+    file.reloads.used([taken, taken])
+    assert await file.reload("b") == taken
+    for _worker in range(2):
+        file.reloads.refused(taken)
+    assert file.sent == ["b", "b"]
+    assert list(file.reloads.settings.models) == ["b"]
 
 
 class SlowGateway:
@@ -152,7 +167,12 @@ async def test_worker_uses_the_newest_and_refuses_only_the_newest(
     gateway.proceed.set()
     await until(lambda: not worker._tasks)
     assert gateway.used == used
-    assert told == [("reload refused", sent[name].fingerprint) for name in refused]
+    assert [told_of for told_of in told if told_of[0] == "reload refused"] == [
+        ("reload refused", sent[name].fingerprint) for name in refused
+    ]
+    assert [fingerprint for name, fingerprint in told if name == "reloaded"] == [
+        sent[name].fingerprint for name in used
+    ]
 
 
 async def test_console_applies_the_last_reload_that_arrived_while_it_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway.admin.actor import AccountRole, SiteRole
 from gateway.admin.invitations import NewInvitation
 from gateway.admin.user_rows import User
-from gateway.admin_api import documents
+from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
@@ -111,7 +111,7 @@ ROUTES = (
         summary="List the members of an account by e-mail",
         function=list_,
         query=PageQuery,
-        answer=Page[documents.Member],
+        answer=Page[people_documents.Member],
     ),
     Route(
         method="PUT",
@@ -120,7 +120,7 @@ ROUTES = (
         summary="Make a user an owner or a member of an account",
         function=set_,
         body=Role,
-        answer=documents.Member,
+        answer=people_documents.Member,
     ),
     Route(
         method="DELETE",
@@ -128,7 +128,7 @@ ROUTES = (
         access=CHANGE,
         summary="Take a user out of an account, and revoke their keys of it",
         function=remove,
-        answer=documents.Member,
+        answer=people_documents.Member,
         writes_store=True,
     ),
     Route(
@@ -137,7 +137,7 @@ ROUTES = (
         access=Access(scope="read", target="account", owners=True),
         summary="List the open invitations to an account, newest first",
         function=invitations,
-        answer=Page[documents.Invitation],
+        answer=Page[people_documents.Invitation],
     ),
     Route(
         method="POST",
@@ -146,7 +146,7 @@ ROUTES = (
         summary="Invite a person to an account by e-mail, or make a link to hand over",
         function=invite,
         body=InvitationToAccount,
-        answer=documents.NewInvitation,
+        answer=people_documents.NewInvitation,
         status=201,
     ),
     Route(
@@ -155,7 +155,7 @@ ROUTES = (
         access=Access(scope="read"),
         summary="List the open invitations to the site, newest first",
         function=site_invitations,
-        answer=Page[documents.Invitation],
+        answer=Page[people_documents.Invitation],
     ),
     Route(
         method="POST",
@@ -164,7 +164,7 @@ ROUTES = (
         summary="Invite a person to the site by e-mail, or make a link to hand over",
         function=invite_to_site,
         body=InvitationToSite,
-        answer=documents.NewInvitation,
+        answer=people_documents.NewInvitation,
         status=201,
     ),
     Route(
@@ -173,6 +173,6 @@ ROUTES = (
         access=Access(scope="users", target="visible", owners=True),
         summary="End an open invitation",
         function=withdraw,
-        answer=documents.Withdrawn,
+        answer=people_documents.Withdrawn,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gateway.admin.actor import SCOPES, Scope
-from gateway.admin_api import documents
+from gateway.admin_api import people_documents
 from gateway.admin_api.access import ANY_TOKEN, Access
 from gateway.admin_api.call import Call
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
@@ -61,7 +61,7 @@ ROUTES = (
         access=ANY_TOKEN,
         summary="Show the token of this request",
         function=own,
-        answer=documents.TokenInfo,
+        answer=people_documents.TokenInfo,
     ),
     Route(
         method="DELETE",
@@ -69,7 +69,7 @@ ROUTES = (
         access=ANY_TOKEN,
         summary="End the token of this request permanently and at once",
         function=revoke_own,
-        answer=documents.Token,
+        answer=people_documents.Token,
     ),
     Route(
         method="GET",
@@ -78,7 +78,7 @@ ROUTES = (
         summary="List admin tokens, newest first",
         function=list_,
         query=PageQuery,
-        answer=Page[documents.Token],
+        answer=Page[people_documents.Token],
     ),
     Route(
         method="POST",
@@ -87,7 +87,7 @@ ROUTES = (
         summary="Create an admin token; its text is shown only in this answer",
         function=create,
         body=NewToken,
-        answer=documents.NewToken,
+        answer=people_documents.NewToken,
         status=201,
     ),
     Route(
@@ -96,6 +96,6 @@ ROUTES = (
         access=Access(scope="config", operators_only=True),
         summary="End an admin token permanently and at once",
         function=revoke,
-        answer=documents.Token,
+        answer=people_documents.Token,
     ),
 )

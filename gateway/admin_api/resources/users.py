@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from gateway.admin.actor import SiteRole
 from gateway.admin.users import UserChanges
-from gateway.admin_api import documents
+from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
@@ -132,7 +132,7 @@ def _post(path: str, function: Any, summary: str) -> Route:
         access=CHANGE,
         summary=summary,
         function=function,
-        answer=documents.User,
+        answer=people_documents.User,
         writes_store=True,
     )
 
@@ -145,7 +145,7 @@ ROUTES = (
         summary="List users by e-mail",
         function=list_,
         query=PageQuery,
-        answer=Page[documents.User],
+        answer=Page[people_documents.User],
     ),
     Route(
         method="POST",
@@ -154,7 +154,7 @@ ROUTES = (
         summary="Create a user, and a link with which they sign in once",
         function=create,
         body=NewUser,
-        answer=documents.UserWithLink,
+        answer=people_documents.UserWithLink,
         status=201,
     ),
     Route(
@@ -163,7 +163,7 @@ ROUTES = (
         access=READ,
         summary="Show a user, named by id or e-mail",
         function=show,
-        answer=documents.User,
+        answer=people_documents.User,
     ),
     Route(
         method="PATCH",
@@ -172,7 +172,7 @@ ROUTES = (
         summary="Change a user",
         function=edit,
         body=Edited,
-        answer=documents.User,
+        answer=people_documents.User,
     ),
     Route(
         method="DELETE",
@@ -180,7 +180,7 @@ ROUTES = (
         access=CHANGE,
         summary="Erase all that is stored about a person, and revoke their keys; it cannot be undone",
         function=erase,
-        answer=documents.Erased,
+        answer=people_documents.Erased,
         writes_store=True,
     ),
     _post(
@@ -195,7 +195,7 @@ ROUTES = (
         access=CHANGE,
         summary="Make a new link with which a user signs in once",
         function=link,
-        answer=documents.UserWithLink,
+        answer=people_documents.UserWithLink,
         status=201,
     ),
     Route(
@@ -204,7 +204,7 @@ ROUTES = (
         access=READ,
         summary="List where a user is signed in, newest first",
         function=sessions,
-        answer=Page[documents.Session],
+        answer=Page[people_documents.Session],
     ),
     Route(
         method="DELETE",
@@ -212,7 +212,7 @@ ROUTES = (
         access=CHANGE,
         summary="End all sessions of a user",
         function=end_sessions,
-        answer=documents.EndedSessions,
+        answer=people_documents.EndedSessions,
     ),
     Route(
         method="GET",
@@ -220,7 +220,7 @@ ROUTES = (
         access=READ,
         summary="List the identity providers that a user is connected with",
         function=identities,
-        answer=Page[documents.Identity],
+        answer=Page[people_documents.Identity],
     ),
     Route(
         method="DELETE",
@@ -228,7 +228,7 @@ ROUTES = (
         access=CHANGE,
         summary="End all connections of a user with identity providers",
         function=end_identities,
-        answer=documents.EndedIdentities,
+        answer=people_documents.EndedIdentities,
     ),
     Route(
         method="GET",
