@@ -37,14 +37,16 @@ CONNECTIONS = 64
 MODULE = "gateway.runtime.console"
 PATH = "/accounts/bench/usage"
 MOST = 1.10  # p99 with the sessions here / elsewhere
+LEAST = 0.9  # of the pages that the sessions are to get: one a second each
 ENDS_WITHIN = 40.0
 NICE = 10  # of the sessions: the load generator must be able to measure
 
 
 class Phase(Struct, frozen=True):
-    """What callers and sessions saw. `console`: of a core, 0 to 1."""
+    """What callers and sessions saw. `console`: of a core, 0 to 1. `seconds`: of the sessions."""
 
     kind: str
+    seconds: float
     calls: int
     failures: str
     latency: Spread
@@ -131,11 +133,12 @@ def console(*, minutes: float, rounds: int, sessions: int, together: bool) -> No
     p99 = {kind: median(phase.latency.p99 for phase in phases if phase.kind == kind) for kind in KINDS}
     ratio = p99["here"] / p99["elsewhere"]
     failed = [phase.failures for phase in phases if phase.failures] or sum(phase.sessions.failures for phase in phases)
+    shares = [phase.sessions.pages / (sessions * phase.seconds) for phase in phases if phase.kind == "here"]
     tables.print(
         f"p99 with the sessions here / elsewhere: {ratio:.2f}; / without any: {p99['here'] / p99['none']:.2f}; "
-        f"failures: {failed}"
+        f"pages a second here: {median(shares) * sessions:.1f} of {sessions}; failures: {failed}"
     )
-    if failed or ratio > MOST:
+    if failed or ratio > MOST or median(shares) < LEAST:
         sys.exit(1)
 
 
@@ -200,11 +203,12 @@ def run_phase(
     meter, began = CpuMeter(server.pids, module=MODULE), time.monotonic()
     load = Load(mode="open", connections=CONNECTIONS * 4, rate=rate)
     result = drive(load, server, seconds, folder=folder, cores=cores)
-    used = meter.used() / (time.monotonic() - began)
+    took = time.monotonic() - began
+    used = meter.used() / took
     told = asking.stop() if asking is not None else Replayed()
     if result.latency is None:
         raise BenchFault(f"no call was served: {result.faults}")
-    return Phase(kind, result.completed, result.faults, result.latency, used, told)
+    return Phase(kind, took, result.completed, result.faults, result.latency, used, told)
 
 
 def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores) -> Result:

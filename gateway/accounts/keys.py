@@ -191,10 +191,11 @@ class Keys:
         return await self._read_all(account, keys_of_user(account, user))
 
     async def _read_all(self, account: str, index: str) -> Sequence[KeyRecord]:
-        ids = list(await scan_set(self._links.link(slot(account)), index))
+        link = self._links.link(slot(account))
+        ids, now = list(await scan_set(link, index)), int((await link.call("TIME"))[0])
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):
-            found += await asyncio.gather(*(self._read(account, key_id) for key_id in ids[start : start + AT_ONCE]))
+            found += await asyncio.gather(*(self._read(account, one, now) for one in ids[start : start + AT_ONCE]))
         return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
 
     async def show(self, key_id: str) -> KeyRecord:
@@ -239,11 +240,12 @@ class Keys:
         found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
         return await self._read(found.decode(), key_id) if found else None
 
-    async def _read(self, account: str, key_id: str) -> KeyRecord | None:
+    async def _read(self, account: str, key_id: str, now: int | None = None) -> KeyRecord | None:
+        """The key; `now` is the store's time in seconds, which is asked for without it."""
         call = self._links.link(slot(account)).call
-        reply, clock = call("HGETALL", f"{slot(account)}:k:{key_id}"), call("TIME")
-        answer, now = await reply, int((await clock)[0])
-        fields = text_fields(answer)
+        if now is None:
+            now = int((await call("TIME"))[0])
+        fields = text_fields(await call("HGETALL", f"{slot(account)}:k:{key_id}"))
         if "state" not in fields:
             return None
         expires, scopes = _number(fields, "exp"), read_scopes(fields.get("scopes", ""))

@@ -16,6 +16,7 @@ from gateway.admin.oidc.providers import Providers
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.people import People
 from gateway.admin.people_database import open_people_database
+from gateway.admin.recent_answers import RecentAnswers
 from gateway.admin.refused_settlements import RefusedSettlements
 from gateway.admin.running_calls import NoWorkers, RunningCalls, Workers
 from gateway.admin.store_services import StoreServices
@@ -54,6 +55,7 @@ class AdminServices:
         self.sql = SqlThread()
         self._reading = SqlThread()  # of reports and other long queries, which are not to delay the rest
         self.audits = AuditRuns()
+        self.recent = RecentAnswers()
         self._hashes = hashes or PasswordHashes()
         self._providers = Providers(settings)
         self._renewed = asyncio.Event()  # new settings have arrived

@@ -128,9 +128,17 @@ def delete_sessions(connection: Connection, user_id: str, *, keep: str = "") -> 
     return connection.execute(sessions.delete().where(condition)).rowcount
 
 
+_BY_HASH = sa.select(sessions).where(  # made once: it is asked for each page
+    sessions.c.token_hash == sa.bindparam("hash"),
+    sessions.c.expires_at > sa.bindparam("expires_after"),
+    sessions.c.last_seen_at > sa.bindparam("seen_after"),
+)
+
+
 def _find(connection: Connection, token: str) -> tuple[Session, User] | None:
-    query = sa.select(sessions).where(sessions.c.token_hash == token_hash(token), _is_valid())
-    row = connection.execute(query).one_or_none()
+    at = now()
+    values = {"hash": token_hash(token), "expires_after": at, "seen_after": at - IDLE}
+    row = connection.execute(_BY_HASH, values).one_or_none()
     if row is None:
         return None
     user = user_by_id(connection, row.user_id)

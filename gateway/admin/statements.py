@@ -80,8 +80,9 @@ class Statements:
             seq, now = await self._store_end(account)
             if start > now:
                 raise InvalidValue(f"The month {month} has not begun", param="month")
-            draft, lines = await self._draft(account, start, seq)
-            if draft.missing_lines or now < next_month(start) + GRACE:
+            is_over = now >= next_month(start) + GRACE
+            draft, lines = await self._draft(account, start, seq, from_sums=not is_over)
+            if draft.missing_lines or not is_over:
                 return draft
             try:
                 return await self._transactions.write(_fix, actor, draft, lines)
@@ -111,8 +112,8 @@ class Statements:
         seq = await link.call("HGET", key, "seq")
         return int(seq or 0), int(seconds) * 1_000_000 + int(micros)
 
-    async def _draft(self, account: str, month: int, seq: int) -> tuple[Statement, MonthLines]:
-        state, lines, before = await self._transactions.read(_read, account, month)
+    async def _draft(self, account: str, month: int, seq: int, *, from_sums: bool) -> tuple[Statement, MonthLines]:
+        state, lines, before = await self._transactions.read(_read, account, month, from_sums=from_sums)
         missing = max(0, seq - state.last_seq)
         if not lines.last_seq and not missing:
             raise NotFound(f"Account {account!r} was opened after that month")
@@ -168,12 +169,14 @@ def _stored(connection: Connection, account: str, month: int) -> Statement | Non
     return msgspec.structs.replace(statement, hash=row.hash.hex(), ledger=ledger)
 
 
-def _read(connection: Connection, account: str, month: int) -> tuple[ImportState, MonthLines, int | None]:
+def _read(
+    connection: Connection, account: str, month: int, *, from_sums: bool
+) -> tuple[ImportState, MonthLines, int | None]:
     """The state, the lines, and the closing balance of the statement of the month before, if that is final."""
     state = read_states(connection, [account]).get(account, ImportState(account))
     if state.opening_seq and milliseconds(state.opening_id) * 1000 >= month:
         raise NotFound("The ledger lines of that month are not in the database any more")
-    lines = read_month(connection, state, month)
+    lines = read_month(connection, state, month, from_sums=from_sums)
     before = connection.execute(
         sa.select(statements.c.month, statements.c.closing_balance)
         .where(statements.c.account == account, statements.c.month < month)

@@ -48,8 +48,13 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
             "to": time_text(self.until),
             "group_by": self.group_by,
             "rows": [self._labels(row) | self._form(row.sums) for row in self.rows],
-            "total": self._form(self.total),
+            "total": self.total_form,
         }
+
+    @property
+    def total_form(self) -> dict[str, Any]:
+        """The sums over all rows in the JSON document."""
+        return self._form(self.total)
 
     def _labels(self, row: UsageRow) -> dict[str, Any]:
         labels: dict[str, Any] = dict(zip(self.dimensions, row.labels, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -46,17 +46,20 @@ def user_of(connection: Connection, condition: sa.ColumnElement[bool]) -> User |
     return found[0] if found else None
 
 
+_BY_ID = sa.select(users).where(users.c.id == sa.bindparam("id"))  # made once: it is asked for each page
+
+
 def user_by_id(connection: Connection, user_id: str) -> User:
     """The user of this id; NotFound if there is none."""
-    user = user_of(connection, users.c.id == user_id)
-    if user is None:
+    found = users_of(connection, _BY_ID, {"id": user_id})
+    if not found:
         raise NotFound("There is no such user")
-    return user
+    return found[0]
 
 
-def users_of(connection: Connection, query: sa.Select[Any]) -> list[User]:
-    """The users of a query of all their columns, with their memberships."""
-    rows = connection.execute(query).all()
+def users_of(connection: Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[User]:
+    """The users of a query of all their columns, with their memberships; `values` of its parameters."""
+    rows = connection.execute(query, values).all()
     roles = _memberships(connection, [row.id for row in rows])
     return [_user(row, roles.get(row.id, {})) for row in rows]
 
@@ -81,12 +84,18 @@ def require_another_operator(connection: Connection, user_id: str) -> None:
         raise LastOperator
 
 
+_of = memberships.c
+_MEMBERSHIPS = (
+    sa.select(_of.user_id, _of.account, _of.role)
+    .where(_of.user_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(_of.account)
+)
+
+
 def _memberships(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for start in range(0, len(ids), 500):
-        table = memberships.c
-        query = sa.select(table.user_id, table.account, table.role).where(table.user_id.in_(ids[start : start + 500]))
-        for user_id, account, role in connection.execute(query.order_by(table.account)):
+        for user_id, account, role in connection.execute(_MEMBERSHIPS, {"ids": list(ids[start : start + 500])}):
             found.setdefault(user_id, {})[account] = role
     return found
 

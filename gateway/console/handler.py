@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -140,8 +140,7 @@ class PageHandler(RequestHandler):
         except NotSignedIn:
             return self._to_sign_in(route)
         if not route.writes:
-            result: Reply = await route.function(visit, **parameters)
-            return result
+            return await self._read(route, parameters)
         visit.form = self._read_form()
         if not is_right(visit.anchor, visit.raw(FIELD) or self.request.headers.get(HEADER, "")):
             raise Forbidden("This form is too old, or it is not from this site. Go back, reload the page, try again")
@@ -160,6 +159,12 @@ class PageHandler(RequestHandler):
         visit.account = account
         if account in actor.memberships and visit.cookies.get(names.ACCOUNT) != account:
             visit.cookies.set(names.ACCOUNT, account, max_age=names.SESSION_AGE)
+
+    async def _read(self, route: Route, parameters: Mapping[str, str]) -> Reply:
+        """Reads take turns. Those that wait for others do not, and writes neither: these wait for hashes and mail."""
+        async with nullcontext() if route.waits else self.site.turns:
+            result: Reply = await route.function(self.visit, **parameters)
+        return result
 
     async def _write(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         visit = self.visit

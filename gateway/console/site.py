@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from gateway.console.xsrf import FIELD
 from gateway.http_server.client_address import client_address, is_trusted, networks
 from gateway.log import AccessLog
 
+MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -35,6 +37,7 @@ class Site:
         self.files = StaticFiles()
         self.access_log = AccessLog()
         self.playground = PlaygroundRuns()
+        self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read
         self.root_path = services.settings.console.root_path
         self._templates = Loader(str(TEMPLATES), autoescape="xhtml_escape")
 

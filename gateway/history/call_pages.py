@@ -1,12 +1,14 @@
 """Pages of an account's calls, the newest first, with filters.
 
-The numbers of an account's lines grow with their times. So the lines of a range of time are found by halving, over the
-primary key alone, and no index of the times is needed.
+The numbers of an account's lines grow with their times. So the end of a range of time is found by halving, over the
+primary key alone, and its lines are read from there back; no index of the times is needed. The statements are made
+once: to make one again costs as much as to run it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +27,16 @@ COLUMNS = (
 )  # fmt: skip
 #: Filters, and their columns in `ledger_lines` and the sums.
 _FILTERS = {"key": "key_id", "user": "user_id", "model": "model", "provider": "provider", "outcome": "outcome"}
+_WIDER = 4  # so many times more lines are read at once where few are calls that pass
+
+_line = ledger_lines.c
+_own = _line.account == sa.bindparam("account")
+_first = sa.select(sa.func.min(_line.seq)).where(_own).scalar_subquery()
+_last = sa.select(sa.func.max(_line.seq)).where(_own).scalar_subquery()
+_ENDS = sa.select(_first, _last)
+#: The time of a line; a number may have no line in the database.
+_AT = sa.select(_line.at).where(_own, _line.seq >= sa.bindparam("number")).order_by(_line.seq).limit(1)
+_AT_EXACTLY = sa.select(_line.at).where(_own, _line.seq == sa.bindparam("number"))
 
 
 class CallFilter(Struct, frozen=True, kw_only=True):
@@ -69,28 +81,45 @@ class CallRow(Struct, frozen=True, kw_only=True):
 
 def read_calls(connection: Connection, wanted: CallFilter, *, limit: int) -> list[CallRow]:
     """At most `limit` calls, the newest first."""
-    columns = ledger_lines.c
-    own = columns.account == wanted.account
-    low = connection.scalar(sa.select(sa.func.min(columns.seq)).where(own))
-    high = connection.scalar(sa.select(sa.func.max(columns.seq)).where(own))
+    low, high = connection.execute(_ENDS, {"account": wanted.account}).one()
     if low is None or high is None:
         return []
     last = min(high + 1, wanted.before or high + 1)
-    query = sa.select(*(columns[name] for name in COLUMNS)).where(own, columns.kind.in_(KINDS))
-    for name, value in _filters(wanted).items():
-        query = query.where(columns[name] == value)
-    query = query.where(columns.seq >= sa.bindparam("first"), columns.seq < sa.bindparam("last"))
-    query = query.order_by(columns.seq.desc()).limit(sa.bindparam("most"))
     found: list[CallRow] = []
     for since, until in _ranges(connection, wanted, limit):
-        first = _first_from(connection, wanted.account, since, low, last)
-        last = _first_from(connection, wanted.account, until, first, last)
-        page = connection.execute(query, {"first": first, "last": last, "most": limit - len(found)})
-        found += [call_of(row) for row in page]
-        last = first
+        last = _first_from(connection, wanted.account, until, low, last)
+        found += _read_back(connection, wanted, since, low=low, last=last, limit=limit - len(found))
         if len(found) >= limit:
             break
     return found
+
+
+def _read_back(
+    connection: Connection, wanted: CallFilter, since: int, *, low: int, last: int, limit: int
+) -> Iterator[CallRow]:
+    """The newest calls at `since` or later with numbers from `low` to before `last`."""
+    filters, width = _filters(wanted), limit
+    query = _page_query(tuple(filters))
+    values = {"account": wanted.account, "since": since, **{f"is_{name}": value for name, value in filters.items()}}
+    while low < last and limit > 0:
+        first = max(low, last - width)
+        rows = connection.execute(query, values | {"first": first, "last": last, "most": limit}).all()
+        yield from map(call_of, rows)
+        limit -= len(rows)
+        if limit > 0 and (_at(connection, wanted.account, first) or since) < since:
+            return
+        last, width = first, width * _WIDER
+
+
+@lru_cache(maxsize=64)
+def _page_query(filters: tuple[str, ...]) -> sa.Select[Any]:
+    """The newest calls with numbers `first` to before `last`, with a value for each of these columns."""
+    query = sa.select(*(_line[name] for name in COLUMNS)).where(_own, _line.kind.in_(KINDS))
+    query = query.where(_line.seq >= sa.bindparam("first"), _line.seq < sa.bindparam("last"))
+    query = query.where(_line.at >= sa.bindparam("since"))
+    for name in filters:
+        query = query.where(_line[name] == sa.bindparam(f"is_{name}"))
+    return query.order_by(_line.seq.desc()).limit(sa.bindparam("most"))
 
 
 def _filters(wanted: CallFilter) -> dict[str, str]:
@@ -114,27 +143,32 @@ def _until(connection: Connection, wanted: CallFilter) -> int:
     """The end of the range, or a moment after the last call of the page before."""
     if not wanted.before:
         return wanted.until
-    columns = ledger_lines.c
-    at = sa.select(columns.at).where(columns.account == wanted.account, columns.seq == wanted.before)
-    return min(wanted.until, (connection.scalar(at) or wanted.until) + 1)
+    at = connection.scalar(_AT_EXACTLY, {"account": wanted.account, "number": wanted.before})
+    return min(wanted.until, (at or wanted.until) + 1)
 
 
 def _first_from(connection: Connection, account: str, moment: int, low: int, high: int) -> int:
     """The number of the first line at `moment` or later, from `low` on; `high` if there is none before it."""
-    columns = ledger_lines.c
-    next_line = sa.select(columns.at).where(columns.account == account, columns.seq >= sa.bindparam("number"))
-    at = next_line.order_by(columns.seq).limit(1)  # a number may have no line in the database
+    middle = high - 1  # most ranges end now: the last line is before the end
     while low < high:
-        middle = (low + high) // 2
-        if (connection.scalar(at, {"number": middle}) or 0) < moment:
+        if (_at(connection, account, middle) or 0) < moment:
             low = middle + 1
         else:
             high = middle
+        middle = (low + high) // 2
     return low
 
 
-def call_of(row: sa.Row[Any]) -> CallRow:
-    """The call of a row with all of `COLUMNS`."""
-    values = {name: row._mapping[name] for name in COLUMNS}
-    tags = msgspec.json.decode(values.pop("tags") or "{}", type=dict[str, str])
-    return CallRow(**values, tags=tags)
+def _at(connection: Connection, account: str, number: int) -> int | None:
+    """The time of the first line with this number or a higher one."""
+    return connection.scalar(_AT, {"account": account, "number": number})
+
+
+def call_of(row: Sequence[Any]) -> CallRow:
+    """The call of a row that ends with all of `COLUMNS`."""
+    values = dict(zip(COLUMNS, row[-len(COLUMNS) :], strict=True))
+    tags = values.pop("tags")
+    return CallRow(**values, tags=_tags.decode(tags) if tags else {})
+
+
+_tags = msgspec.json.Decoder(dict[str, str])

@@ -1,7 +1,8 @@
 """An account's ledger lines of one month, summed; the sums are proved against the balances on the lines.
 
 Times are microseconds since 1970 in UTC, amounts nano-units. The lines of an account are in the order of their times,
-so those of a month have consecutive numbers.
+so those of a month have consecutive numbers. The charges of a month that still runs come from the sums by month: it is
+read often, and may have many lines.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.engine import Connection
 
-from gateway.database.tables import ledger_lines
+from gateway.database.tables import IS_MOVEMENT, USAGE, ledger_lines, usage_monthly
 from gateway.errors import InternalError
 from gateway.history.calendar import next_month
 from gateway.history.import_state import ImportState
@@ -24,6 +25,7 @@ MOST_LISTED = 1000  # credits and refunds that are listed one by one
 
 _line = ledger_lines.c
 _COLUMNS = [_line[name] for name in LINE_COLUMNS]
+_IS_AMENDMENT = sa.and_(_line.kind == "adj", _line.key_id != "")  # of a call that was lost
 
 
 class Charged(Struct, frozen=True):
@@ -60,8 +62,11 @@ class MonthLines(Struct, frozen=True):
         return self.first_seq <= self.last_seq and bool(self.charges or self.listed)
 
 
-def read_month(connection: Connection, state: ImportState, month: int) -> MonthLines:
-    """The lines of the month that begins at `month`. InternalError if they do not add up."""
+def read_month(connection: Connection, state: ImportState, month: int, *, from_sums: bool = False) -> MonthLines:
+    """The lines of the month that begins at `month`. InternalError if they do not add up.
+
+    `from_sums`: the charges are those of the sums by month, if they lead to the closing balance.
+    """
     first = _first_at(connection, state, month)
     last = _first_at(connection, state, next_month(month)) - 1
     opening, _ = _end(connection, state, first - 1)
@@ -69,17 +74,17 @@ def read_month(connection: Connection, state: ImportState, month: int) -> MonthL
     if first > last:
         return MonthLines(last, last, last_hash, opening, closing, [], [], {})
     own = (_line.account == state.account, _line.seq >= first, _line.seq <= last)
-    is_charge = sa.or_(_line.kind.in_(CHARGES), sa.and_(_line.kind == "adj", _line.key_id != ""))
-    charges = _charges(connection, own, is_charge)
-    movements = (*own, sa.not_(is_charge))
+    movements = (*own, sa.text(IS_MOVEMENT), sa.not_(_IS_AMENDMENT))
     listed = connection.execute(sa.select(*_COLUMNS).where(*movements).order_by(_line.seq).limit(MOST_LISTED)).all()
     others = _others(connection, movements, listed[-1].seq) if len(listed) == MOST_LISTED else {}
     lines = [line_of(row) for row in listed]
     moved = sum(line.amount for line in lines) + sum(amount for _, amount in others.values())
-    moved -= sum(charged.amount for charged in charges)
-    count = connection.scalar(sa.select(sa.func.count()).select_from(ledger_lines).where(*own))
-    if (opening + moved, count) != (closing, last - first + 1):
-        raise InternalError(detail=f"lines {first} to {last} of {state.account} do not add up; see `gateway audit`")
+    charges = _summed_charges(connection, state.account, month, own) if from_sums else []
+    if not from_sums or opening + moved - _total(charges) != closing:
+        charges = _charges(connection, own)
+        count = connection.scalar(sa.select(sa.func.count()).select_from(ledger_lines).where(*own))
+        if (opening + moved - _total(charges), count) != (closing, last - first + 1):
+            raise InternalError(detail=f"lines {first} to {last} of {state.account} do not add up; see `gateway audit`")
     return MonthLines(first, last, last_hash, opening, closing, charges, lines, others)
 
 
@@ -110,8 +115,31 @@ def _end(connection: Connection, state: ImportState, seq: int) -> tuple[int, byt
     return row.balance, row.hash
 
 
-def _charges(connection: Connection, own: Any, is_charge: sa.ColumnElement[bool]) -> list[Charged]:
-    total = sa.func.sum
+def _total(charges: list[Charged]) -> int:
+    return sum(charged.amount for charged in charges)
+
+
+def _summed_charges(connection: Connection, account: str, month: int, own: Any) -> list[Charged]:
+    """The charges from the sums by month. These have refunds subtracted, which are movements in a statement."""
+    sums, total = usage_monthly.c, sa.func.sum
+    tokens = [
+        total(sum((sums[name] for name in USAGE if name.startswith(kind)), sa.literal(0))) for kind in ("in_", "out_")
+    ]
+    query = sa.select(sums.model, sums.key_id, total(sums.calls), *tokens, total(sums.cost), total(sums.uncollected))
+    query = query.where(sums.account == account, sums.month == month).group_by(sums.model, sums.key_id)
+    refunds = sa.select(_line.model, _line.key_id, total(_line.amount)).where(*own, sa.text(IS_MOVEMENT))
+    refunds = refunds.where(_line.kind == "refund", _line.key_id != "").group_by(_line.model, _line.key_id)
+    given_back = {(row[0], row[1]): int(row[2]) for row in connection.execute(refunds)}
+    found = []
+    for model, key, calls, tokens_in, tokens_out, cost, uncollected in connection.execute(query):
+        amount = int(cost) + given_back.get((model, key), 0)
+        if calls or amount:  # else there is nothing but a refund
+            found.append(Charged(model, key, *map(int, (calls, tokens_in, tokens_out, amount, uncollected))))
+    return sorted(found, key=lambda one: (one.model, one.key))
+
+
+def _charges(connection: Connection, own: Any) -> list[Charged]:
+    total, is_charge = sa.func.sum, sa.or_(_line.kind.in_(CHARGES), _IS_AMENDMENT)
     query = sa.select(
         _line.model,
         _line.key_id,

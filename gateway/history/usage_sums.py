@@ -7,6 +7,7 @@ keys is read from the sums over all accounts. Amounts are nano-units, times micr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -88,11 +89,6 @@ class _Segment(Struct, frozen=True):
     until: int
     period: int | None = None
 
-    @property
-    def start(self) -> sa.Column[int]:
-        """The column of the row's time."""
-        return self.table.primary_key.columns[0]
-
 
 def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
     """The sums by group, ordered by period and labels; InvalidValue for more than `MOST_ROWS` groups."""
@@ -108,35 +104,64 @@ def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
     return [UsageRow(key[1:], key[0], zero | dict(zip(measures, found[key], strict=True))) for key in sorted(found)]
 
 
+_day = usage_site_daily.c.day
+_EXTREMES = sa.select(
+    *(sa.func.max(usage_site_daily.c[name]) for name in MEASURES),
+    *(sa.func.min(usage_site_daily.c[name]) for name in MEASURES),
+).where(_day >= sa.bindparam("since"), _day < sa.bindparam("until"))
+
+
 def _used_measures(connection: Connection, query: UsageQuery) -> tuple[str, ...]:
     """The measures that any call of these days has. Most are never used, and each costs as much as the rows it sums."""
-    table = usage_site_daily.c
-    query_ = sa.select(*(sa.func.max(table[name]) for name in MEASURES), *(sa.func.min(table[n]) for n in MEASURES))
-    extremes = connection.execute(query_.where(table.day >= query.since // DAY * DAY, table.day < query.until)).one()
-    count = len(MEASURES)
+    values = {"since": query.since // DAY * DAY, "until": query.until}
+    extremes, count = connection.execute(_EXTREMES, values).one(), len(MEASURES)
     used = [name for at, name in enumerate(MEASURES) if extremes[at] or extremes[at + count]]
     return tuple(used) or ("calls",)
 
 
 def _read(
-    connection: Connection, query: UsageQuery, segment: _Segment, measures: Sequence[str]
+    connection: Connection, query: UsageQuery, segment: _Segment, measures: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
-    columns = segment.table.c
-    dimensions = [_label(segment.table, name) for name in query.dimensions]
-    grouped: list[sa.ColumnElement[Any]] = list(dimensions)
-    if query.period is not None and segment.period is None:
-        grouped.insert(0, segment.start)
-    select = sa.select(*grouped, *(sa.func.sum(columns[name]) for name in measures))
-    select = select.where(segment.start >= segment.since, segment.start < segment.until)
-    for name, values in query.filters.items():
-        select = select.where(_tag_filter(values) if name == "tag" else _label(segment.table, name).in_(values))
-    select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
-    width = len(grouped)
-    for row in connection.execute(select.limit(MOST_ROWS + 1)):
+    by_time = query.period is not None and segment.period is None
+    filters = {name: values for name, values in query.filters.items() if name != "tag"}
+    sizes = tuple((name, len(values) == 1) for name, values in filters.items())
+    select = _statement(segment.table, query.dimensions, measures, sizes, by_time=by_time)
+    if "tag" in query.filters:
+        select = select.where(_tag_filter(query.filters["tag"]))
+    given: dict[str, Any] = {"since": segment.since, "until": segment.until}
+    given |= {f"of_{name}": values[0] if len(values) == 1 else list(values) for name, values in filters.items()}
+    width = len(query.dimensions) + by_time
+    for row in connection.execute(select, given):
         labels = tuple(row[:width])
-        if width == len(dimensions):
+        if not by_time:
             labels = (segment.period or 0, *labels)
         yield labels, [int(value) for value in row[width:]]
+
+
+@lru_cache(maxsize=256)
+def _statement(
+    table: sa.Table,
+    dimensions: tuple[str, ...],
+    measures: tuple[str, ...],
+    filters: tuple[tuple[str, bool], ...],
+    *,
+    by_time: bool,
+) -> sa.Select[Any]:
+    """The sums of a rollup; it is made once, because that takes as long as to run it.
+
+    `filters`: dimensions, and whether each has one value.
+    """
+    start = table.primary_key.columns[0]
+    grouped: list[sa.ColumnElement[Any]] = [_label(table, name) for name in dimensions]
+    if by_time:
+        grouped.insert(0, start)
+    select = sa.select(*grouped, *(sa.func.sum(table.c[name]) for name in measures))
+    select = select.where(start >= sa.bindparam("since"), start < sa.bindparam("until"))
+    for name, has_one_value in filters:
+        label, value = _label(table, name), sa.bindparam(f"of_{name}", expanding=not has_one_value)
+        select = select.where(label == value if has_one_value else label.in_(value))
+    select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
+    return select.limit(MOST_ROWS + 1)
 
 
 def _label(table: sa.Table, dimension: str) -> sa.ColumnElement[str]:

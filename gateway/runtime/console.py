@@ -34,6 +34,8 @@ from gateway.runtime.pid_file import ask_reload
 from gateway.runtime.questions import Questions
 from gateway.store import Store, StoreSetupError
 
+NICENESS = 10  # pages wait for calls, and for the importer
+
 
 class Console:
     """Serves the admin API and the pages at a socket that listens."""
@@ -120,4 +122,4 @@ async def _run(channel: socket.socket, listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(helper.main("console", sys.argv[1:], _run))
+    sys.exit(helper.main("console", sys.argv[1:], _run, niceness=NICENESS))

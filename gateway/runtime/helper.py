@@ -32,7 +32,7 @@ from gateway.store.identity import StoreGuard
 
 STORE_TIMEOUT = 5.0  # seconds for one answer of the store; no call waits for a helper
 REPORT_EVERY = 1.0  # seconds between two reports to the supervisor
-NICENESS = 5  # calls go first where there is one processor for both
+NICENESS = 5  # calls go first where there is one processor for all
 
 Work = Callable[[HelperBriefing, Store], Awaitable[None]]
 
@@ -97,11 +97,14 @@ class Helper:
             self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=HelperBriefing))
 
 
-def main(name: str, argv: list[str], run: Callable[..., Coroutine[Any, Any, None]]) -> int:
-    """Run a helper's process; the arguments are the numbers of its inherited sockets. The exit code."""
+def main(name: str, argv: list[str], run: Callable[..., Coroutine[Any, Any, None]], *, niceness: int = NICENESS) -> int:
+    """Run a helper's process; the arguments are the numbers of its inherited sockets. The exit code.
+
+    All threads of the process get the niceness: none has started yet.
+    """
     log.configure()
     with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+        os.nice(niceness)
     sockets = [socket.socket(fileno=int(number)) for number in argv]
     for sock in sockets:
         sock.set_inheritable(False)

@@ -16,6 +16,7 @@ from gateway.admin.services import AdminServices
 from gateway.admin.sessions import NewSession
 from gateway.admin.sign_in import Client
 from gateway.admin.user_rows import User
+from gateway.console.site import Site
 from tests.admin_api.workers import MadeUpWorkers
 
 ROOT = command_line("root")
@@ -122,19 +123,19 @@ class Console:
     """The services behind the console, and browsers."""
 
     def __init__(
-        self, services: AdminServices, url: str, root: str, stack: AsyncExitStack, *, workers: MadeUpWorkers
+        self, services: AdminServices, url: str, site: Site, stack: AsyncExitStack, *, workers: MadeUpWorkers
     ) -> None:
         self.services = services
         self.workers = workers
         self.url = url
-        self._root = root
+        self.site = site
         self._stack = stack
 
     async def browser(self) -> Browser:
         """A new browser, in which nobody is signed in."""
         jar = aiohttp.CookieJar(unsafe=True)
         session = await self._stack.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
-        return Browser(session, self.url, self._root)
+        return Browser(session, self.url, self.site.root_path)
 
     async def user(self, email: str, *, role: Any = "none", password: str = "", **memberships: Any) -> User:
         """A new user with these roles by account."""

@@ -100,7 +100,7 @@ def console(
             for name in ("acme", "other"):
                 await services.store.accounts.create(name, balance=25_000_000_000)
             async with AsyncExitStack() as stack:
-                yield Console(services, f"http://127.0.0.1:{server.address[1]}", site.root_path, stack, workers=workers)
+                yield Console(services, f"http://127.0.0.1:{server.address[1]}", site, stack, workers=workers)
         finally:
             await server.close()
             site.access_log.flush()

@@ -23,6 +23,7 @@ LATER = (
     "ALTER TABLE identities DROP COLUMN used_at",
     "DROP INDEX usage_daily_key",
     "DROP INDEX usage_daily_user",
+    "DROP INDEX ledger_lines_movements",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -63,3 +64,19 @@ async def test_disabled_console_has_no_process(yard: Yard) -> None:
     await gateway.started()
     await until(lambda: gateway.importer)
     assert console(gateway) == 0
+
+
+async def test_pages_wait_for_the_importer_and_both_for_calls(yard: Yard) -> None:
+    [port] = free_ports(1)
+    gateway = yard.make(console_port=port)
+    await gateway.started()
+    await until(lambda: gateway.importer and console(gateway))
+    assert (await ask(port, "/admin/v1/accounts"))[0] == 401  # the threads of the database run
+
+    def niceness(pid: int) -> set[int]:
+        return {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert min(niceness(gateway.workers[0])) == own
+    assert niceness(gateway.importer) == {min(19, own + 5)}
+    assert niceness(console(gateway)) == {min(19, own + 10)}

@@ -167,6 +167,13 @@ ROUTES = (
     Route(method="POST", path=f"{ACCOUNT}/notifications", audience="owner", function=set_threshold, form=members),
     Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}", audience="owner", function=statement),
     Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}/lines.csv", audience="owner", function=statement_csv),
-    Route(method="GET", path=f"{ACCOUNT}/running", audience="owner", function=running_calls, menu="Running calls"),
+    Route(
+        method="GET",
+        path=f"{ACCOUNT}/running",
+        audience="owner",
+        function=running_calls,
+        menu="Running calls",
+        waits=True,
+    ),
     Route(method="POST", path=f"{ACCOUNT}/running/{{running}}/cancel", audience="owner", function=cancel),
 )

@@ -32,7 +32,7 @@ async def overview(visit: Visit, account: str) -> Reply:
     refused = await refusals(visit, keys, chosen)
     calls = by_key.total["calls"]
     failed = sum(row.sums["calls"] for row in by_key.rows if row.labels[1] not in GOOD)
-    total = by_key.json_form()["total"]
+    total = by_key.total_form
     values = {
         "account": record,
         "low": await low_balance(visit.store.store, visit.settings, record),
@@ -68,10 +68,15 @@ async def report(
 
 async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range) -> list[RefusalSum]:
     """The refused requests of keys that the reader may see, since the beginning of the range."""
+    known = {key.id for key in keys}
+    return [one for one in await account_refusals(visit, chosen) if one.key in known]
+
+
+async def account_refusals(visit: Visit, chosen: Range) -> list[RefusalSum]:
+    """The refused requests of all keys of the account."""
     database = await visit.services.database()
     read = partial(read_refusals, database, account=visit.account, since=chosen.since)
-    known = {key.id for key in keys}
-    return [one for one in await visit.services.sql.run(read) if one.key in known]
+    return await visit.services.sql.run(read)
 
 
 def _top(by_key: Report, keys: Sequence[KeyRecord]) -> list[dict[str, Any]]:

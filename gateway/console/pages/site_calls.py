@@ -124,7 +124,14 @@ def _before(text: str) -> tuple[int, str, int] | None:
 
 ROUTES = (
     Route(method="GET", path="/site/calls", audience="viewer", function=calls, menu="Calls"),
-    Route(method="GET", path="/site/running", audience="viewer", function=running_calls, menu="All running calls"),
+    Route(
+        method="GET",
+        path="/site/running",
+        audience="viewer",
+        function=running_calls,
+        menu="All running calls",
+        waits=True,
+    ),
     Route(method="POST", path="/site/running/{running}/cancel", audience="operator", function=cancel),
     Route(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
     Route(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit"),
