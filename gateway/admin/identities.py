@@ -16,6 +16,8 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import record
 from gateway.admin.oidc.grants import Granted
+from gateway.admin.sessions import delete_sessions
+from gateway.admin.sign_in_links import delete_second_steps
 from gateway.admin.times import from_micros, from_micros_or_none, time_text
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, require_power_over, user_by_id
@@ -50,15 +52,16 @@ class Identities:
             actor.require_read("users")
         return await self._transactions.read(_identities_of, user_id)
 
-    async def end(self, actor: Actor, user_id: str, issuer: str) -> None:
-        """End a connection; InvalidValue if there is none.
+    async def end(self, actor: Actor, user_id: str, issuer: str, *, keep: str = "") -> None:
+        """End a connection, and the sessions that began with it but the one with the id `keep`.
 
-        Nor may one's own be ended if it is the last way to sign in, or if the provider gives a role.
+        InvalidValue if there is none. Nor may one's own be ended if it is the last way to sign in, or if the provider
+        gives a role. A user who is left without a way to sign in has no session any more.
         """
-        await self._transactions.write(_end, actor, user_id, issuer)
+        await self._transactions.write(_end, actor, user_id, issuer, keep)
 
     async def end_all(self, actor: Actor, user_id: str) -> int:
-        """End all connections of a user; returns how many. Needs the scope `users`."""
+        """End all connections of a user, and sessions as `end` does; returns how many. Needs the scope `users`."""
         return await self._transactions.write(_end_all, actor, user_id)
 
 
@@ -108,7 +111,7 @@ def _identities_of(connection: Connection, user_id: str) -> list[Identity]:
     return [Identity(row.issuer, from_micros(row.created_at), from_micros_or_none(row.used_at)) for row in found]
 
 
-def _end(connection: Connection, actor: Actor, user_id: str, issuer: str) -> None:
+def _end(connection: Connection, actor: Actor, user_id: str, issuer: str, keep: str) -> None:
     user = user_by_id(connection, user_id)
     is_own = actor.kind == "user" and actor.id == user_id
     if not is_own:
@@ -121,7 +124,7 @@ def _end(connection: Connection, actor: Actor, user_id: str, issuer: str) -> Non
     if is_own and _granted_by(connection, user_id, issuer).is_something:
         # What was given is remembered with the identity: without it nothing would take it back.
         raise InvalidValue("This sign-in service gives you a role: ask your operator to end the connection")
-    _delete(connection, actor, user_id, issuer)
+    _delete(connection, actor, user, issuer, keep)
 
 
 def _granted_by(connection: Connection, user_id: str, issuer: str) -> Granted:
@@ -130,13 +133,18 @@ def _granted_by(connection: Connection, user_id: str, issuer: str) -> Granted:
 
 
 def _end_all(connection: Connection, actor: Actor, user_id: str) -> int:
-    require_power_over(actor, user_by_id(connection, user_id))
+    user = user_by_id(connection, user_id)
+    require_power_over(actor, user)
     found = _identities_of(connection, user_id)
     for one in found:
-        _delete(connection, actor, user_id, one.issuer)
+        _delete(connection, actor, user, one.issuer, "")
     return len(found)
 
 
-def _delete(connection: Connection, actor: Actor, user_id: str, issuer: str) -> None:
-    connection.execute(identities.delete().where(identities.c.user_id == user_id, identities.c.issuer == issuer))
-    record(connection, actor, "identities.end", f"user:{user_id}", before={"issuer": issuer})
+def _delete(connection: Connection, actor: Actor, user: User, issuer: str, keep: str) -> None:
+    connection.execute(identities.delete().where(identities.c.user_id == user.id, identities.c.issuer == issuer))
+    delete_second_steps(connection, user.id)  # one of them may have begun with this connection
+    has_way_in = user.has_password or is_connected(connection, user.id)
+    ended = delete_sessions(connection, user.id, keep=keep, issuer=issuer if has_way_in else "")
+    before = {"issuer": issuer, "sessions": ended} if ended else {"issuer": issuer}
+    record(connection, actor, "identities.end", f"user:{user.id}", before=before)

@@ -17,11 +17,11 @@ from gateway.admin.password_hashes import PasswordHashes, checked_password
 from gateway.admin.random_ids import new_id, new_token, token_hash
 from gateway.admin.times import MICROSECOND, from_micros, from_micros_or_none, time_text
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, user_by_id, user_of
+from gateway.admin.user_rows import User, lock_user, user_by_id, user_of
 from gateway.admin.users import checked_role, insert_user, now
 from gateway.admin.values import checked_name, normal_email
 from gateway.database.people_tables import invitations, users
-from gateway.errors import InvalidLink, InvalidValue, NotFound
+from gateway.errors import AlreadyExists, InvalidLink, InvalidValue, NotFound
 
 LIFETIME = timedelta(days=7) // MICROSECOND
 FORGOTTEN_AFTER = timedelta(days=30) // MICROSECOND  # the e-mail of one who did not come is not kept for longer
@@ -112,7 +112,10 @@ class Invitations:
         hashed = None
         if password is not None:
             hashed = await self._hashes.hash(checked_password(password, email=invitation.email))
-        return await self._transactions.write(use_invitation, token_hash(token), name, hashed, address)
+        try:
+            return await self._transactions.write(use_invitation, token_hash(token), name, hashed, address)
+        except AlreadyExists:  # the person became a user at this moment, by another invitation
+            return await self._transactions.write(use_invitation, token_hash(token), name, None, address)
 
     async def _create(self, actor: Actor, values: dict[str, str]) -> NewInvitation:
         token = new_token()
@@ -178,7 +181,7 @@ def use_invitation(connection: Connection, hashed_token: bytes, name: str, hashe
     user = _invited_user(connection, row, name, hashed, address)
     if user.disabled is not None:
         raise InvalidLink
-    _give(connection, row, user, address)
+    _give(connection, row, lock_user(connection, user.id), address)
     return user_by_id(connection, user.id)
 
 
@@ -193,7 +196,8 @@ def accounts_invited_to(connection: Connection, email: str) -> list[Invitation]:
 def use_invitations_of(connection: Connection, user: User, address: str) -> None:
     """Use what `accounts_invited_to` lists, for a new user whose e-mail is verified."""
     ids = [one.id for one in accounts_invited_to(connection, user.email)]
-    used = invitations.update().where(invitations.c.id.in_(ids)).values(used_at=now()).returning(invitations)
+    still_open = sa.and_(invitations.c.id.in_(ids), invitations.c.used_at.is_(None))
+    used = invitations.update().where(still_open).values(used_at=now()).returning(invitations)
     for row in connection.execute(used).all() if ids else ():
         _give(connection, row, user, address)
 

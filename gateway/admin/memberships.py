@@ -10,7 +10,7 @@ from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
 from gateway.admin.member_keys import MemberKeys
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, user_by_id, users_of
+from gateway.admin.user_rows import User, lock_user, user_by_id, users_of
 from gateway.admin.users import now
 from gateway.database.people_tables import invitations, memberships, users
 from gateway.errors import Forbidden, InvalidValue, NotFound
@@ -68,7 +68,7 @@ def checked_account_role(role: str) -> AccountRole:
 
 
 def put_membership(connection: Connection, actor: Actor, user: User, account: str, role: str) -> None:
-    """Store the role and its event; nothing if the user has it already."""
+    """Store the role and its event; nothing if the user has it already. The caller has locked the user."""
     before = user.accounts.get(account, "none")
     if before == role:
         return
@@ -81,7 +81,7 @@ def put_membership(connection: Connection, actor: Actor, user: User, account: st
 
 
 def _set(connection: Connection, actor: Actor, user_id: str, account: str, role: str) -> User:
-    user = user_by_id(connection, user_id)
+    user = lock_user(connection, user_id)
     if account not in user.accounts and not actor.may("users", account):
         raise NotFound("There is no such member")  # the same for users of other accounts and for none
     put_membership(connection, actor, user, account, role)

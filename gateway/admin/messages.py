@@ -60,7 +60,7 @@ class Messages:
         if not self._mail.is_set_up:
             raise InvalidValue("No e-mail can be sent; ask the operator for a link")
         email = normal_email(email)
-        await self._limits.attempt(f"reset {email}", address)
+        await self._limits.attempt(f"reset {email}", address, "mail")
         task = asyncio.create_task(self._send_reset(email))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

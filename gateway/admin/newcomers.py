@@ -1,8 +1,11 @@
-"""New people who come by themselves: by an identity provider, or by a confirmed e-mail address.
+"""New people who sign up by themselves: by an identity provider, or by a confirmed e-mail address.
 
 `[console] signup` decides: with `closed` nobody, with `invite` those who have an open invitation, with `open` everybody
 whose address is of `signup_domains`. A person to whom a provider's claims give something may always come. All of them
 have proved their e-mail address before.
+
+People who sign up by e-mail without an invitation are limited by network. The limit does not count people whom a
+provider sends, or who are invited: an office has one address.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from gateway.admin.identities import insert_identity
 from gateway.admin.invitations import accounts_invited_to, use_invitations_of
 from gateway.admin.memberships import put_membership
 from gateway.admin.random_ids import new_id
-from gateway.admin.sign_in_limits import SignInLimits, network_of
+from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id, user_of
 from gateway.admin.users import insert_user, now
@@ -28,7 +31,7 @@ UNKNOWN = "No user of this gateway belongs to this sign-in. Ask your operator fo
 
 
 class Newcomer(Struct, frozen=True, kw_only=True):
-    """A person with a verified, normalised e-mail address who is no user yet."""
+    """A person with a verified, normalised e-mail address who is not a user yet."""
 
     email: str
     name: str
@@ -41,7 +44,7 @@ class Newcomer(Struct, frozen=True, kw_only=True):
 
 
 class Newcomers:
-    """Decides who may come, and makes users of them."""
+    """Decides who may come, and creates their users."""
 
     def __init__(
         self, transactions: Transactions, accounts: AccountAdmin, limits: SignInLimits, console: ConsoleSettings
@@ -60,13 +63,15 @@ class Newcomers:
 
         They get what they are invited to; without an invitation, an account of their own if the settings say so.
         """
-        if not newcomer.is_expected and not await self.may_come(newcomer.email):
+        is_invited = not newcomer.is_expected and await self._is_invited(newcomer.email)
+        if not newcomer.is_expected and not is_invited and not self._is_open_for(newcomer.email):
             raise SignInRefused(UNKNOWN, detail="unknown")
         if await self._transactions.read(is_user, newcomer.email):
             raise AlreadyExists("There is a user of this address already")
-        await self._limits.attempt(f"sign-up {network_of(newcomer.address)}", "")
+        if not newcomer.issuer and not is_invited:
+            await self._limits.attempt("", newcomer.address, "newcomer", most=self._console.signup_limit)
         user_id, account = new_id("usr"), ""
-        if self._gives_account and not newcomer.is_expected and not await self._is_invited(newcomer.email):
+        if self._gives_account and not newcomer.is_expected and not is_invited:
             # Before the user: a failure leaves an account without a member, and no user without an account.
             account = f"u-{user_id.partition('_')[2]}"
             console, actor = self._console, by_configuration(newcomer.rule, newcomer.address)

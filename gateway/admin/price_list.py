@@ -41,6 +41,9 @@ def price_list(settings: Settings, account: Account | None) -> list[dict[str, An
             **model_form(name, model, terms.of(name) if terms is not None else None),
             "context_window": model.context_window,
             "max_output_tokens": model.max_output_tokens,
+            "reasoning": model.reasoning is True,
+            "unsupported_params": list(model.unsupported_params),
+            "shutdown_date": str(model.shutdown_date or ""),
             "listed": model_form(name, model)["price"],
         }
         for name, model in models.items()

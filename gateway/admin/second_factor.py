@@ -81,7 +81,7 @@ def matching_step(secret: str, code: str, *, at: float | None = None) -> int | N
 def use_code(connection: Connection, box: SecretBox, user_id: str, code: str) -> None:
     """Check a code and remember its step, so that it does not work again; SignInFailed for a wrong one.
 
-    A secret that is not encrypted with the current pepper is stored anew.
+    A secret that is not encrypted with the current pepper is encrypted with it.
     """
     stored = connection.scalar(sa.select(users.c.totp_secret).where(users.c.id == user_id))
     if stored is None:

@@ -96,8 +96,13 @@ class Sessions:
         return await self._transactions.write(_end_all, actor, user_id, keep)
 
 
-def insert_session(connection: Connection, user: User, *, address: str, user_agent: str, by: str) -> NewSession:
-    """Begin a session, with its event; sessions that ended and the user's oldest beyond 50 are removed."""
+def insert_session(
+    connection: Connection, user: User, *, address: str, user_agent: str, by: str, issuer: str = ""
+) -> NewSession:
+    """Begin a session, with its event; sessions that ended and the user's oldest beyond 50 are removed.
+
+    `issuer` is that of the identity provider of the sign-in: the session ends with the connection.
+    """
     at, token = now(), new_token()
     _remove_ended(connection, user.id, at)
     session = Session(
@@ -111,7 +116,7 @@ def insert_session(connection: Connection, user: User, *, address: str, user_age
     )
     row = {"id": session.id, "token_hash": token_hash(token), "user_id": user.id, "user_agent": session.user_agent}
     times = {"created_at": at, "last_seen_at": at, "expires_at": at + LIFETIME}
-    connection.execute(sessions.insert().values(row | times | {"address": address}))
+    connection.execute(sessions.insert().values(row | times | {"address": address, "issuer": issuer}))
     record(connection, user.actor(address), "sessions.start", f"user:{user.id}", after={"by": by})
     return NewSession(token, session, user)
 
@@ -122,9 +127,11 @@ def sessions_of(connection: Connection, user_id: str) -> list[Session]:
     return [_session(row) for row in connection.execute(query)]
 
 
-def delete_sessions(connection: Connection, user_id: str, *, keep: str = "") -> int:
-    """End a user's sessions but one, without an event; returns how many."""
+def delete_sessions(connection: Connection, user_id: str, *, keep: str = "", issuer: str = "") -> int:
+    """End a user's sessions but one, without an event; returns how many. `issuer`: only those of this provider."""
     condition = sa.and_(sessions.c.user_id == user_id, sessions.c.id != keep)
+    if issuer:
+        condition = sa.and_(condition, sessions.c.issuer == issuer)
     return connection.execute(sessions.delete().where(condition)).rowcount
 
 

@@ -10,12 +10,21 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_trail import record
+from gateway.admin.oidc.arrivals import complete
 from gateway.admin.password_hashes import PasswordHashes, checked_password
 from gateway.admin.second_factor import use_code
 from gateway.admin.secret_box import SecretBox
 from gateway.admin.sessions import NewSession, delete_sessions, insert_session
 from gateway.admin.sign_in_limits import SignInLimits
-from gateway.admin.sign_in_links import PASSWORD, SECOND_STEP, SIGN_IN, find_link, insert_link, use_link
+from gateway.admin.sign_in_links import (
+    PASSWORD,
+    SECOND_STEP,
+    SIGN_IN,
+    arrival_of,
+    find_link,
+    insert_link,
+    use_link,
+)
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id
 from gateway.admin.users import now
@@ -69,7 +78,10 @@ class SignIn:
         return begun
 
     async def with_code(self, token: str, code: str, client: Client) -> NewSession:
-        """The second step; SignInFailed for a wrong code, InvalidLink after ten minutes."""
+        """The second step; SignInFailed for a wrong code, InvalidLink after ten minutes.
+
+        After an identity provider, the right code connects the user; SignInRefused if that is not possible any more.
+        """
         user = await self._transactions.read(find_link, token, SECOND_STEP)
         await self._limits.attempt(f"code {user.id}", client.address)
         session = await self._transactions.write(_second_step, self._box, token, code, client)
@@ -140,19 +152,28 @@ def _begin(
     return session_or_second_step(connection, user_by_id(connection, user_id), client, by="password")
 
 
-def session_or_second_step(connection: Connection, user: User, client: Client, *, by: str) -> NewSession | SecondStep:
-    """Begin a session, or ask for the code of a user who has set one up."""
+def session_or_second_step(
+    connection: Connection, user: User, client: Client, *, by: str, issuer: str = "", arrival: str = ""
+) -> NewSession | SecondStep:
+    """Begin a session, or ask for the code of a user who has set one up.
+
+    After an identity provider: its issuer, and the text of the `Arrival` that the code completes.
+    """
     if user.has_second_factor:
-        return SecondStep(insert_link(connection, user.id, "second_factor")[0])
-    return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by=by)
+        return SecondStep(insert_link(connection, user.id, "second_factor", arrival=arrival)[0])
+    return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by=by, issuer=issuer)
 
 
 def _second_step(connection: Connection, box: SecretBox, token: str, code: str, client: Client) -> NewSession:
+    arrival = arrival_of(connection, token)
     user = use_link(connection, token, SECOND_STEP)
     if not user.has_second_factor:
         raise InvalidLink  # it was removed meanwhile; the person signs in again
     use_code(connection, box, user.id, code)  # a wrong one undoes the use of the link
-    return insert_session(connection, user, address=client.address, user_agent=client.user_agent, by="second factor")
+    issuer = complete(connection, user, arrival, client.address)
+    user = user_by_id(connection, user.id)
+    agent, by = client.user_agent, "second factor"
+    return insert_session(connection, user, address=client.address, user_agent=agent, by=by, issuer=issuer)
 
 
 def _with_link(connection: Connection, token: str, client: Client) -> NewSession | SecondStep:

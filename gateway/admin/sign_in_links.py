@@ -70,14 +70,17 @@ class SignInLinks:
         return NewLink(user, f"{self._base}{PATH}?token={token}", token, expires)
 
 
-def insert_link(connection: Connection, user_id: str, purpose: Purpose) -> tuple[str, datetime]:
-    """A new token and its end; links of the same user and purpose end, and expired ones are removed."""
+def insert_link(connection: Connection, user_id: str, purpose: Purpose, *, arrival: str = "") -> tuple[str, datetime]:
+    """A new token and its end; links of the same user and purpose end, and expired ones are removed.
+
+    `arrival` is what a second step completes after a provider, see `arrival_of`.
+    """
     at, token = now(), new_token()
     expires = at + LIFETIMES[purpose] // MICROSECOND
     table = sign_in_links.c
     replaced = sa.and_(table.user_id == user_id, sa.or_(table.purpose == purpose, table.expires_at < at))
     connection.execute(sign_in_links.delete().where(replaced))
-    row = {"token_hash": token_hash(token), "user_id": user_id, "purpose": purpose}
+    row = {"token_hash": token_hash(token), "user_id": user_id, "purpose": purpose, "arrival": arrival}
     connection.execute(sign_in_links.insert().values(row | {"created_at": at, "expires_at": expires}))
     return token, from_micros(expires)
 
@@ -94,6 +97,18 @@ def use_link(connection: Connection, token: str, purposes: Collection[Purpose]) 
     update = sign_in_links.update().where(_valid(token, purposes)).values(used_at=now())
     user_id = connection.scalar(update.returning(sign_in_links.c.user_id))
     return _active(connection, user_id)
+
+
+def arrival_of(connection: Connection, token: str) -> str:
+    """What the link of this token remembers of a provider; empty for a link without it, and for an unknown one."""
+    query = sa.select(sign_in_links.c.arrival).where(sign_in_links.c.token_hash == token_hash(token))
+    return connection.scalar(query) or ""
+
+
+def delete_second_steps(connection: Connection, user_id: str) -> None:
+    """End the second steps of a user that wait for a code."""
+    table = sign_in_links.c
+    connection.execute(sign_in_links.delete().where(table.user_id == user_id, table.purpose == "second_factor"))
 
 
 def _valid(token: str, purposes: Collection[Purpose]) -> sa.ColumnElement[bool]:

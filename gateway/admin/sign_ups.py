@@ -1,4 +1,4 @@
-"""Signing up by e-mail: a link goes to the address, and who has it sets a password.
+"""Signing up by e-mail: a link is sent to the address, and the person who opens it sets a password.
 
 The page gives the same answer for every address, before anything is looked up.
 """
@@ -15,7 +15,7 @@ from gateway.admin.mail import Mail
 from gateway.admin.newcomers import Newcomer, Newcomers, is_user
 from gateway.admin.password_hashes import PasswordHashes, checked_password
 from gateway.admin.random_ids import new_token, token_hash
-from gateway.admin.sign_in_limits import SignInLimits
+from gateway.admin.sign_in_limits import PER_ADDRESS, SignInLimits, network_of
 from gateway.admin.times import MICROSECOND
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User
@@ -23,11 +23,12 @@ from gateway.admin.users import now
 from gateway.admin.values import checked_name, normal_email
 from gateway.config.console_settings import ConsoleSettings
 from gateway.database.people_tables import sign_ups
-from gateway.errors import GatewayError, InvalidLink, InvalidValue
+from gateway.errors import AlreadyExists, GatewayError, InvalidLink, InvalidValue
 from gateway.log import gateway_log
 
 LIFETIME = timedelta(hours=24) // MICROSECOND
-MOST_OPEN = 10_000
+MOST_OF_NETWORK = 1_000  # links that are open for people of one network; the oldest end
+MOST_OPEN = 10_000  # of all networks
 PATH = "/sign-up/confirm"  # of the console
 RULE = "sign-up"
 CONFIRM = """Hello,
@@ -40,8 +41,8 @@ It works once, for 24 hours. If you did not ask for it, ignore this e-mail.
 """
 KNOWN = """Hello,
 
-somebody, probably you, wants to sign up to the AI gateway with this address. You have a user there already. Sign in, or
-ask for a new password:
+somebody, probably you, wants to sign up to the AI gateway with this address. You are already registered there. Sign
+in, or ask for a new password:
 
 {url}
 
@@ -50,7 +51,7 @@ If you did not ask for it, ignore this e-mail.
 
 
 class SignUps:
-    """Sends links, and makes users of those who open them."""
+    """Sends links, and creates the users of the people who open them."""
 
     def __init__(
         self,
@@ -79,8 +80,9 @@ class SignUps:
         if not self.is_open:
             raise InvalidValue("Nobody can sign up here; ask the operator for an invitation")
         email = normal_email(email)
-        await self._limits.attempt(f"sign-up {email}", address)
-        task = asyncio.create_task(self._send(email))
+        most = max(PER_ADDRESS, self._console.signup_limit)
+        await self._limits.attempt(f"sign-up {email}", address, "mail", most=most)
+        task = asyncio.create_task(self._send(email, network_of(address)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -106,27 +108,44 @@ class SignUps:
         await self._transactions.write(_forget, email)
         return user
 
-    async def _send(self, email: str) -> None:
+    async def _send(self, email: str, network: str) -> None:
         base = self._console.base_url
         try:
             if await self._transactions.read(is_user, email):
-                await self._mail.send(email, "You have a user already", KNOWN.format(url=f"{base}/sign-in"))
+                await self._mail.send(email, "You are already registered", KNOWN.format(url=f"{base}/sign-in"))
             elif await self._newcomers.may_come(email):
-                token = await self._transactions.write(insert_sign_up, email)
+                token = await self._transactions.write(insert_sign_up, email, network)
                 await self._mail.send(email, "Confirm your address", CONFIRM.format(url=f"{base}{PATH}?token={token}"))
+        except AlreadyExists:
+            return  # another process sends a link to this address at this moment
         except GatewayError as error:
             gateway_log.error("a link to sign up could not be made: %s %s", error.message, error.log_text())
 
 
-def insert_sign_up(connection: Connection, email: str) -> str:
-    """A new token; an earlier one of the address ends, and those that expired are removed."""
+def insert_sign_up(connection: Connection, email: str, network: str = "") -> str:
+    """A new token; an earlier one of the address ends, and the oldest of the network and of all if there are too many.
+
+    AlreadyExists if another process inserts one for the address at this moment.
+    """
     at, token, table = now(), new_token(), sign_ups.c
-    connection.execute(sign_ups.delete().where(sa.or_(table.email == email, table.expires_at < at)))
-    if (connection.scalar(sa.select(sa.func.count()).select_from(sign_ups)) or 0) >= MOST_OPEN:
-        raise InvalidValue(f"{MOST_OPEN} people have asked to sign up and not confirmed it")
+    connection.execute(sign_ups.delete().where(table.email == email))
+    _make_room(connection, table.network == network, MOST_OF_NETWORK)
+    _make_room(connection, sa.true(), MOST_OPEN)
     row = {"token_hash": token_hash(token), "email": email, "created_at": at, "expires_at": at + LIFETIME}
-    connection.execute(sign_ups.insert().values(row))
+    try:
+        connection.execute(sign_ups.insert().values(row | {"network": network}))
+    except sa.exc.IntegrityError:
+        raise AlreadyExists from None
     return token
+
+
+def _make_room(connection: Connection, condition: sa.ColumnElement[bool], most: int) -> None:
+    """Remove the oldest that meet the condition, so that one more is within the limit."""
+    table = sign_ups.c
+    newest_first = sa.select(table.token_hash).where(condition).order_by(table.expires_at.desc(), table.token_hash)
+    surplus = list(connection.scalars(newest_first.offset(most - 1)))
+    if surplus:
+        connection.execute(sign_ups.delete().where(table.token_hash.in_(surplus)))
 
 
 def _find(connection: Connection, token: str) -> str:

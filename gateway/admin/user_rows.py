@@ -57,6 +57,16 @@ def user_by_id(connection: Connection, user_id: str) -> User:
     return found[0]
 
 
+def lock_user(connection: Connection, user_id: str) -> User:
+    """`user_by_id`, and no other transaction that locks the user changes their rights until this one has ended.
+
+    PostgreSQL locks the row; SQLite has one writer. Call it before rows that refer to the user are inserted.
+    """
+    query = sa.select(users.c.id).where(users.c.id == user_id).with_for_update(key_share=True)
+    connection.execute(query)
+    return user_by_id(connection, user_id)
+
+
 def users_of(connection: Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[User]:
     """The users of a query of all their columns, with their memberships; `values` of its parameters."""
     rows = connection.execute(query, values).all()

@@ -15,10 +15,13 @@ _DOMAIN = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z
 
 
 def normal_email(text: str) -> str:
-    """The address in lower case, with its domain in ASCII; two spellings of one address become equal."""
+    """The address in lower case, with its domain in ASCII; two spellings of one address become equal.
+
+    What stands before the @ is not folded further: `ﬁ` and `fi` may be two mailboxes.
+    """
     if len(text) <= MAX_EMAIL * 2:
-        local, at, domain = unicodedata.normalize("NFKC", text.strip()).lower().rpartition("@")
-        domain = _ascii_domain(domain)
+        local, at, domain = text.strip().rpartition("@")
+        local, domain = _normal_local(local), _ascii_domain(unicodedata.normalize("NFKC", domain).lower())
         if at and len(local) + len(domain) < MAX_EMAIL and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(domain):
             return f"{local}@{domain}"
     raise InvalidValue("This is no e-mail address", param="email")
@@ -30,6 +33,21 @@ def checked_name(name: str) -> str:
     if len(name) > MAX_NAME or not name.isprintable():
         raise InvalidValue(f"A name has at most {MAX_NAME} printable characters", param="name")
     return name
+
+
+def _normal_local(local: str) -> str:
+    """In lower case and composed (NFC); empty if a character outside of ASCII would become one of ASCII."""
+    if local.isascii():
+        return local.lower()
+    normal = unicodedata.normalize("NFC", local)
+    if not normal.isprintable() or any(map(_becomes_ascii, local)):
+        return ""
+    return "".join(lower if len(lower := char.lower()) == 1 else char for char in normal)
+
+
+def _becomes_ascii(char: str) -> bool:
+    """Whether NFC makes it a character of ASCII, such as K of the Kelvin sign."""
+    return not char.isascii() and any(map(str.isascii, unicodedata.normalize("NFC", char)))
 
 
 def _ascii_domain(domain: str) -> str:

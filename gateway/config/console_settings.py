@@ -25,6 +25,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     signup_account: bool = True
     signup_credit: Amount = 0
     signup_group: str = "default"
+    signup_limit: Annotated[int, Meta(ge=1, le=10_000)] = 10  # people from one network in 15 minutes
 
     @property
     def base_url(self) -> str:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.price import ANY
+from gateway.console.elements import amount_text
 
 MAIN = ("input", "cached_input", "output")  # with a column of their own, per 1,000,000 tokens
 TOKENS = "per 1,000,000 tokens"
@@ -28,6 +29,7 @@ UNITS: Mapping[str, tuple[str, str]] = {
     "per_web_search": ("web search", "each"),
     "minimum": ("at least", "per call"),
 }
+EVENTS = frozenset({"stream", "stream_format"})  # of `unsupported_params`: speech or transcripts without events
 NOT_AMOUNTS = frozenset({"per_image", "tiers", "service_tier_multiplier", "currency", "effective_from"})
 SORTS: Mapping[str, str] = {"name": "Model", "input": "Input", "output": "Output", "context": "Context"}
 
@@ -50,27 +52,44 @@ def price_rows(
 
 
 def other_prices(price: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What is paid, the amount and the unit, for all that has no column of its own."""
-    found = [(*UNITS[name][:1], price[name], UNITS[name][1]) for name in UNITS if name in price]
+    """What is paid, the amount and the unit, for all that has no column of its own. The prices of an image are one."""
+    found = [(*UNITS[name][:1], amount_text(price[name]), UNITS[name][1]) for name in UNITS if name in price]
     for size, amounts in price.get("per_image", {}).items():
-        for quality, amount in amounts.items():
-            others = len(price["per_image"]) > 1, len(amounts) > 1
-            found.append((_image(size, quality, *others), amount, "each"))
+        found.append((_image(size, len(price["per_image"]) > 1), _qualities(amounts), "each"))
     for tier in price.get("tiers", []):
         above = f"above {tier['above_input_tokens']:,} input tokens: "
         for name, amount in tier.items():
             if name in MAIN:
-                found.append((above + name.replace("_", " "), amount, TOKENS))
+                found.append((above + name.replace("_", " "), amount_text(amount), TOKENS))
             elif name in UNITS:
-                found.append((above + UNITS[name][0], amount, UNITS[name][1]))
+                found.append((above + UNITS[name][0], amount_text(amount), UNITS[name][1]))
     return found
 
 
-def _image(size: str, quality: str, has_sizes: bool, has_qualities: bool) -> str:
-    """`image, 1024x1024, low`; the price of every other size or quality says so, if there are others."""
-    shown_size = ("other sizes" if has_sizes else "") if size == ANY else size
-    shown_quality = ("other qualities" if has_qualities else "") if quality == ANY else quality
-    return ", ".join(filter(None, ("image", shown_size, shown_quality)))
+def capabilities(model: Mapping[str, Any]) -> list[str]:
+    """What a model can do and what it cannot, as the configuration says: one line each."""
+    lines = [", ".join(model["endpoints"])]
+    if model["reasoning"]:
+        lines.append("reasoning")
+    ignored = [name for name in model["unsupported_params"] if name not in EVENTS]
+    if EVENTS.intersection(model["unsupported_params"]):
+        lines.append("not streamed")
+    if ignored:
+        lines.append(f"ignores {', '.join(ignored)}")
+    return lines
+
+
+def _image(size: str, has_sizes: bool) -> str:
+    """`image, 1024x1024`; the price of every other size says so, if there are others."""
+    return "image, " + ("other sizes" if size == ANY else size) if has_sizes or size != ANY else "image"
+
+
+def _qualities(amounts: Mapping[str, str]) -> str:
+    """`low 0.01, high 0.16, others 0.04`, or the only amount."""
+    if set(amounts) == {ANY}:
+        return amount_text(amounts[ANY])
+    names = {quality: "others" if quality == ANY else quality for quality in amounts}
+    return ", ".join(f"{names[quality]} {amount_text(amount)}" for quality, amount in amounts.items())
 
 
 def _amount(name: str) -> Callable[[dict[str, Any]], Any]:

@@ -94,7 +94,8 @@ invitations = sa.Table(
     sa.Index("invitations_account", "account"),
 )
 
-#: Links that work once. `purpose` is sign_in, reset (a new password) or second_factor (after the password).
+#: Links that work once. `purpose` is sign_in, reset (a new password) or second_factor (after the password or a
+#: provider). `arrival` is a JSON object for a second step after a provider, see `admin.oidc.arrivals`, or empty.
 sign_in_links = sa.Table(
     "sign_in_links",
     metadata,
@@ -104,10 +105,11 @@ sign_in_links = sa.Table(
     _time("created_at"),
     _time("expires_at"),
     _time_or_none("used_at"),
+    sa.Column("arrival", sa.Text, nullable=False, server_default=""),
     sa.Index("sign_in_links_user", "user_id"),
 )
 
-#: People who asked to sign up by e-mail and have not opened the link yet.
+#: People who asked to sign up by e-mail and have not opened the link yet. `network`: from where they asked.
 sign_ups = sa.Table(
     "sign_ups",
     metadata,
@@ -115,11 +117,13 @@ sign_ups = sa.Table(
     _text("email"),
     _time("created_at"),
     _time("expires_at"),
+    sa.Column("network", sa.Text, nullable=False, server_default=""),
     sa.UniqueConstraint("email", name="sign_ups_email"),
     sa.Index("sign_ups_expires", "expires_at"),
+    sa.Index("sign_ups_network", "network", "expires_at"),
 )
 
-#: Who is signed in. A session that ended has no row.
+#: Who is signed in. A session that ended has no row. `issuer`: the identity provider of the sign-in, or empty.
 sessions = sa.Table(
     "sessions",
     metadata,
@@ -131,6 +135,7 @@ sessions = sa.Table(
     _time("expires_at"),
     _text("address"),
     _text("user_agent"),
+    sa.Column("issuer", sa.Text, nullable=False, server_default=""),
     sa.UniqueConstraint("token_hash", name="sessions_token"),
     sa.Index("sessions_user", "user_id"),
     sa.Index("sessions_expires", "expires_at"),

@@ -69,6 +69,7 @@ class HistoryService:
         keep_lines: timedelta,
         keep_history: timedelta,
         on_touched: Callable[[Iterable[str]], None] = lambda accounts: None,
+        on_swept: Callable[[Database], None] = lambda database: None,
     ) -> None:
         self._links = links
         self._open = open_database
@@ -77,6 +78,7 @@ class HistoryService:
         self._keep_lines = keep_lines
         self._keep_history = keep_history
         self._on_touched = on_touched  # gets accounts that have new lines
+        self._on_swept = on_swept  # blocks; called after each sweep
         self._opened: _Opened | None = None
         self._behind_since: float | None = None  # monotonic
         self._is_standby = False
@@ -191,6 +193,7 @@ class HistoryService:
             self._metrics.set("gateway_accounts_below", ("zero",), float(found.below_zero))
             self._metrics.set("gateway_accounts_below", ("floor",), float(found.below_floor))
             await remove_old(self._links, opened.database, self._sql, self._keep_history)
+            await self._sql.run(self._on_swept, opened.database)
 
     async def _oldest_kept(self) -> int:
         """The moment before which lines leave the store, in Unix milliseconds of the store's clock."""

@@ -11,6 +11,7 @@ import socket
 import sys
 
 from gateway.admin.audit_mover import AuditMover
+from gateway.admin.expired import remove_expired
 from gateway.admin.mail import SmtpMail
 from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
@@ -51,6 +52,7 @@ class Importer:
             keep_lines=settings.keep_lines,
             keep_history=settings.keep_history,
             on_touched=lambda accounts: notifications.touch(accounts),
+            on_swept=remove_expired,
         )
         notifications = Notifications(
             settings,

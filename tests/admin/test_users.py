@@ -39,6 +39,32 @@ async def test_international_domain_is_stored_in_ascii(services) -> None:
         assert (await s.user("ann@bücher.example")).email == "ann@xn--bcher-kva.example"
 
 
+async def test_two_mailboxes_are_two_users_and_spellings_of_one_are_one(services) -> None:
+    async with services() as s:
+        for one, same in (
+            ("ÄRGER@example.com", "ärger@example.com"),
+            ("rene\u0301@example.com", "ren\u00e9@EXAMPLE.com"),
+            ("ann@BÜCHER.example", "ann@xn--bcher-kva.example"),
+        ):
+            assert (await s.user(one)).id == (await s.people.users.find(ROOT, same)).id
+        different = [
+            "fi@example.com",
+            "\ufb01@example.com",
+            "ann@example.com",
+            "\uff41nn@example.com",
+            "\u0130@example.com",
+        ]
+        assert len({(await s.user(email)).id for email in different}) == len(different)
+        for email in (
+            "\u212aim@example.com",
+            "rene\u0301\u212a@example.com",
+            "a\u200bnn@example.com",
+            "ann\uff20example.com",
+        ):
+            with pytest.raises(InvalidValue):
+                await s.user(email)
+
+
 async def test_users_are_listed_in_pages_by_email(services) -> None:
     async with services() as s:
         for name in ("c", "a", "b"):

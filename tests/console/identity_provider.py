@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import secrets
@@ -41,6 +42,9 @@ class IdentityProvider:
         self.asked: list[dict[str, str]] = []
         self.fetched: list[str] = []
         self.codes: dict[str, dict[str, str]] = {}
+        self.away: set[str] = set()  # paths that answer 503
+        self.go_on = asyncio.Event()  # requests wait for it
+        self.go_on.set()
 
     def token(self, request: dict[str, str]) -> str:
         """The ID token of a sign-in."""
@@ -83,9 +87,16 @@ class Handler(RequestHandler):
     def initialize(self, provider: IdentityProvider) -> None:
         self.provider = provider
 
+    async def prepare(self) -> None:
+        path = self.request.path.removeprefix("/")
+        self.provider.fetched.append(path)
+        await self.provider.go_on.wait()
+        if path in self.provider.away:
+            self.set_status(503)
+            self.finish()
+
     def get(self, path: str) -> None:
         provider = self.provider
-        provider.fetched.append(path)
         if path == ".well-known/openid-configuration":
             names = ("authorization", "token", "userinfo")
             document = {f"{name}_endpoint": f"{provider.issuer}/{name}" for name in names}

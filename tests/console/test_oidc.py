@@ -16,12 +16,13 @@ from msgspec import structs
 from yarl import URL
 
 from gateway.admin.oidc import documents
-from tests.console.client import ROOT
+from tests.console.client import PASSWORD, ROOT
 from tests.console.conftest import MODELS
 from tests.console.identity_provider import (
     OTHER_KEY,
     SECRET,
     IdentityProvider,
+    encoded,
     signed,
     signed_with_the_public_key,
     unsigned,
@@ -81,6 +82,12 @@ def signed_by(sign: Callable[[dict[str, Any]], str]) -> Callable[[IdentityProvid
     return change
 
 
+def with_nested_header(claims: dict[str, Any]) -> str:
+    """A token whose header is nested deeper than a parser goes."""
+    header = b'{"alg": "RS256", "crit": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    return f"{encoded(header)}.{signed(claims, 'RS256', OTHER_KEY).partition('.')[2]}"
+
+
 def says(**answer: Any) -> Callable[[IdentityProvider], None]:
     def change(provider: IdentityProvider) -> None:
         provider.answer = {name: provider.issuer if value == "own" else value for name, value in answer.items()}
@@ -105,6 +112,8 @@ REFUSED: list[tuple[str, Callable[[IdentityProvider], None]]] = [
     ("times", made_long_ago),
     ("times", without("iat")),
     ("times", without("exp")),
+    ("times", with_claim("exp", 10**400)),
+    ("token", signed_by(with_nested_header)),
     ("subject", with_claim("sub", "")),
     ("issuer", says()),
     ("issuer", says(iss="http://127.0.0.1:1")),
@@ -142,15 +151,14 @@ async def test_state_belongs_to_one_browser_and_one_use(oidc_world: OpenWorld) -
         for victim, target in (
             (other, path),  # login CSRF: the address of another browser
             (browser, replaced(path, state="x" * 43)),
-            (browser, path),  # the cookie is gone with the attempt before
+            (browser, path.replace("/oidc/corp/", "/oidc/rival/")),
         ):
             refused = await victim.ask("GET", target)
             assert refused.status == 403 and "begun in another browser" in refused.text
             assert "gateway-session" not in victim.cookies
         assert corp.codes  # no code was redeemed
-        path = await back(browser, await away(browser))
         cookie = browser.cookies["gateway-oidc"]
-        assert (await browser.ask("GET", path)).status == 303
+        assert (await browser.ask("GET", path)).status == 303  # links of other people have not ended it
         browser.session.cookie_jar.update_cookies({"gateway-oidc": cookie}, URL(c.url))
         replayed = await browser.ask("GET", path)
         assert replayed.status == 403 and "was used already" in replayed.text
@@ -206,6 +214,30 @@ async def test_second_factor_is_asked_for_after_the_provider(oidc_world: OpenWor
         assert (await browser.get("/profile")).status == 200
 
 
+async def test_user_with_a_second_factor_is_connected_only_when_the_code_was_right(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        for email, password in (("ann@example.com", ""), ("bob@example.com", PASSWORD)):
+            user = await c.user(email, password=password)
+            secret, now = people.second_factor.propose(user).secret, int(time.time())
+            await people.second_factor.enable(user.actor(""), secret, pyotp.TOTP(secret).at(now))
+            corp.person = {"sub": email, "email": email, "email_verified": True, "groups": ["search"]}
+            browser = await c.browser()
+            done = await come(browser, next="/profile")
+            if password:
+                done = await browser.post(done.location, page=done.location, password=password)
+            assert done.location == "/sign-in/code?next=%2Fprofile"
+            await browser.post("/sign-in/code", 401, page=done.location, code="abcdef")
+            assert await people.identities.list(ROOT, user.id) == []
+            assert (await people.users.show(ROOT, user.id)).accounts == {}
+            code = pyotp.TOTP(secret).at(now + 30)
+            assert (await browser.post("/sign-in/code", page=done.location, code=code)).status == 303
+            assert [one.issuer for one in await people.identities.list(ROOT, user.id)] == [corp.issuer]
+            assert (await people.users.show(ROOT, user.id)).accounts == {"acme": "member"}
+            await people.identities.end_all(ROOT, user.id)
+            assert (await browser.ask("GET", "/profile")).status == 303  # the session began with it
+
+
 async def test_documents_are_kept_and_new_keys_are_found(
     oidc_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +287,7 @@ async def test_claims_that_the_token_lacks_come_from_the_userinfo_endpoint(oidc_
 
 
 async def test_attempts_are_limited_by_address(oidc_world: OpenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.admin.sign_in_limits.PER_ADDRESS", 2)
+    monkeypatch.setattr("gateway.admin.sign_in_limits.PROVIDER_PER_ADDRESS", 2)
     async with oidc_world() as (c, _):
         await c.user("ann@example.com")
         browser = await c.browser()

@@ -56,7 +56,7 @@ async def test_email_that_is_not_verified_finds_no_user(oidc_world: OpenWorld) -
 
 
 async def test_user_with_a_password_is_asked_for_it_once(oidc_world: OpenWorld) -> None:
-    """Somebody else may have made a user of this address and set the password."""
+    """Somebody else may have created a user with this address and set the password."""
     async with oidc_world() as (c, _):
         await c.user("ann@example.com", password=PASSWORD)
         browser = await c.browser()
@@ -94,7 +94,7 @@ async def test_claims_give_roles_and_take_back_what_they_gave(oidc_world: OpenWo
         browser = await c.browser()
         assert (
             await come(browser)
-        ).status == 303  # the claims give something: a user is made, although nobody may come
+        ).status == 303  # the claims give something: a user is created, although nobody may come
         user = await people.users.find(ROOT, "ann@example.com")
         assert (user.accounts, user.role) == ({"acme": "owner"}, "operator")
         await people.memberships.set(ROOT, user.id, "other", "member")
@@ -215,8 +215,37 @@ async def test_last_way_to_sign_in_is_not_removed_by_its_user_but_by_an_operator
         assert "Signs in with Corp" in (await root.get(path)).text
         await root.post(f"{path}/identities/end", 401, issuer=corp.issuer, current_password="wrong")
         await root.post(f"{path}/identities/end", issuer=corp.issuer, current_password=PASSWORD)
-        corp.person |= {"sub": "subject-2"}  # such as a person who was made anew at the provider
+        corp.person |= {"sub": "subject-2"}  # such as a person whom the provider has created again
         assert (await come(await c.browser())).status == 303
+
+
+async def test_sessions_end_with_the_connection_through_which_they_began(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        ann = await c.user("ann@example.com", password=PASSWORD)
+        by_link, first, second = await c.signed_in(ann), await c.browser(), await c.browser()
+        done = await come(first)
+        await first.post(done.location, page=done.location, password=PASSWORD)
+        await come(second)
+        await second.post("/profile/identities/end", issuer=corp.issuer, current_password=PASSWORD)
+        assert [(await one.ask("GET", "/profile")).status for one in (by_link, first, second)] == [200, 303, 200]
+        bob = await c.user("bob@example.com")  # the provider is the only way in
+        corp.person = {"sub": "bob", "email": "bob@example.com", "email_verified": True}
+        by_link, first = await c.signed_in(bob), await c.browser()
+        await come(first)
+        await people.identities.end_all(ROOT, bob.id)
+        assert [(await one.ask("GET", "/profile")).status for one in (by_link, first)] == [303, 303]
+        await come(first)
+        await people.users.disable(ROOT, bob.id)
+        assert (await first.ask("GET", "/profile")).status == 303
+
+
+async def test_people_whom_a_provider_sends_are_not_limited_by_network(oidc_world: OpenWorld) -> None:
+    async with oidc_world(signup="open") as (c, corp):
+        for number in range(12):
+            email = f"new{number}@example.com"
+            corp.person = {"sub": email, "email": email, "email_verified": True}
+            assert (await come(await c.browser())).status == 303
 
 
 async def test_open_sign_up_gives_an_account_of_ones_own(oidc_world: OpenWorld) -> None:

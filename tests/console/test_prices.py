@@ -60,7 +60,10 @@ price = { input = 9, output = 9, currency = "USD" }
 [models.d-image]
 provider = "fake"
 endpoints = ["images"]
-price = { per_image = { "1024x1024" = { high = 0.04 } } }
+unsupported_params = ["seed", "stop"]
+reasoning = true
+shutdown_date = 2999-12-31
+price = { per_image = { "1024x1024" = { high = 0.04 }, "*" = { low = 0.01, "*" = 0.03 } } }
 
 [groups.vip]
 price_factor = 0.9
@@ -70,6 +73,7 @@ price_factor = 0.9
 TOKENS = "per 1,000,000 tokens"
 MAIN = {"input": "input", "cached_input": "cached input", "output": "output"}
 OTHERS = {"audio_input": ("audio input", TOKENS), "per_request": ("request", "each")}
+CAPABILITIES = {"d-image": ["reasoning", "ignores seed, stop"]}
 WINDOWS = {"b-rich": ["200,000"]}
 
 
@@ -129,6 +133,7 @@ def expected(model: dict[str, Any], listed: dict[str, Any]) -> list[list[str]]:
         factor = model["price_factor"]
         about.append("own price" + (f" list × {factor}" if factor != "1" else ""))
     about += [f"since {price['effective_from']}"] if "effective_from" in price else []
+    about += ["until 2999-12-31"] if model["id"] == "d-image" else []
     columns = []
     for name in ("input", "cached_input", "output"):
         text = (
@@ -144,14 +149,17 @@ def expected(model: dict[str, Any], listed: dict[str, Any]) -> list[list[str]]:
     for later in model["later_prices"]:
         changed = [f"{text} {amount_text(later[name])}" for name, text in MAIN.items() if name in later]
         others.append(" ".join([f"from {later['effective_from']}", *changed, *other_lines(later)]))
-    cells = [about, *columns, window, [*other_lines(price), *others], [", ".join(model["endpoints"])]]
+    can = [", ".join(model["endpoints"]), *CAPABILITIES.get(model["id"], [])]
+    cells = [about, *columns, window, [*other_lines(price), *others], can]
     return [lines("<br>".join(cell)) for cell in cells]
 
 
 def other_lines(price: dict[str, Any]) -> list[str]:
     found = [f"{text} {amount_text(price[name])} {unit}" for name, (text, unit) in OTHERS.items() if name in price]
     for size, amounts in price.get("per_image", {}).items():
-        found += [f"image {size} {quality} {amount_text(amount)} each" for quality, amount in amounts.items()]
+        names = {quality: "others" if quality == "*" else quality for quality in amounts}
+        qualities = " ".join(f"{names[quality]} {amount_text(amount)}" for quality, amount in amounts.items())
+        found.append(f"image {'other sizes' if size == '*' else size} {qualities} each")
     for tier in price.get("tiers", []):
         above = f"above {tier['above_input_tokens']:,} input tokens: "
         found += [f"{above}{text} {amount_text(tier[name])} {TOKENS}" for name, text in MAIN.items() if name in tier]

@@ -18,6 +18,8 @@ NEW = (usage_monthly, usage_site_hourly)
 #: Undoes the migrations after this one.
 LATER = (
     "DROP TABLE sign_ups",
+    "ALTER TABLE sessions DROP COLUMN issuer",
+    "ALTER TABLE sign_in_links DROP COLUMN arrival",
     "DROP INDEX identities_user_issuer",
     "ALTER TABLE identities DROP COLUMN granted",
     "ALTER TABLE identities DROP COLUMN used_at",

@@ -113,3 +113,14 @@ async def test_gateway_serves_while_its_database_cannot_be_used(yard: Yard) -> N
         return (await gateway.metrics()).get("gateway_importer_lag_seconds", 0) > 0
 
     await until(lagging)
+
+
+async def test_expired_sign_ups_are_removed_by_the_first_sweep(yard: Yard) -> None:
+    gateway = await yard.serve(MODELS)
+    await until(lambda: rows(gateway, "SELECT email FROM sign_ups") == [] != rows(gateway, "SELECT * FROM meta"))
+    row = "INSERT INTO sign_ups VALUES (?, ?, 0, ?, '')"
+    with closing(sqlite3.connect(gateway.data_dir / "gateway.db", timeout=10.0)) as connection, connection:
+        connection.execute(row, (b"old", "ann@example.com", 1))
+        connection.execute(row, (b"new", "bob@example.com", 2**60))
+    os.kill(await until(lambda: gateway.importer, within=20.0), signal.SIGKILL)
+    await until(lambda: rows(gateway, "SELECT email FROM sign_ups") == [("bob@example.com",)], within=30.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -53,13 +53,16 @@ class Document(Generic[T]):
         self._failed_at = 0.0
         self._lock = asyncio.Lock()
 
-    async def get(self, *, younger_than: float = FRESH) -> T:
-        """The document; IdentityProviderUnavailable if it cannot be fetched, and none of the last day is there."""
+    async def get(self, *, younger_than: float = FRESH, pause: float | None = None) -> T:
+        """The document; IdentityProviderUnavailable if it cannot be fetched, and none of the last day is there.
+
+        For `pause` seconds after a failure, by default 5, it is not fetched again.
+        """
         async with self._lock:
-            now = time.monotonic()
+            now = monotonic()
             if self._value is not None and now - self._at < younger_than:
                 return self._value
-            if self._failure is None or now - self._failed_at >= PAUSE:
+            if self._failure is None or now - self._failed_at >= (PAUSE if pause is None else pause):
                 await self._renew()
             if self._value is not None and (self._failure is None or now - self._at < USABLE):
                 return self._value
@@ -69,10 +72,10 @@ class Document(Generic[T]):
         try:
             self._value = await self._fetch()
         except IdentityProviderUnavailable as error:
-            self._failure, self._failed_at = error.with_traceback(None), time.monotonic()
+            self._failure, self._failed_at = error.with_traceback(None), monotonic()
             gateway_log.warning("%s could not be fetched: %s", self._name, error.detail)
         else:
-            self._failure, self._at = None, time.monotonic()
+            self._failure, self._at = None, monotonic()
 
 
 def checked_metadata(metadata: Metadata, issuer: str) -> Metadata:

@@ -1,4 +1,4 @@
-"""Requests to identity providers: small JSON documents, in bounded time, a few at once. Redirects are not followed."""
+"""Requests to an identity provider: small JSON documents in bounded time, a few at once. No redirect is followed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Fetch:
-    """The HTTP client of all identity providers of a process."""
+    """The requests to one identity provider. The client is that of all of them, which closes it.
 
-    def __init__(self) -> None:
-        self._client = Upstream(keepalive=0.0)
+    Each has its own places, so that a slow provider does not hold up the others.
+    """
+
+    def __init__(self, client: Upstream) -> None:
+        self._client = client
         self._free = asyncio.Semaphore(AT_ONCE)
 
     async def get(self, url: str, kind: type[T], *, headers: Mapping[str, str] | None = None) -> T:
@@ -39,10 +42,6 @@ class Fetch:
         """The status and the body of the answer to a form."""
         sent = {"Accept": "application/json", "Content-Type": FORM, **headers}
         return await self._send("POST", url, sent, urlencode(form).encode())
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> tuple[int, bytes]:
         try:

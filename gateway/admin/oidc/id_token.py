@@ -7,6 +7,7 @@ as a shared secret passes.
 from __future__ import annotations
 
 import hmac
+import math
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ def header_of(token: str) -> Header:
     try:
         start = token.partition(".")[0] if len(token) <= MAX_LENGTH else ""
         header = msgspec.json.decode(urlsafe_b64decode(start + "=" * (-len(start) % 4)), type=Header)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, msgspec.DecodeError, RecursionError):
         raise SignInRefused(detail="token") from None
     if header.alg not in ALGORITHMS or header.crit is not None or not header.b64:
         raise SignInRefused(detail="algorithm")
@@ -90,7 +91,7 @@ def checked_claims(token: str, header: Header, keys: Iterable[Key], expected: Ex
     _check_audience(claims, expected.client_id)
     _check_times(claims, at)
     nonce = claims.get("nonce")
-    if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(), expected.nonce.encode()):
+    if not isinstance(nonce, str) or not hmac.compare_digest(_bytes(nonce), _bytes(expected.nonce)):
         raise SignInRefused(detail="nonce")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 1 <= len(subject) <= MAX_SUBJECT or not subject.isprintable():
@@ -103,7 +104,7 @@ def _verified_payload(token: str, header: Header, keys: Iterable[Key]) -> bytes:
     for key in keys:
         try:
             payload = deserialize_compact(token, key, registry=registry).payload
-        except (JoseError, ValueError, TypeError):
+        except (JoseError, ValueError, TypeError, RecursionError):
             continue
         if payload is not None:
             return payload
@@ -139,4 +140,14 @@ def _check_times(claims: dict[str, Any], at: float) -> None:
 
 def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        seconds = float(value)
+    except OverflowError:
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # a claim may have half a surrogate pair

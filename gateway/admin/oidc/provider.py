@@ -13,16 +13,17 @@ from urllib.parse import quote_plus, urlencode
 
 from msgspec import Struct
 
-from gateway.admin.oidc.documents import FRESH, WELL_KNOWN, Document, JsonWebKeys, Metadata, checked_metadata
+from gateway.admin.oidc.documents import WELL_KNOWN, Document, JsonWebKeys, Metadata, checked_metadata
 from gateway.admin.oidc.fetch import Fetch, decoded
 from gateway.admin.oidc.flows import Callback
-from gateway.admin.oidc.id_token import Expected, Key, candidates, checked_claims, header_of
+from gateway.admin.oidc.id_token import Expected, candidates, checked_claims, header_of
 from gateway.config.oidc_settings import OidcSettings
 from gateway.config.secret import Secret, SecretError
 from gateway.errors import IdentityProviderUnavailable, SignInRefused
 
 SCOPES = ("openid", "email", "profile")
-KEYS_AGAIN_AFTER = 30.0  # seconds; an unknown key id is looked for again
+KEYS_AGAIN_AFTER = 60.0  # seconds; after that, a signature of no known key has the keys fetched again
+BAD_CODE = frozenset({"invalid_grant", "invalid_request"})  # some providers say the second one of a malformed code
 BASIC = "client_secret_basic"
 POST = "client_secret_post"
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
@@ -57,6 +58,10 @@ class Provider:
     def issuer(self) -> str:
         """The issuer's identifier."""
         return self.settings.issuer
+
+    async def reach(self) -> None:
+        """IdentityProviderUnavailable if nothing is known of the provider, and it does not answer."""
+        await self._metadata.get()
 
     async def authorization_url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Where the browser goes."""
@@ -110,18 +115,24 @@ class Provider:
         status, body = await self._fetch.post(metadata.token_endpoint, form, headers=headers)
         if status == 200:
             return decoded(body, Tokens)
-        if status == 400 and decoded(body, Refusal).error == "invalid_grant":
+        if status == 400 and decoded(body, Refusal).error in BAD_CODE:
             raise SignInRefused(detail="code")
         raise IdentityProviderUnavailable(detail=f"the token endpoint answers {status}")
 
     async def _checked(self, metadata: Metadata, token: str, nonce: str) -> dict[str, Any]:
         header = header_of(token)
-        found: list[Key] = []
-        for age in (FRESH, KEYS_AGAIN_AFTER):  # a provider that changes its keys has new ones
-            if not found:
-                found = candidates(header, (await self._keys.get(younger_than=age)).keys)
         expected = Expected(self.issuer, self.settings.client_id, nonce, metadata.id_token_signing_alg_values_supported)
-        return checked_claims(token, header, found, expected, at=time.time())
+        known = await self._keys.get()
+        try:
+            return checked_claims(token, header, candidates(header, known.keys), expected, at=time.time())
+        except SignInRefused as error:
+            if error.detail != "signature":
+                raise
+            # The provider may have new keys, with new key ids or without.
+            newer = await self._keys.get(younger_than=KEYS_AGAIN_AFTER, pause=KEYS_AGAIN_AFTER)
+            if newer is known:
+                raise
+        return checked_claims(token, header, candidates(header, newer.keys), expected, at=time.time())
 
     async def _completed(self, metadata: Metadata, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
         """With the claims of the userinfo endpoint, if the token lacks some that are needed."""

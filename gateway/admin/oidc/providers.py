@@ -10,8 +10,8 @@ from gateway.config.settings import Settings
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
-    from gateway.admin.oidc.fetch import Fetch
     from gateway.admin.oidc.provider import Provider
+    from gateway.http_client.upstream import Upstream
 
 
 class Listed(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Providers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._fetch: Fetch | None = None
+        self._client: Upstream | None = None
         self._made: dict[str, Provider] = {}
 
     def use(self, settings: Settings) -> None:
@@ -55,16 +55,17 @@ class Providers:
             # Imported here, so that only a console with a provider loads joserfc.
             from gateway.admin.oidc.fetch import Fetch
             from gateway.admin.oidc.provider import Provider
+            from gateway.http_client.upstream import Upstream
 
-            self._fetch = self._fetch or Fetch()
+            self._client = self._client or Upstream(keepalive=0.0)
             settings = self._settings
             redirect_uri = settings.console.base_url + callback_path(name)
             self._made[name] = Provider(
-                name, settings.oidc[name], settings.oidc_secret(name), redirect_uri, self._fetch
+                name, settings.oidc[name], settings.oidc_secret(name), redirect_uri, Fetch(self._client)
             )
         return self._made[name]
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._fetch is not None:
-            await self._fetch.close()
+        if self._client is not None:
+            await self._client.close()

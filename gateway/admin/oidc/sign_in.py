@@ -2,14 +2,15 @@
 
 A person is found by issuer and subject. Only a person who is not known that way is found by a verified e-mail address,
 and is known by issuer and subject from then on. A user who has a password is asked for it once before that: somebody
-else may have made a user of this address. `gateway.admin.newcomers` decides about people who are no users.
+else may have created a user with this address. A user who has a second factor is connected when the code was right.
+`gateway.admin.newcomers` decides about people who are not users yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from sqlalchemy.engine import Connection
@@ -17,35 +18,43 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import Actor, by_configuration
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
-from gateway.admin.identities import has_identity, insert_identity, is_connected, note_use, user_of_identity
-from gateway.admin.invitations import find_invitation, use_invitation
 from gateway.admin.memberships import Memberships
-from gateway.admin.newcomers import UNKNOWN, Newcomer, Newcomers
+from gateway.admin.newcomers import Newcomer, Newcomers
+from gateway.admin.oidc.entering import (
+    Entry,
+    accept_invitation,
+    connect_signed_in,
+    enter,
+    enter_as,
+    enter_by_email,
+    match,
+)
 from gateway.admin.oidc.flows import Begun, Callback, Flow, Flows, Purpose
-from gateway.admin.oidc.grants import Granted, apply_grants, granted_by
+from gateway.admin.oidc.grants import Granted, granted_by
 from gateway.admin.oidc.person import Person, person_of
 from gateway.admin.oidc.providers import Listed, Providers
 from gateway.admin.password_hashes import PasswordHashes
 from gateway.admin.random_ids import new_token, token_hash
 from gateway.admin.sessions import NewSession
-from gateway.admin.sign_in import Client, SecondStep, credentials, session_or_second_step
+from gateway.admin.sign_in import Client, SecondStep, credentials
 from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, user_by_id, user_of
+from gateway.admin.user_rows import user_by_id
 from gateway.database.people_tables import users
-from gateway.errors import GatewayError, NotFound, SignInFailed, SignInRefused
+from gateway.errors import (
+    AlreadyExists,
+    GatewayError,
+    IdentityProviderUnavailable,
+    NotFound,
+    SignInFailed,
+    SignInRefused,
+)
 from gateway.log import gateway_log
 
 T = TypeVar("T")
-Match = Literal["known", "by_email", "password", "none"]
 OLD = "This sign-in is too old, was used already, or was begun in another browser. Begin again on the sign-in page"
-OTHER = "Another person of this sign-in service is connected with the user of your e-mail address. Ask your operator"
-UNVERIFIED = "The sign-in service does not say that your e-mail address is verified, so no user can be found by it"
-ELSEWHERE = (
-    "The user of your e-mail address signs in by another service. Sign in there, and connect this one afterwards"
-)
-EXISTS = "There is a user of this address already. Sign in as always, then open the invitation again"
-NOT_YOURS = "You are known here as another user, not as the invited one"
+#: Reasons of a refusal that another sign-in of the same person may have caused at the same moment.
+RACED = frozenset({"changed", "other_user", "other_identity"})
 
 
 class Away(Struct, frozen=True):
@@ -118,7 +127,9 @@ class OidcSignIn:
         in and is to be connected.
         """
         provider = self._providers.get(name)
-        await self._limits.attempt("", address)
+        await self._limits.attempt("", address, "provider")
+        async with self._outages_not_counted(address):
+            await provider.reach()  # before anything is remembered
         purpose: Purpose = "invitation" if invitation else "connect" if connects else "sign_in"
         nonce, verifier = new_token(), new_token()
         hashed = token_hash(invitation).hex() if invitation else ""
@@ -135,21 +146,35 @@ class OidcSignIn:
         url = await provider.authorization_url(state=begun.state, nonce=nonce, verifier=verifier)
         return Away(url, begun.browser, provider.settings.label or name)
 
+    async def take_up(self, name: str, callback: Callback, browser: str) -> Flow:
+        """The sign-in with which a browser comes back, for `finish`. NotFound; SignInRefused if it is not its own.
+
+        Until it is taken up, the browser's cookie is to stay: anybody can send a browser to the address.
+        """
+        self._providers.get(name)
+        flow = await self._flows.look(callback.state, browser)
+        if flow is None or flow.provider != name or flow.purpose == "password":
+            raise SignInRefused(OLD, detail="state")
+        if await self._flows.take(callback.state, browser) is None:
+            raise SignInRefused(OLD, detail="state")
+        return flow
+
     async def finish(
-        self, name: str, callback: Callback, browser: str, client: Client, *, signed_in: str
+        self, flow: Flow, callback: Callback, client: Client, *, signed_in: str
     ) -> Entered | Connected | PasswordNeeded:
-        """Take up a browser that comes back; `signed_in` is the id of its user, or "".
+        """Finish a sign-in that was taken up; `signed_in` is the id of the browser's user, or "".
 
         SignInRefused, with an event in the audit trail; IdentityProviderUnavailable, NotFound, InvalidLink.
         """
+        name = flow.provider
         provider = self._providers.get(name)
-        flow = await self._flows.take(callback.state, browser)
-        if flow is None or flow.provider != name or flow.purpose == "password":
-            raise SignInRefused(OLD, detail="state")
-        claims = await self._watched(name, client, provider.claims(callback, nonce=flow.nonce, verifier=flow.verifier))
+        async with self._outages_not_counted(client.address):
+            claims = await self._watched(
+                name, client, provider.claims(callback, nonce=flow.nonce, verifier=flow.verifier)
+            )
         person = person_of(name, provider.settings, claims, await self._granted(provider.settings.grants, claims))
         reply = await self._watched(name, client, self._let_in(flow, person, client, signed_in))
-        await self._limits.succeeded("", client.address)
+        await self._limits.succeeded("", client.address, "provider")
         return reply
 
     async def email_to_confirm(self, state: str, browser: str) -> str:
@@ -171,10 +196,10 @@ class OidcSignIn:
             raise SignInRefused(OLD, detail="state")
         issuer = self._providers.get(flow.provider).issuer
         person = Person(flow.provider, issuer, flow.subject, email="", name="", granted=flow.granted)
-        await self._watched(
-            flow.provider, client, self._transactions.write(_connect, flow.user_id, person, client.address)
+        entry = await self._watched(
+            flow.provider, client, self._transactions.write(enter_as, flow.user_id, person, client)
         )
-        return Entered(await self._enter(person, client), flow.path)
+        return Entered(await self._begun(entry, person, client), flow.path)
 
     async def _confirming(self, state: str, browser: str) -> Flow:
         flow = await self._flows.look(state, browser)
@@ -188,21 +213,38 @@ class OidcSignIn:
         if flow.purpose == "connect":
             if flow.user_id != signed_in:
                 raise SignInRefused(OLD, detail="session")
-            await self._transactions.write(_connect, flow.user_id, person, client.address)
+            await self._transactions.write(connect_signed_in, flow.user_id, person, client.address)
             return Connected(next(one.label for one in self.providers if one.name == person.provider))
         if flow.purpose == "invitation":
-            hashed = bytes.fromhex(flow.invitation)
-            await self._transactions.write(_accept_invitation, hashed, person, client.address)
+            return await self._accept(flow, person, client)
+        try:
+            return await self._sign_in(flow, person, client)
+        except (AlreadyExists, SignInRefused) as error:
+            if isinstance(error, SignInRefused) and error.detail not in RACED:
+                raise
+            return await self._sign_in(flow, person, client)  # whatever the other sign-in did is done now
+
+    async def _sign_in(self, flow: Flow, person: Person, client: Client) -> Entered | PasswordNeeded:
+        found, user_id = await self._transactions.read(match, person)
+        if found == "password":
+            begun = await self._ask_password(flow, person, user_id)
+            return PasswordNeeded(begun.state, begun.browser)
+        if found == "by_email":
+            entry = await self._transactions.write(enter_by_email, person, client)
         else:
-            match, user_id = await self._transactions.read(_match, person)
-            if match == "password":
-                begun = await self._ask_password(flow, person, user_id)
-                return PasswordNeeded(begun.state, begun.browser)
-            if match == "by_email":
-                await self._transactions.write(_connect_by_email, person, client.address)
-            elif match == "none":
+            if found == "none":
                 await self._newcomers.create(_newcomer(person, client.address))
-        return Entered(await self._enter(person, client), flow.path)
+            entry = await self._transactions.write(enter, person, client)
+        return Entered(await self._begun(entry, person, client), flow.path)
+
+    async def _accept(self, flow: Flow, person: Person, client: Client) -> Entered:
+        hashed = bytes.fromhex(flow.invitation)
+        try:
+            await self._transactions.write(accept_invitation, hashed, person, client.address)
+        except AlreadyExists:  # the invited person became a user at this moment
+            await self._transactions.write(accept_invitation, hashed, person, client.address)
+        entry = await self._transactions.write(enter, person, client)
+        return Entered(await self._begun(entry, person, client), flow.path)
 
     async def _ask_password(self, flow: Flow, person: Person, user_id: str) -> Begun:
         wanted = Flow(
@@ -215,13 +257,22 @@ class OidcSignIn:
         )
         return await self._flows.begin(wanted)
 
-    async def _enter(self, person: Person, client: Client) -> NewSession | SecondStep:
-        begun, user_id, left = await self._transactions.write(_enter, person, client)
+    async def _begun(self, entry: Entry, person: Person, client: Client) -> NewSession | SecondStep:
+        """What the person gets, once the memberships that the claims do not give any more have ended."""
         actor = by_configuration(f"oidc.{person.provider}", client.address)
-        for account in left:
+        for account in entry.left:
             with suppress(NotFound):  # they have left it meanwhile
-                await self._memberships.remove(actor, user_id, account)
-        return begun
+                await self._memberships.remove(actor, entry.user_id, account)
+        return entry.begun
+
+    @asynccontextmanager
+    async def _outages_not_counted(self, address: str) -> AsyncIterator[None]:
+        """A fault of the provider uses up none of the attempts of the address."""
+        try:
+            yield
+        except IdentityProviderUnavailable:
+            await self._limits.succeeded("", address, "provider")
+            raise
 
     async def _granted(self, grants: Any, claims: Mapping[str, Any]) -> Granted:
         """What the claims give, without accounts that are not there."""
@@ -244,78 +295,6 @@ class OidcSignIn:
                 await self._transactions.write(_record_refusal, name, client.address, error.detail or "")
             gateway_log.warning("a sign-in by oidc.%s was refused: %s %s", name, error.code, error.log_text())
             raise
-
-
-def _match(connection: Connection, person: Person) -> tuple[Match, str]:
-    """How a person is found, and the id of their user; SignInRefused."""
-    known = user_of_identity(connection, person.issuer, person.subject)
-    if known is not None:
-        _require_active(known[0])
-        return "known", known[0].id
-    if not person.email:
-        raise SignInRefused(UNVERIFIED, detail="email")
-    user = user_of(connection, users.c.email == person.email)
-    if user is None:
-        return "none", ""
-    _require_active(user)
-    if has_identity(connection, user.id, person.issuer):
-        raise SignInRefused(OTHER, detail="other_identity")
-    if user.has_password:
-        return "password", user.id
-    if is_connected(connection, user.id):
-        # Somebody else may have accepted the invitation of this address, and would share the user.
-        raise SignInRefused(ELSEWHERE, detail="other_identity")
-    return "by_email", user.id
-
-
-def _require_active(user: User) -> None:
-    if user.disabled is not None:
-        raise SignInRefused(UNKNOWN, detail="disabled")
-
-
-def _connect_by_email(connection: Connection, person: Person, address: str) -> None:
-    match, user_id = _match(connection, person)  # again: the user may have changed meanwhile
-    if match != "by_email":
-        raise SignInRefused(detail="changed")
-    _connect(connection, user_id, person, address)
-
-
-def _connect(connection: Connection, user_id: str, person: Person, address: str) -> None:
-    user = user_by_id(connection, user_id)
-    _require_active(user)
-    if has_identity(connection, user_id, person.issuer):
-        raise SignInRefused("You are connected with this sign-in service already", detail="other_identity")
-    insert_identity(connection, user.actor(address), user_id, person.issuer, person.subject)
-
-
-def _accept_invitation(connection: Connection, hashed: bytes, person: Person, address: str) -> None:
-    """Accept as the invited person, who becomes a user; or as a user who is connected already.
-
-    An invitation never leads into an existing user: the person who invites may have its link.
-    """
-    email = find_invitation(connection, hashed).email
-    known = user_of_identity(connection, person.issuer, person.subject)
-    if known is not None and known[0].email != email:
-        raise SignInRefused(NOT_YOURS, detail="other_user")
-    if known is None and user_of(connection, users.c.email == email) is not None:
-        raise SignInRefused(EXISTS, detail="user_exists")
-    user = use_invitation(connection, hashed, person.name, None, address)
-    if known is None:
-        insert_identity(connection, user.actor(address), user.id, person.issuer, person.subject)
-
-
-def _enter(connection: Connection, person: Person, client: Client) -> tuple[NewSession | SecondStep, str, list[str]]:
-    """Apply what the claims give and begin; also the user's id and the accounts that they have to leave."""
-    known = user_of_identity(connection, person.issuer, person.subject)
-    if known is None:
-        raise SignInRefused(UNKNOWN, detail="unknown")
-    user, before = known
-    _require_active(user)
-    actor = by_configuration(f"oidc.{person.provider}", client.address)
-    applied = apply_grants(connection, actor, user, before, person.granted)
-    note_use(connection, person.issuer, person.subject, applied.remembered)
-    user = user_by_id(connection, user.id)
-    return session_or_second_step(connection, user, client, by=f"oidc.{person.provider}"), user.id, applied.left
 
 
 def _newcomer(person: Person, address: str) -> Newcomer:

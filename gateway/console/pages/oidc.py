@@ -40,12 +40,12 @@ async def leave_for(visit: Visit, *, path: str, invitation: str = "", connects: 
 
 
 async def callback(visit: Visit, provider: str) -> Reply:
-    browser = visit.cookies.get(names.OIDC)
-    visit.cookies.delete(names.OIDC)
     came = Callback(visit.query("state"), visit.query("code"), visit.query("error"), visit.query("iss"))
     oidc = (await visit.people()).oidc
+    flow = await oidc.take_up(provider, came, visit.cookies.get(names.OIDC))
+    visit.cookies.delete(names.OIDC)  # only now: the link of somebody else ends no sign-in that is under way
     user_id = visit.person.id if visit.is_signed_in else ""
-    reply = await oidc.finish(provider, came, browser, visit.client, signed_in=user_id)
+    reply = await oidc.finish(flow, came, visit.client, signed_in=user_id)
     if isinstance(reply, Connected):
         visit.note(f"You can sign in with {reply.label} now.")
         return Redirect(PROFILE)

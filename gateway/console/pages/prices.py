@@ -8,7 +8,7 @@ from gateway.accounts.accounts import Account
 from gateway.accounts.key_settings import ENDPOINTS
 from gateway.admin.price_list import price_list
 from gateway.admin.refusals import existing_account
-from gateway.console.price_rows import SORTS, other_prices, price_rows
+from gateway.console.price_rows import SORTS, capabilities, other_prices, price_rows
 from gateway.console.replies import Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
@@ -44,6 +44,7 @@ def _page(visit: Visit, account: Account | None) -> Reply:
         "descending": descending,
         "sorts": SORTS,
         "other_prices": other_prices,
+        "capabilities": capabilities,
     }
     return View("prices.html", "Prices", values)
 

@@ -76,7 +76,8 @@ async def connect(visit: Visit) -> Reply:
 async def disconnect(visit: Visit) -> Reply:
     if visit.person.has_password:
         await visit.confirm_password()
-    await (await visit.people()).identities.end(visit.actor, visit.person.id, visit.text("issuer"))
+    identities, keep = (await visit.people()).identities, visit.session.id if visit.session else ""
+    await identities.end(visit.actor, visit.person.id, visit.text("issuer"), keep=keep)
     visit.note("The connection has ended.")
     return Redirect(PROFILE)
 

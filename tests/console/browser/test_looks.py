@@ -1,13 +1,10 @@
 """Every page of a person in a real browser: no fault, no foreign address, accessible, small, within the window.
 
 Every control of a page is reached by Tab and shows the focus then.
-
-With GATEWAY_PICTURES=FOLDER a picture of each page is written there.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +60,6 @@ async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_p
                 continue  # no page
             transferred = await load(w, c.url + sample.path)
             faults += await violations(w.page)
-            await picture(w.page, look, route.path)
             assert transferred < MOST_BYTES, sample.path
             assert await w.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), sample.path
             if look in WALKED:
@@ -73,12 +69,6 @@ async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_p
         assert not faults, "\n".join(faults)
         assert w.faults == []
         assert all(address.startswith(c.url) for address in w.addresses)
-
-
-async def picture(page: Any, look: str, path: str) -> None:
-    if folder := os.environ.get("GATEWAY_PICTURES"):
-        name = path.strip("/").replace("/", "_").replace("{", "").replace("}", "")
-        await page.screenshot(path=f"{folder}/{name}-{look}.png", full_page=True)
 
 
 async def sign_in(page: Any, url: str, email: str) -> None:

@@ -1,0 +1,130 @@
+"""Two machines with one database do the same for one person at the same moment: nobody sees an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from gateway.admin.oidc.flows import Callback
+from gateway.admin.oidc.sign_in import Entered, OidcSignIn
+from gateway.admin.people import People
+from gateway.admin.services import AdminServices
+from gateway.admin.sessions import NewSession
+from gateway.admin.sign_ups import insert_sign_up
+from gateway.admin.user_rows import User
+from gateway.errors import AlreadyExists, InvalidLink
+from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.console.client import HOME, PASSWORD, ROOT, Browser, Console
+from tests.console.oidc_world import OpenWorld, away, back, oidc_world
+
+__all__ = ["database_address", "database_url", "oidc_world", "postgres"]
+
+
+@asynccontextmanager
+async def two_machines(c: Console) -> AsyncIterator[tuple[People, People]]:
+    """The services of the console, and those of another process with the same store and database."""
+    other = AdminServices(c.services.settings, c.services.store.store)
+    try:
+        yield await c.services.people(), await other.people()
+    finally:
+        await other.close()
+
+
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets two threads meet where the function of this name returns. A writer of SQLite is alone there, and goes on."""
+
+    def patch(name: str) -> None:
+        module, _, function = name.rpartition(".")
+        original, barrier = getattr(import_module(module), function), Barrier(2)
+
+        def met(*args: Any) -> Any:
+            found = original(*args)
+            with suppress(BrokenBarrierError):
+                barrier.wait(1.0)
+            return found
+
+        monkeypatch.setattr(name, met)
+
+    return patch
+
+
+async def finished(oidc: OidcSignIn, browser: Browser, path: str) -> Any:
+    """What the browser gets that comes back with this path."""
+    target = urlsplit(path)
+    query = {name: values[0] for name, values in parse_qs(target.query).items()}
+    came = Callback(query["state"], query["code"])
+    flow = await oidc.take_up("corp", came, browser.cookies["gateway-oidc"])
+    return await oidc.finish(flow, came, HOME, signed_in="")
+
+
+async def both_come(c: Console, machines: tuple[People, People]) -> None:
+    """One person signs in at two machines; both sign-ins begin a session."""
+    browsers = [await c.browser() for _ in machines]
+    paths = [await back(browser, await away(browser)) for browser in browsers]
+    work = [finished(p.oidc, browser, path) for p, browser, path in zip(machines, browsers, paths, strict=True)]
+    for reply in await asyncio.gather(*work):
+        assert isinstance(reply, Entered) and isinstance(reply.begun, NewSession)
+    assert len({browser.cookies["gateway-oidc"] for browser in browsers}) == 2
+
+
+@pytest.mark.parametrize("is_user", [False, True])
+async def test_two_first_sign_ins_of_one_person_succeed(
+    oidc_world: OpenWorld, meet: Callable[[str], None], is_user: bool
+) -> None:
+    async with oidc_world() as (c, corp), two_machines(c) as machines:
+        if is_user:
+            await c.user("ann@example.com")
+        corp.person |= {"groups": ["search"]}
+        meet("gateway.admin.oidc.sign_in.match")
+        await both_come(c, machines)
+        [user] = await machines[0].users.list(ROOT)
+        assert user.accounts == {"acme": "member"}
+        assert len(await machines[0].identities.list(ROOT, user.id)) == 1
+
+
+async def test_two_sign_ins_with_a_new_grant_succeed(oidc_world: OpenWorld, meet: Callable[[str], None]) -> None:
+    async with oidc_world() as (c, corp), two_machines(c) as machines:
+        await c.user("ann@example.com")
+        await both_come(c, machines)
+        corp.person |= {"groups": ["leads"]}
+        meet("gateway.admin.oidc.entering.user_of_identity")
+        await both_come(c, machines)
+        [user] = await machines[0].users.list(ROOT)
+        assert user.accounts == {"acme": "owner"}
+
+
+async def test_two_acceptances_of_invitations_give_one_user(console: Any, meet: Callable[[str], None]) -> None:
+    async with console() as c, two_machines(c) as machines:
+        invitations = machines[0].invitations
+        first = await invitations.to_account(ROOT, "ann@example.com", "acme", "member")
+        second = await invitations.to_account(ROOT, "ann@example.com", "other", "owner")
+        again = await invitations.to_account(ROOT, "bob@example.com", "acme", "member")
+        meet("gateway.admin.invitations.user_of")
+        accepts = [
+            p.invitations.accept(t, password=PASSWORD)
+            for p, t in zip(machines, (first.token, second.token), strict=True)
+        ]
+        one, other = await asyncio.gather(*accepts)
+        assert one.id == other.id
+        assert (await machines[0].users.show(ROOT, one.id)).accounts == {"acme": "member", "other": "owner"}
+        accepts = [p.invitations.accept(again.token, password=PASSWORD) for p in machines]
+        ended = await asyncio.gather(*accepts, return_exceptions=True)
+        assert {type(one) for one in ended} == {User, InvalidLink}
+
+
+async def test_two_requests_to_sign_up_leave_one_link(console: Any, meet: Callable[[str], None]) -> None:
+    async with console(signup="open") as c, two_machines(c) as machines:
+        meet("gateway.admin.sign_ups._make_room")
+        inserts = (p.transactions.write(insert_sign_up, "ann@example.com", "net") for p in machines)
+        ended = await asyncio.gather(*inserts, return_exceptions=True)
+        tokens = [one for one in ended if isinstance(one, str)]
+        assert tokens and all(isinstance(one, (str, AlreadyExists)) for one in ended)
+        assert await machines[0].sign_ups.email_of(tokens[-1]) == "ann@example.com"
