@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,21 @@ class Checkout(Struct, frozen=True):
         """The interpreter of the checkout's own environment (`.venv`); this one where it has none."""
         own = self.root / ".venv" / "bin" / "python"
         return str(own) if own.exists() and self.root != HERE else sys.executable
+
+    @property
+    def revision(self) -> str:
+        """The short id of the commit, with "+ changes" where files differ from it; "unknown" outside of git."""
+        commit = self._git("rev-parse", "--short", "HEAD")
+        changes = self._git("status", "--porcelain", "--untracked-files=no")
+        return f"{commit} + changes" if commit and changes else commit or "unknown"
+
+    def _git(self, *words: str) -> str:
+        """What git prints; nothing where it fails or is not installed."""
+        try:
+            done = subprocess.run(["git", "-C", str(self.root), *words], capture_output=True, text=True, timeout=30)
+        except OSError:
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
 
     def folders(self) -> dict[str, Path]:
         """The folder of each package, by its installed name."""

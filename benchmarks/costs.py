@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from benchmarks.load import Load
 from benchmarks.page import DOCS, put
 from benchmarks.populated import Population, Site, populate, populated
 from benchmarks.processes import module_of, rss, tree
-from benchmarks.report import machine
+from benchmarks.report import machine, measured_on
 from benchmarks.rounds import IMPORTER, Measurement, Plan, measure
 from benchmarks.start import prepare
 from benchmarks.upstream import mock_upstream
@@ -54,14 +53,13 @@ PEPPER = b"benchmark pepper, not a secret"
 class Costs(Struct, frozen=True, kw_only=True):
     """The document; CPU in µs, memory and disk in bytes."""
 
-    date: str
     machine: dict[str, str | int]
     others_percent: float  # of the gateway's core, used by somebody else meanwhile: above a few, CPU is told too high
     # The gateway
-    cpu_per_request: float  # of all processes, the importer too
+    cpu_per_request: float  # of all processes, the importer too where it was measured
     cpu_per_request_spread: float  # over many accounts
-    importer_cpu_per_request: float = 0.0  # a part of it; 0: not measured, by an older version
-    importer_cpu_per_request_spread: float = 0.0
+    importer_cpu_per_request: float | None = None  # a part of it; None: measured before there was an importer
+    importer_cpu_per_request_spread: float | None = None
     cpu_per_chunk: float
     worker_memory: int
     supervisor_memory: int
@@ -120,7 +118,6 @@ def take(plan: Plan) -> Costs:
     plan.tell(f"{ACCOUNTS:,} accounts")
     many = many_accounts(plan)
     return Costs(
-        date=datetime.now(UTC).date().isoformat(),
         machine=machine(),
         others_percent=round(max(one.pop("others"), many.pop("others")), 1),
         **memory,
@@ -160,16 +157,19 @@ def table_of(costs: Costs) -> str:
         ("journal per request, for two minutes", f"{costs.journal_per_request:,} bytes"),
         ("access log per request", f"{costs.log_per_request:,} bytes"),
     ]
-    told = f"{costs.machine['cpu']}, Python {costs.machine['python']}, {costs.date}"
+    told = f"{costs.machine['cpu']}, Python {costs.machine['python']}, {measured_on([costs.machine])}"
     busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
     lines = ["| what | costs |", "|---|--:|", *(f"| {what} | {amount} |" for what, amount in rows)]
-    return "\n".join(lines) + f"\n\nMeasured on {told}{busy if costs.others_percent > BUSY else ''}.\n"
+    return "\n".join(lines) + f"\n\n{told}{busy if costs.others_percent > BUSY else ''}.\n"
 
 
-def _request_rows(accounts: str, cpu: float, importer: float) -> list[tuple[str, str]]:
+def _request_rows(accounts: str, cpu: float, importer: float | None) -> list[tuple[str, str]]:
     """The CPU of a request by process, and the sum."""
-    if not importer:
-        return [(f"gateway: CPU per request, importer included, {accounts}", f"{cpu:.0f} µs")]
+    if importer is None:
+        return [
+            (f"gateway without the importer: CPU per request, {accounts}", f"{cpu:.0f} µs"),
+            ("importer: CPU per request", "not measured"),
+        ]
     return [
         (f"gateway without the importer: CPU per request, {accounts}", f"{cpu - importer:.0f} µs"),
         ("importer: CPU per request", f"{importer:.0f} µs"),

@@ -244,8 +244,13 @@ def table_of(dimension: Dimension, lines: list[GrowthLine]) -> Table:
 def joined(reports: Sequence[GrowthReport]) -> GrowthReport:
     """One document of several; of a dimension that more than one has, what the last one says."""
     whose = {line.dimension: report for report in reports for line in report.lines}
+    taken = {
+        key: " and ".join(dict.fromkeys(str(report.machine[key]) for report in whose.values() if key in report.machine))
+        for key in ("date", "tree")
+    }
     return structs.replace(
         reports[-1],
+        machine=reports[-1].machine | taken,
         settings={"rounds": " or ".join(sorted({str(report.settings["rounds"]) for report in whose.values()}))},
         lines=[
             line for name in all_dimensions() if name in whose for line in whose[name].lines if line.dimension == name

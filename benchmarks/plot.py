@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from benchmarks.growth import GrowthLine, GrowthReport
 from benchmarks.page import DOCS
-from benchmarks.report import Line, Report, Summary
+from benchmarks.report import Line, Report, Summary, measured_on
 from benchmarks.svg import Drawing
 from benchmarks.targets import read
 
@@ -102,7 +102,8 @@ def drawings(files: Iterable[Path], mark: str = "") -> dict[str, Drawing]:
 
 def footnote(machine: dict[str, str | int], rounds: object, mark: str) -> str:
     """What a plot stands on."""
-    told = f"{machine['cpu']}, Python {machine['python']}; median, least and most of {rounds} rounds"
+    told = f"{machine['cpu']}, Python {machine['python']}; median, least and most of {rounds} rounds; "
+    told += measured_on([machine])
     return f"{mark}: {told}" if mark else told
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.checkout import HERE, Checkout
 from benchmarks.cores import Cores
 from benchmarks.rounds import Sample
 from benchmarks.scenarios import Figure, Point, Scenario
@@ -145,7 +147,7 @@ def _cell(summary: Summary | None, figure: Figure) -> str:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were taken on; nothing that names the machine or its user."""
+    """The machine, the day and the tree of a measurement; nothing that names the machine or its user."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
     models = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
     return {
@@ -153,7 +155,16 @@ def machine() -> dict[str, str | int]:
         "cores": os.cpu_count() or 0,
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "tree": Checkout(HERE).revision,
     }
+
+
+def measured_on(machines: Sequence[dict[str, str | int]]) -> str:
+    """The days and the trees of measurements, as the end of a sentence; older documents do not have them."""
+    days = dict.fromkeys(str(told.get("date") or "an unknown day") for told in machines)
+    trees = dict.fromkeys(str(told.get("tree") or "unknown") for told in machines)
+    return f"measured on {' and '.join(days)}, tree {' and '.join(trees)}"
 
 
 def sharing_note(cores: Cores) -> str:

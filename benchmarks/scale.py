@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs import FILE, Costs
+from benchmarks.report import measured_on
 
 DAY = 86_400
 MARKER_DAYS = 1  # how long a settled call is remembered by its id
@@ -183,5 +184,8 @@ def scale(
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     console.print(
-        f"Costs of {costs.date}, {costs.machine['cpu']}; others used {costs.others_percent:.0f} % of the core."
+        f"Costs on {costs.machine['cpu']}, {measured_on([costs.machine])}; "
+        f"others used {costs.others_percent:.0f} % of the core."
     )
+    if costs.importer_cpu_per_request is None:
+        console.print("These costs have no CPU of the importer: `python -m benchmarks costs` measures it.")

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from benchmarks.growth import GrowthReport, growth_rows, joined
 from benchmarks.page import DOCS, put
-from benchmarks.report import Line, Report, Summary
+from benchmarks.report import Line, Report, Summary, measured_on
 
 PAGE = DOCS / "benchmarks.md"
 
@@ -111,15 +111,17 @@ def rows(reports: Sequence[Report]) -> Iterator[str]:
         median, least, most = (_text(value, target) for value in values)
         yield f"| {target.text} | {must} | {aim} | {median} ({least}–{most}) | {target.reached(values[0])} |"
     yield ""
-    yield machine_line(reports[0].machine)
+    yield machine_line(*(report.machine for report in reports))
     for name, reason in {name: reason for report in reports for name, reason in report.absent.items()}.items():
         yield f"Absent: {name} ({reason})."
 
 
-def machine_line(told: dict[str, str | int]) -> str:
-    """What figures were taken on, in one sentence."""
+def machine_line(*machines: dict[str, str | int]) -> str:
+    """The machine, the days and the trees of measurements, in one sentence."""
+    told = machines[0]
     kernel = str(told["kernel"]).partition("-")[0]
-    return f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}."
+    machine = f"{told['cpu']}, {told['cores']} cores, Linux {kernel}, Python {told['python']}"
+    return f"{machine}, {measured_on(machines)}."
 
 
 def _summary(target: Target, lines: list[Line]) -> Summary | None:

@@ -73,12 +73,12 @@ class AccountAdmin:
         return await self._change(actor, "move", name, lambda: self._accounts.move(name, group))
 
     async def allow(self, actor: Actor, name: str, models: Iterable[str]) -> Account:
-        """Allow models whatever the group may; undoes `deny`."""
+        """Allow models regardless of the group; undoes `deny`."""
         names = list(models)
         return await self._change(actor, "allow", name, lambda: self._accounts.allow(name, names))
 
     async def deny(self, actor: Actor, name: str, models: Iterable[str]) -> Account:
-        """Deny models whatever the group may; undoes `allow`."""
+        """Deny models regardless of the group; undoes `allow`."""
         names = list(models)
         return await self._change(actor, "deny", name, lambda: self._accounts.deny(name, names))
 

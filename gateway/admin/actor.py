@@ -42,7 +42,7 @@ class Actor(Struct, frozen=True, kw_only=True):
 
     @property
     def is_operator(self) -> bool:
-        """Whether nothing is out of reach: only such an actor may make others as powerful."""
+        """Whether the actor may do everything. Only such an actor may give others these rights."""
         return self.scopes == EVERYTHING and not self.account
 
     def may(self, scope: Scope, account: str = "") -> bool:
@@ -68,7 +68,7 @@ class Actor(Struct, frozen=True, kw_only=True):
             raise Forbidden(f"This needs the scope 'read' or {scope!r}")
 
     def require_operator(self) -> None:
-        """Forbidden for everyone who lacks some power."""
+        """Forbidden for an actor who may not do everything."""
         if not self.is_operator:
             raise Forbidden("This needs an operator")
 

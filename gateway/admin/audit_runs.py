@@ -1,4 +1,4 @@
-"""Audits over the network: one at a time, and not for ever. The database part has a thread of its own."""
+"""Audits over the network: one at a time, for a limited time. The database part has a thread of its own."""
 
 from __future__ import annotations
 

@@ -12,16 +12,15 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import AuditEvent, new_event
+from gateway.admin.pages import READ_AT_MOST
 from gateway.admin.times import to_micros
 from gateway.admin.transactions import Transactions
 from gateway.database.people_tables import audit_events, users
 from gateway.errors import Forbidden
 
-PAGE = 1000  # events at most at once
-
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are meant; an empty field means any."""
+    """The events to find; an empty field matches every event."""
 
     since: datetime | None = None
     actor: str = ""  # `KIND:ID`, a kind, an id, or a user's e-mail
@@ -30,7 +29,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""  # only events older than the one with this id
 
     def matches(self, event: AuditEvent) -> bool:
-        """Whether an event is meant; `actor` must not be an e-mail here."""
+        """Whether an event matches; `actor` must not be an e-mail here."""
         return (
             (self.since is None or event.at >= to_micros(self.since))
             and self.actor in ("", event.actor_kind, event.actor_id, f"{event.actor_kind}:{event.actor_id}")
@@ -47,9 +46,9 @@ class AuditTrail:
         self._transactions = transactions
 
     async def list(self, actor: Actor, wanted: AuditFilter, *, limit: int = 100) -> list[AuditEvent]:
-        """The newest events, newest first, at most 1,000. An owner sees the events of the account."""
+        """The newest events, newest first, at most `READ_AT_MOST`. An owner sees the events of the account."""
         require_reader(actor, wanted.account)
-        return await self._transactions.read(newest, wanted, min(limit, PAGE))
+        return await self._transactions.read(newest, wanted, min(limit, READ_AT_MOST))
 
     async def resolved(self, wanted: AuditFilter) -> AuditFilter:
         """The filter with the user's id instead of an e-mail."""
@@ -72,7 +71,7 @@ def record(connection: Connection, actor: Actor, action: str, object_: str, **si
 
 
 def newest(connection: Connection, wanted: AuditFilter, limit: int) -> list[AuditEvent]:
-    """The newest events that are meant, newest first."""
+    """The newest events that match, newest first."""
     query = sa.select(audit_events).order_by(audit_events.c.at.desc(), audit_events.c.id.desc()).limit(limit)
     found = connection.execute(query.where(*_conditions(wanted)))
     return [event_of(row) for row in found]

@@ -1,4 +1,4 @@
-"""Which accounts there are: the store knows, people's services only ask."""
+"""The names of the accounts: the services over people read them from the store."""
 
 from __future__ import annotations
 

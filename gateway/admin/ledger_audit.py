@@ -18,7 +18,7 @@ async def audit_ledger(
     archives: Sequence[Path] = (),
     warn: Callable[[str], None],
 ) -> AuditReport:
-    """Hold the ledger of an account, or of all, against the balances; NotFound for an unknown account.
+    """Compare the ledger of an account, or of all, with the balances; NotFound for an unknown account.
 
     `expect_accounts`: the least number of accounts of the store; by default the largest that was seen from this data
     directory.

@@ -14,12 +14,11 @@ from msgspec import Struct
 
 from gateway.admin.actor import Actor
 from gateway.admin.directory import Directory
+from gateway.admin.pages import MOST
 from gateway.errors import Forbidden, InvalidValue
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_newest
 from gateway.ledger.scripts import Links
-
-MOST = 1000  # lines on a page
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18}-[0-9]{1,18})\.(-?[0-9]{1,18})", re.ASCII)
 

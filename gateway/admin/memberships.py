@@ -9,13 +9,12 @@ from gateway.admin.actor import ACCOUNT_ROLES, AccountRole, Actor
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
 from gateway.admin.member_keys import MemberKeys
+from gateway.admin.pages import MOST, READ_AT_MOST
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, lock_user, user_by_id, users_of
 from gateway.admin.users import now
 from gateway.database.people_tables import invitations, memberships, users
 from gateway.errors import Forbidden, InvalidValue, NotFound
-
-MOST = 1000  # members that are listed
 
 
 class Memberships:
@@ -27,11 +26,11 @@ class Memberships:
         self._keys = keys
 
     async def list(self, actor: Actor, account: str, *, after: str = "", limit: int = MOST) -> list[User]:
-        """The members of an account by e-mail, those behind the e-mail `after`; at most 1,000."""
+        """The members of an account by e-mail, those behind the e-mail `after`; at most `READ_AT_MOST`."""
         if not actor.may_read("users", account) and not actor.owns(account):
             raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
         query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
-        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, MOST)))
+        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, READ_AT_MOST)))
 
     async def set(self, actor: Actor, user_id: str, account: str, role: AccountRole) -> User:
         """Give a user a role in an account. An owner changes members of theirs, and adds others by invitation."""

@@ -11,7 +11,7 @@ from gateway.admin.outbox import AuditOutbox
 async def newest_events(
     actor: Actor, trail: AuditTrail, outbox: AuditOutbox, wanted: AuditFilter, *, limit: int
 ) -> list[AuditEvent]:
-    """The newest events that are meant, newest first, at most `limit`, which is at most 1,000; Forbidden."""
+    """The newest events that match, newest first, at most `limit`, which is at most `READ_AT_MOST`; Forbidden."""
     require_reader(actor, wanted.account)
     wanted = await trail.resolved(wanted)
     found = {event.id: event for event in await _waiting(outbox) if wanted.matches(event)}

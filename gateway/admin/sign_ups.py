@@ -76,7 +76,7 @@ class SignUps:
         return self._console.signup != "closed" and self._mail.is_set_up
 
     async def request(self, email: str, *, address: str) -> None:
-        """Send a link if this person may come. It returns before anything is looked up; SignInLimited, InvalidValue."""
+        """Send a link if this person may sign up; returns before anything is looked up. SignInLimited, InvalidValue."""
         if not self.is_open:
             raise InvalidValue("Nobody can sign up here; ask the operator for an invitation")
         email = normal_email(email)

@@ -43,7 +43,7 @@ class StoreServices:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The money."""
+        """The ledger."""
         return Ledger(self.store, {})  # no limits: these services admit no calls
 
     @cached_property
@@ -53,12 +53,12 @@ class StoreServices:
 
     @cached_property
     def accounts(self) -> Accounts:
-        """Who pays."""
+        """The accounts."""
         return Accounts(self.store, self.ledger)
 
     @cached_property
     def keys(self) -> Keys:
-        """Who may call."""
+        """The API keys."""
         return Keys(self.store, lambda: peppers_of(self.settings).current)
 
     async def remember_accounts(self) -> None:
@@ -134,7 +134,7 @@ class StoreServices:
         return NotificationQueue(self.store, self.accounts, self.outbox)
 
     async def doubts(self) -> list[str]:
-        """Wait until what was written is on the store's disk; in words, what could not be made sure of."""
+        """Wait until what was written is on the store's disk; a text for each thing that could not be confirmed."""
         doubts = await self.store.doubts()
         if not self.settings.store.url:
             try:

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from gateway.admin.actor import SCOPES, Actor, Scope
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
+from gateway.admin.pages import MOST, READ_AT_MOST
 from gateway.admin.random_ids import ADMIN_TOKEN, AdminTokenHash, new_id, new_token
 from gateway.admin.times import MICROSECOND, from_micros, from_micros_or_none, time_text, to_micros
 from gateway.admin.transactions import Transactions
@@ -28,7 +29,6 @@ from gateway.errors import InvalidValue, NotFound, NotSignedIn
 
 FORM = re.compile(rf"{ADMIN_TOKEN}[A-Za-z0-9_-]{{43}}", re.ASCII)
 NOTED_EVERY = timedelta(minutes=1) // MICROSECOND  # `last_used` is no more precise
-MOST = 1000  # tokens that are listed
 SITE_ONLY: frozenset[str] = frozenset({"config"})  # scopes that have no meaning for one account
 
 
@@ -99,10 +99,12 @@ class Tokens:
         return NewToken(text, await self._transactions.write(_insert, actor, row))
 
     async def list(self, actor: Actor, *, before: str = "", limit: int = MOST) -> list[TokenRecord]:
-        """Tokens, newest first, those behind the one with the id `before`; at most 1,000."""
+        """Tokens, newest first, those behind the one with the id `before`; at most `READ_AT_MOST`."""
         actor.require_read("config")
         table = admin_tokens.c
-        query = sa.select(admin_tokens).order_by(table.created_at.desc(), table.id.desc()).limit(min(limit, MOST))
+        query = (
+            sa.select(admin_tokens).order_by(table.created_at.desc(), table.id.desc()).limit(min(limit, READ_AT_MOST))
+        )
         if before:
             last = sa.select(table.created_at).where(table.id == before).scalar_subquery()
             query = query.where(sa.or_(table.created_at < last, sa.and_(table.created_at == last, table.id < before)))

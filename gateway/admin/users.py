@@ -13,6 +13,7 @@ from gateway.admin.actor import SITE_ROLES, Actor, SiteRole
 from gateway.admin.audit_event import changes
 from gateway.admin.audit_trail import record
 from gateway.admin.member_keys import MemberKeys
+from gateway.admin.pages import MOST, READ_AT_MOST
 from gateway.admin.random_ids import new_id
 from gateway.admin.times import to_micros
 from gateway.admin.transactions import Transactions
@@ -27,8 +28,6 @@ from gateway.admin.user_rows import (
 from gateway.admin.values import checked_name, normal_email
 from gateway.database.people_tables import invitations, sessions, sign_in_links, users
 from gateway.errors import AlreadyExists, Forbidden, InvalidValue, NotFound
-
-PAGE = 1000  # users at most at once
 
 
 class UserChanges(TypedDict, total=False):
@@ -70,11 +69,14 @@ class Users:
             raise NotFound(f"There is no user {email}")
         return user
 
-    async def list(self, actor: Actor, *, after: str = "", containing: str = "", limit: int = PAGE) -> list[User]:
-        """Users by e-mail, those behind the e-mail `after`; at most 1,000. Their e-mail or name has `containing`."""
+    async def list(self, actor: Actor, *, after: str = "", containing: str = "", limit: int = MOST) -> list[User]:
+        """Users by e-mail, those behind the e-mail `after`, at most `READ_AT_MOST`.
+
+        Their e-mail or name has `containing`.
+        """
         actor.require_read("users")
         table = users.c
-        query = sa.select(users).where(table.email > after).order_by(table.email).limit(min(limit, PAGE))
+        query = sa.select(users).where(table.email > after).order_by(table.email).limit(min(limit, READ_AT_MOST))
         if containing:
             fields = (table.email, table.name)
             query = query.where(sa.or_(*(field.icontains(containing, autoescape=True) for field in fields)))
@@ -83,7 +85,7 @@ class Users:
     async def by_ids(self, actor: Actor, ids: Collection[str]) -> Sequence[User]:
         """Those of these users who are there; at most 1,000."""
         actor.require_read("users")
-        query = sa.select(users).where(users.c.id.in_(sorted(ids)[:PAGE]))
+        query = sa.select(users).where(users.c.id.in_(sorted(ids)[:MOST]))
         return await self._transactions.read(users_of, query)
 
     async def edit(self, actor: Actor, user_id: str, edited: UserChanges) -> User:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Protocol
 
 from gateway.admin.actor import Actor
@@ -16,6 +17,12 @@ from gateway.admin_api.table import ROUTES
 from gateway.errors import GatewayError, NotFound
 from gateway.http_server.client_address import client_address, networks
 from gateway.log import AccessLog
+
+
+@cache
+def own_document() -> bytes:
+    """The OpenAPI document, made at its first use."""
+    return openapi_document(ROUTES)
 
 
 class Authenticates(Protocol):
@@ -34,17 +41,10 @@ class AdminApi:
         self.router = Router(ROUTES)
         self.root_path = services.settings.console.root_path
         self.access_log = AccessLog()
-        self._openapi = b""
 
     def call(self, actor: Actor | None, *, operation: str) -> Call:
         """A call by this actor."""
-        return Call(services=self.services, actor=actor or NOBODY, openapi=self.openapi, operation=operation)
-
-    def openapi(self) -> bytes:
-        """The OpenAPI document, made at its first use."""
-        if not self._openapi:
-            self._openapi = openapi_document(ROUTES)
-        return self._openapi
+        return Call(services=self.services, actor=actor or NOBODY, openapi=own_document, operation=operation)
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
         """The address of the client, behind the proxies that the operator trusts."""

@@ -246,7 +246,7 @@ class Channel(Struct):
 
 
 class Threshold(Struct):
-    """The balance at which the owner of an account is told; null for that of the configuration."""
+    """The balance at which the owners of an account are notified; null for that of the configuration."""
 
     account: str
     balance_low: Amount | None

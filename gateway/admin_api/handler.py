@@ -32,20 +32,12 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.ids import request_id
+from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
 SMALL_BODY = 2**20  # bytes of the body of a refused request that are read, so that the connection can be used on
 KEY_HEADER = "Idempotency-Key"
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-HEADERS: Mapping[str, str] = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
 
 _EMAIL = re.compile(r"[^/]*(?:@|%40)[^/]*")
 
@@ -64,11 +56,7 @@ class PlainHandler(RequestHandler):
         self.detail = ""
 
     def set_default_headers(self) -> None:
-        self.clear_header("Server")
-        self.request_id = request_id()
-        self.set_header("x-request-id", self.request_id)
-        for name, value in HEADERS.items():
-            self.set_header(name, value)
+        self.request_id = set_headers(self, HEADERS)
 
     def compute_etag(self) -> None:
         """None: answers are not to be cached."""
@@ -158,17 +146,13 @@ class AdminHandler(PlainHandler):
         self.route, self.parameters = found.route, found.parameters
         if self.actor is not None:
             await self.api.check_access(self.route, self.actor, self.parameters)
-        if self._length() > self.route.max_body:
+        if body_length(self.request) > self.route.max_body:
             raise RequestTooLarge()
         if self.route.body is not None and not _is_json(headers.get("Content-Type", "application/json")):
             raise UnsupportedContentType("Send the body as application/json")
 
-    def _length(self) -> int:
-        text = self.request.headers.get("Content-Length", "")
-        return int(text) if text.isascii() and text.isdigit() else 0
-
     def _has_long_body(self) -> bool:
-        return self._length() > SMALL_BODY or "Transfer-Encoding" in self.request.headers
+        return body_length(self.request) > SMALL_BODY or "Transfer-Encoding" in self.request.headers
 
     def data_received(self, chunk: bytes) -> None:
         """A part of the body; that of a refused request is read and dropped, so that the connection can be used on."""

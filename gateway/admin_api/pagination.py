@@ -9,9 +9,9 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.admin.pages import MOST
 from gateway.errors import InvalidValue
 
-MOST = 1000  # objects on a page
 T = TypeVar("T")
 
 Limit = Annotated[int, Meta(ge=1, le=MOST, description="The most objects on the page.")]

@@ -20,7 +20,7 @@ COMMANDS = {
     "tokens": "Create, list and revoke admin tokens of programs.",
     "models": "What is served.",
     "plugins": "What is loaded, what it can do, and why something is not.",
-    "audit": "Hold the ledger against the balances.",
+    "audit": "Compare the ledger with the balances.",
     "audit-trail": "Who changed what, before and after.",
     "calls": "The calls that run now: list and cancel.",
     "usage": "An account's ledger lines with tokens and cost, and one call.",
@@ -31,7 +31,7 @@ COMMANDS = {
     "import": "Accounts, keys and users from CSV files, a configuration of LiteLLM.",
     "backup": "Write the whole deployment into a folder.",
     "restore": "Put a backup in place, and list what that undoes.",
-    "explain": "Whether a call would be admitted now, and which rules stand in its way.",
+    "explain": "Whether a call would be admitted now, and which rules refuse it.",
 }
 
 cli = Root(

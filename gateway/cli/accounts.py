@@ -222,7 +222,7 @@ def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
 @remotable
 def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
-    """Let the account use MODELs whatever its group may; undoes `deny`."""
+    """Allow MODELs to the account, regardless of its group; undoes `deny`."""
     _rule(
         settings,
         name,
@@ -237,7 +237,7 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
 @remotable
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
-    """Keep the account from MODELs whatever its group may; undoes `allow`."""
+    """Deny MODELs to the account, regardless of its group; undoes `allow`."""
     _rule(
         settings,
         name,

@@ -52,7 +52,7 @@ def command(
     archives: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Hold the ledger of ACCOUNT, or of all, against the balances; exit status 1 at a mismatch or one out of reach."""
+    """Compare the ledger of ACCOUNT, or of all, with the balances; exit status 1 at a mismatch or one out of reach."""
     only_here(archive=archives, expect_accounts=expect_accounts)
 
     async def there(client: AdminClient) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import msgspec
 
 from gateway.accounts.keys import NewKey
 from gateway.admin.imports.plan import Imported
-from gateway.admin.model_names import models_by_name
 from gateway.cli.configuration import json_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.people_session import PeopleSession, run_people
@@ -55,15 +54,7 @@ def accounts(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> No
     async def work(session: Session) -> Imported:
         from gateway.admin.imports.accounts import AccountImport
 
-        importing = AccountImport(
-            session.store,
-            session.accounts,
-            session.account_admin,
-            session.money,
-            groups=settings.groups,
-            models=models_by_name(settings),
-        )
-        return await importing.run(session.actor, file.name, content, dry_run=dry_run)
+        return await AccountImport.of(session).run(session.actor, file.name, content, dry_run=dry_run)
 
     done = either(
         lambda: (run if dry_run else change)(settings, work),
@@ -86,8 +77,8 @@ def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_jso
         from gateway.admin.imports.keys import KeyImport
 
         await session.check_pepper()
-        importing = KeyImport(session.keys, session.key_admin, session.key_changes, models=models_by_name(settings))
         with _new_keys(out if not dry_run else None) as on_new:
+            importing = KeyImport.of(session)
             return await importing.run(session.actor, file.name, content, dry_run=dry_run, on_new=on_new)
 
     async def there(client: AdminClient) -> Imported:
@@ -111,9 +102,7 @@ def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
     async def work(session: PeopleSession) -> Imported:
         from gateway.admin.imports.users import UserImport
 
-        people = session.people
-        importing = UserImport(people.users, people.memberships, people.directory)
-        return await importing.run(session.actor, file.name, content, dry_run=dry_run)
+        return await UserImport.of(session.people).run(session.actor, file.name, content, dry_run=dry_run)
 
     done = either(
         lambda: run_people(settings, work), lambda client: _send(client, "users", file, content, dry_run=dry_run)

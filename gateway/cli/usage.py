@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.admin.directory import StoreDirectory
-from gateway.admin.line_pages import MOST, LinePage, LinePages
+from gateway.admin.line_pages import LinePage, LinePages
+from gateway.admin.pages import MOST
 from gateway.cli.configuration import archive_option
 from gateway.cli.output import note, print_json, print_record, print_rows, print_table
 from gateway.cli.root import explained

@@ -10,7 +10,7 @@ MAX = 500  # characters
 
 
 def write_flash(anchor: str, text: str) -> str:
-    """The value of the cookie; only who has the session `anchor` can make it."""
+    """The value of the cookie; it is made with the secret of the session `anchor`."""
     content = text[:MAX].encode()
     return urlsafe_b64encode(_signature(anchor, content) + content).decode().rstrip("=")
 

@@ -36,27 +36,21 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.ids import request_id
+from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
 MAX_BODY = 2**18  # bytes
 MAX_FIELDS = 2000
 MAX_QUERY = 100  # parameters
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
 #: Statuses of input that a person can correct: its form is shown again. A form whose own object is not found is not.
 CORRECTABLE = frozenset({400, 401, 404, 409, 429})
 HEADERS: Mapping[str, str] = {
-    "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
 }
 
 
@@ -73,11 +67,7 @@ class PageHandler(RequestHandler):
         self._sending: asyncio.Future[None] | None = None
 
     def set_default_headers(self) -> None:
-        self.clear_header("Server")
-        self.request_id = request_id()
-        self.set_header("x-request-id", self.request_id)
-        for name, value in HEADERS.items():
-            self.set_header(name, value)
+        self.request_id = set_headers(self, HEADERS)
 
     def compute_etag(self) -> None:
         """None: pages are not to be cached."""
@@ -103,13 +93,9 @@ class PageHandler(RequestHandler):
             home_of_site=self.site.first_page_of_site,
             playground=self.site.playground,
         )
-        if self._length() > MAX_BODY:
+        if body_length(self.request) > MAX_BODY:
             self.set_header("Connection", "close")  # the body is not read
             self._send(self._error_page(RequestTooLarge()))
-
-    def _length(self) -> int:
-        text = self.request.headers.get("Content-Length", "")
-        return int(text) if text.isascii() and text.isdigit() else 0
 
     def data_received(self, chunk: bytes) -> None:
         """A part of the body; one of unknown length may turn out to be too long."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+PAGE = 50  # rows of a list on a page
+
 
 class View(Struct, frozen=True):
     """A page: a template with its values. `status` counts only if no input was refused."""

@@ -17,7 +17,7 @@ from gateway.console.paths import path_with
 from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.replies import View
 from gateway.console.route import Router
-from gateway.console.static_files import StaticFiles
+from gateway.console.static_files import own_files
 from gateway.console.table import ROUTES
 from gateway.console.visit import Visit
 from gateway.console.xsrf import FIELD
@@ -25,7 +25,8 @@ from gateway.http_server.client_address import client_address, is_trusted, netwo
 from gateway.log import AccessLog
 
 MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
-TEMPLATES = Path(__file__).parent / "templates"
+# It compiles each template once in a process.
+TEMPLATES = Loader(str(Path(__file__).parent / "templates"), autoescape="xhtml_escape")
 
 
 class Site:
@@ -34,12 +35,11 @@ class Site:
     def __init__(self, services: AdminServices) -> None:
         self.services = services
         self.router = Router(ROUTES)
-        self.files = StaticFiles()
+        self.files = own_files()
         self.access_log = AccessLog()
         self.playground = PlaygroundRuns()
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read
         self.root_path = services.settings.console.root_path
-        self._templates = Loader(str(TEMPLATES), autoescape="xhtml_escape")
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
         """The address of the client, behind the proxies that the operator trusts."""
@@ -73,7 +73,7 @@ class Site:
 
     def render(self, view: View, visit: Visit) -> bytes:
         """The HTML of a page."""
-        return self._templates.load(view.template).generate(
+        return TEMPLATES.load(view.template).generate(
             **{
                 "visit": visit,
                 "title": view.title,

@@ -23,7 +23,7 @@ class Snippet(Struct, frozen=True):
 
 
 def api_url(settings: Settings, console_host: str) -> str:
-    """The address of `/v1`. A server on all addresses is reached under the name under which the console is."""
+    """The address of `/v1`. For a server on all addresses, the host is that of the console."""
     if settings.console.api_url:
         return settings.console.api_url.rstrip("/")
     host = settings.server.host

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -44,6 +45,12 @@ class StaticFiles:
         return self._files.get(name)
 
 
+@cache
+def own_files() -> StaticFiles:
+    """The console's own files; they are compressed once in a process."""
+    return StaticFiles()
+
+
 def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -51,7 +58,7 @@ def _read(path: Path) -> StaticFile:
 
 
 class StaticHandler(RequestHandler):
-    """`/static/HASH/NAME`. An address with an old hash gets the file of now, which the browser may not keep."""
+    """`/static/HASH/NAME`. An address with an old hash gets the current file, which the browser may not keep."""
 
     def initialize(self, files: StaticFiles) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""The table behind a chart: spend by period and model. The script draws what the table says."""
+"""The table behind a chart: spend by period and model. The script draws the chart from the table."""
 
 from __future__ import annotations
 

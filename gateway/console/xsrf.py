@@ -1,4 +1,4 @@
-"""XSRF tokens: each form carries one, and no other site can know it.
+"""XSRF tokens: each form has one, which no other site can know.
 
 It is an HMAC of the session's token, or of a random cookie before the sign-in. So a token of one person does not work
 for another, and one of before the sign-in does not work after it.

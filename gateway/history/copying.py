@@ -1,4 +1,4 @@
-"""Copies a whole database, people included, into an empty one: from SQLite to PostgreSQL, say. Importers wait."""
+"""Copies a whole database, people included, into an empty one, such as from SQLite to PostgreSQL. Importers wait."""
 
 from __future__ import annotations
 

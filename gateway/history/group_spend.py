@@ -1,8 +1,7 @@
 """Counts what the accounts of each group were charged, from the lines that are imported.
 
-The group of an account is the one that it is in now, or was in at most `KNOWN_FOR` seconds ago. A line is counted once
-it is in the database, so not while calls wait for anything, and at most once; what a killed importer had not reported
-is not counted.
+The group of an account is the one that it is in now, or was in at most `KNOWN_FOR` seconds ago. A line is counted when
+it is in the database, at most once; calls do not wait for that. What a killed importer had not reported is not counted.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ SMALL, LARGE = Portion(accounts=50, lines=500), Portion(accounts=250, lines=4000
 
 
 class Importer:
-    """Imports accounts of one store into one database; the caller sees to it that the two belong together."""
+    """Imports accounts of one store into one database; the caller has checked that the two belong together."""
 
     def __init__(self, links: Links, database: Database, sql: SqlThread, metrics: Metrics) -> None:
         self._links = links

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,3 +36,20 @@ def test_packages_of_another_checkout_take_precedence_under_their_installed_name
     path = Path(GatewayAt(str(tmp_path)).environment(place)["PYTHONPATH"])
     assert (path / "gateway").resolve() == tmp_path / "gateway"
     assert (path / "gateway_providers").resolve() == tmp_path / "providers"
+
+
+def test_revision_names_the_commit_and_says_that_files_differ_from_it(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", "-C", str(tmp_path), *author, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert Checkout(tmp_path).revision == "unknown"
+    git("init", "--quiet")
+    (file := tmp_path / "a.py").write_text("before")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "One file")
+    commit = git("rev-parse", "--short", "HEAD")
+    assert Checkout(tmp_path).revision == commit
+    file.write_text("after")
+    assert Checkout(tmp_path).revision == f"{commit} + changes"

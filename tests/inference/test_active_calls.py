@@ -190,7 +190,8 @@ async def test_sweeps_reach_every_account_a_few_at_a_time(world, monkeypatch):
 async def test_worker_sweeps_when_it_renews_leases(world, monkeypatch):
     monkeypatch.setattr(active_calls, "RENEW_EVERY", 0.02)
     async with world() as w:
-        await w.expire(await w.admit(await w.caller()))
+        await w.expire(await w.admit(await w.caller(), hold=1000))
+        assert (await w.accounts.show("acme")).held == 1000
         worker = ActiveCalls(w.ledger, w.store)
         worker.start()
         try:
@@ -201,4 +202,5 @@ async def test_worker_sweeps_when_it_renews_leases(world, monkeypatch):
             await until(released)
         finally:
             await worker.close()
+        assert (await w.accounts.show("acme")).held == 0
         await w.proved()

@@ -59,5 +59,7 @@ async def test_work_is_cancelled_with_whoever_waits_for_it() -> None:
     waiting = asyncio.create_task(end_within(5.0, work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    assert not cancelled
     waiting.cancel()
-    await until(lambda: cancelled == ["cancelled"])
+    await until(lambda: cancelled)
+    assert waiting.cancelled()

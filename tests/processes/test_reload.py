@@ -207,6 +207,7 @@ async def test_reload_during_the_start_is_not_lost(yard: Yard) -> None:
     await until(lambda: "serving on" in gateway.text, within=60.0)
     await asyncio.to_thread(gateway.create_key)
     await until(lambda: _serves(gateway, "added"))
+    assert (await gateway.chat("added")).status == 200
 
 
 async def _serves(gateway: Served, model: str) -> bool:

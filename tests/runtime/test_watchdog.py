@@ -140,8 +140,10 @@ async def pressed(overload: OverloadMonitor, load: Callable[[], None]) -> None:
 async def test_lasting_lag_is_overload_and_ends_again() -> None:
     overload = OverloadMonitor(max_lag=0.05, max_memory=0)
     await pressed(overload, lambda: loop_is_held_for(0.15))
+    assert overload.high
     overload.start()
     await until(lambda: not overload.high)
+    assert overload.lag < overload.max_lag
     overload.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.accounts.accounts import Account, Accounts, Refused
 from gateway.admin.accounts import AccountAdmin
@@ -13,9 +13,13 @@ from gateway.admin.imports import cells
 from gateway.admin.imports.plan import Imported, Plan
 from gateway.admin.imports.run import run_import
 from gateway.admin.imports.table import Row, Table
+from gateway.admin.model_names import models_by_name
 from gateway.admin.money import MoneyAdmin
 from gateway.amounts import MAX_AMOUNT, format_amount, parse_amount
 from gateway.ledger.scripts import Links, slot
+
+if TYPE_CHECKING:
+    from gateway.admin.store_services import StoreServices
 
 LIMITS = ("floor", "rpm", "tpm", "concurrency", "monthly")
 MONEY = ("floor", "monthly")
@@ -56,6 +60,19 @@ class AccountImport:
             "operation": cells.operation,
             "note": cells.note,
         }
+
+    @classmethod
+    def of(cls, services: StoreServices) -> AccountImport:
+        """The import into the store of these services, with their settings."""
+        settings = services.settings
+        return cls(
+            services.store,
+            services.accounts,
+            services.account_admin,
+            services.money,
+            groups=settings.groups,
+            models=models_by_name(settings),
+        )
 
     async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
         """Import a file. InvalidValue names all faults; then nothing is changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.accounts.accounts import Refused, time_text
 from gateway.accounts.authenticator import CREDENTIAL
@@ -23,7 +23,11 @@ from gateway.admin.imports.run import run_import
 from gateway.admin.imports.table import Row, Table
 from gateway.admin.key_changes import KeyChanges
 from gateway.admin.keys import KeyAdmin
+from gateway.admin.model_names import models_by_name
 from gateway.amounts import format_amount
+
+if TYPE_CHECKING:
+    from gateway.admin.store_services import StoreServices
 
 SHORTEST = 20  # characters of a key's text; a shorter one can be guessed
 PERIODS = ("month", "week", "day")
@@ -56,6 +60,12 @@ class KeyImport:
             "endpoints": cells.several(cells.one_of(ENDPOINTS, "endpoint")),
             "addresses": addresses,
         }
+
+    @classmethod
+    def of(cls, services: StoreServices) -> KeyImport:
+        """The import into the store of these services, with their settings."""
+        models = models_by_name(services.settings)
+        return cls(services.keys, services.key_admin, services.key_changes, models=models)
 
     async def run(
         self, actor: Actor, name: str, content: bytes, *, dry_run: bool, on_new: Callable[[NewKey], None] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, Actor, SiteRole
 from gateway.admin.directory import Directory
@@ -15,6 +16,9 @@ from gateway.admin.user_rows import User
 from gateway.admin.users import UserChanges, Users
 from gateway.admin.values import checked_name, normal_email
 from gateway.errors import NotFound
+
+if TYPE_CHECKING:
+    from gateway.admin.people import People
 
 COLUMNS = {
     "email": normal_email,
@@ -33,6 +37,11 @@ class UserImport:
         self._users = users
         self._memberships = memberships
         self._directory = directory
+
+    @classmethod
+    def of(cls, people: People) -> UserImport:
+        """The import into the database of these services."""
+        return cls(people.users, people.memberships, people.directory)
 
     async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
         """Import a file. InvalidValue names all faults; then nothing is changed."""

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from gateway.accounts.accounts import Account as AccountRecord
 from gateway.admin.account_limits import Limits
 from gateway.admin.model_names import known_group, known_models
+from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
@@ -82,9 +83,8 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
             "accounts", [(await existing_account(call.store.accounts, name)).json_form() for name in names], None
         )
     found = await call.store.accounts.page(after=after[0] if after else "", limit=query.limit + 1)
-    shown = found[: query.limit]
-    last = [shown[-1].name] if len(found) > len(shown) else None
-    return page("accounts", [account.json_form() for account in shown], last)
+    shown, last = page_of(found, query.limit)
+    return page("accounts", [account.json_form() for account in shown], last and [last.name])
 
 
 async def create(call: Call, body: NewAccount) -> dict[str, Any]:
@@ -215,8 +215,8 @@ ROUTES = (
     _change("disable", disable, "Refuse every further call of an account, and cut its running calls"),
     _change("enable", enable, "Undo disable"),
     _change("move", move, "Put an account into another group", Move),
-    _change("allow", allow, "Let an account use models whatever its group may", Models),
-    _change("deny", deny, "Keep an account from models whatever its group may", Models),
+    _change("allow", allow, "Allow models to an account, regardless of its group", Models),
+    _change("deny", deny, "Deny models to an account, regardless of its group", Models),
     Route(
         method="PATCH",
         path="/accounts/{account}/limits",

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.newest_events import newest_events
+from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
@@ -61,9 +62,9 @@ async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
         before=before[0] if before else "",
     )
     people = await call.people()
-    found = await newest_events(call.actor, people.audit_trail, call.store.outbox, wanted, limit=query.limit)
-    last = [found[-1].id] if len(found) == query.limit else None
-    return page("events", [event.json_form() for event in found], last)
+    found = await newest_events(call.actor, people.audit_trail, call.store.outbox, wanted, limit=query.limit + 1)
+    shown, last = page_of(found, query.limit)
+    return page("events", [event.json_form() for event in shown], last and [last.id])
 
 
 async def run(call: Call, body: NewAudit) -> dict[str, Any]:
@@ -95,7 +96,7 @@ ROUTES = (
         method="POST",
         path="/audits",
         access=Access(scope="read", target="visible"),
-        summary="Hold the ledger of an account, or of all, against the balances; one audit runs at a time",
+        summary="Compare the ledger of an account, or of all, with the balances; one audit runs at a time",
         function=run,
         body=NewAudit,
         answer=documents.AuditReport,

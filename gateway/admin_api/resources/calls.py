@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gateway.admin.call_details import CallReader
+from gateway.admin.pages import page_of
 from gateway.admin.running_calls import call_form
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
@@ -63,9 +64,9 @@ async def list_(call: Call, query: CallsQuery) -> dict[str, Any]:
     found = await call.services.running_calls.list(
         call.actor, account=query.account, after=after, limit=query.limit + 1
     )
-    shown = found.calls[: query.limit]
-    last = shown[-1].position if len(found.calls) > len(shown) else None
-    return {**page("calls", [call_form(one) for one in shown], last), "silent_workers": found.silent}
+    shown, last = page_of(found.calls, query.limit)
+    document = page("calls", [call_form(one) for one in shown], last and last.position)
+    return {**document, "silent_workers": found.silent}
 
 
 async def show(call: Call, request_id: str, query: CallQuery) -> dict[str, Any]:

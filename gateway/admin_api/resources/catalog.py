@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from gateway.admin.models import health_forms, model_form
+from gateway.admin.pages import page_of
 from gateway.admin.plugin_reports import plugin_forms
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
@@ -22,9 +23,8 @@ async def models(call: Call, query: PageQuery) -> dict[str, Any]:
     after = read_cursor("models", query.cursor, tuple[str])
     known = call.services.settings.models
     names = [name for name in sorted(known) if after is None or name > after[0]]
-    shown = names[: query.limit]
-    last = [shown[-1]] if len(names) > len(shown) else None
-    return page("models", [model_form(name, known[name]) for name in shown], last)
+    shown, last = page_of(names, query.limit)
+    return page("models", [model_form(name, known[name]) for name in shown], last and [last])
 
 
 async def health(call: Call) -> dict[str, Any]:

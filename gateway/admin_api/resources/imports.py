@@ -13,7 +13,6 @@ from gateway.admin.imports.keys import KeyImport
 from gateway.admin.imports.litellm import Converted, convert
 from gateway.admin.imports.plan import Imported
 from gateway.admin.imports.users import UserImport
-from gateway.admin.model_names import models_by_name
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
@@ -49,24 +48,14 @@ class ImportedKeys(Imported, kw_only=True):
 
 
 async def accounts(call: Call, body: File) -> dict[str, Any]:
-    store, settings = call.store, call.services.settings
-    importing = AccountImport(
-        store.store,
-        store.accounts,
-        store.account_admin,
-        store.money,
-        groups=settings.groups,
-        models=models_by_name(settings),
-    )
+    importing = AccountImport.of(call.store)
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 
 async def keys(call: Call, body: KeyFile) -> dict[str, Any]:
-    store = call.store
-    await store.check_pepper()
+    await call.store.check_pepper()
     made: list[NewKey] = []
-    models = models_by_name(call.services.settings)
-    importing = KeyImport(store.keys, store.key_admin, store.key_changes, models=models)
+    importing = KeyImport.of(call.store)
     on_new = made.append if body.make_keys else None
     content = body.content.encode()
     done = await importing.run(call.actor, body.name, content, dry_run=body.dry_run, on_new=on_new)
@@ -74,8 +63,7 @@ async def keys(call: Call, body: KeyFile) -> dict[str, Any]:
 
 
 async def users(call: Call, body: File) -> dict[str, Any]:
-    people = await call.people()
-    importing = UserImport(people.users, people.memberships, people.directory)
+    importing = UserImport.of(await call.people())
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 

@@ -12,6 +12,7 @@ from gateway.accounts.key_settings import KeyLimits
 from gateway.accounts.keys import KeyRecord
 from gateway.admin.key_editor import LONGEST_OVERLAP
 from gateway.admin.model_names import known_models
+from gateway.admin.pages import page_of
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
@@ -124,9 +125,8 @@ async def _page(call: Call, accounts: list[str], query: KeysQuery) -> dict[str, 
         read = await asyncio.gather(*(_keys_of(call, account, query) for account in left[:ACCOUNTS_AT_ONCE]))
         found += [key for keys in read for key in keys if after is None or _position(key) > after]
         del left[:ACCOUNTS_AT_ONCE]
-    shown = found[: query.limit]
-    last = _position(shown[-1]) if len(found) > len(shown) else None
-    return page("keys", [key.json_form() for key in shown], last)
+    shown, last = page_of(found, query.limit)
+    return page("keys", [key.json_form() for key in shown], last and _position(last))
 
 
 async def _keys_of(call: Call, account: str, query: KeysQuery) -> list[KeyRecord]:

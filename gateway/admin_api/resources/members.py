@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway.admin.actor import AccountRole, SiteRole
 from gateway.admin.invitations import NewInvitation
+from gateway.admin.pages import page_of
 from gateway.admin.user_rows import User
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
@@ -46,9 +47,10 @@ async def list_(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
     people = await call.people()
     await people.directory.require(account)
     after = read_cursor("members", query.cursor, tuple[str])
-    found = await people.memberships.list(call.actor, account, after=after[0] if after else "", limit=query.limit)
-    last = [found[-1].email] if len(found) == query.limit else None
-    return page("members", [_member(user, account) for user in found], last)
+    name = after[0] if after else ""
+    found = await people.memberships.list(call.actor, account, after=name, limit=query.limit + 1)
+    shown, last = page_of(found, query.limit)
+    return page("members", [_member(user, account) for user in shown], last and [last.email])
 
 
 async def set_(call: Call, account: str, user: str, body: Role) -> dict[str, Any]:

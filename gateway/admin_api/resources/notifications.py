@@ -29,7 +29,7 @@ class Retry(Struct, frozen=True):
 
 
 class NewThreshold(Struct, frozen=True):
-    """The balance at which the account's owner is told, "0" for none; null for that of the configuration."""
+    """The balance at which the account's owners are notified, "0" for none; null for that of the configuration."""
 
     balance_low: AmountText | None
 
@@ -88,7 +88,7 @@ ROUTES = (
         method="GET",
         path="/accounts/{account}/threshold",
         access=Access(scope="read", target="account"),
-        summary="Show the balance at which the owner of an account is told",
+        summary="Show the balance at which the owners of an account are notified",
         function=threshold,
         answer=documents.Threshold,
     ),
@@ -96,7 +96,7 @@ ROUTES = (
         method="PUT",
         path="/accounts/{account}/threshold",
         access=Access(scope="accounts", target="account"),
-        summary="Set or remove the balance at which the owner of an account is told",
+        summary="Set or remove the balance at which the owners of an account are notified",
         function=set_threshold,
         body=NewThreshold,
         answer=documents.Threshold,

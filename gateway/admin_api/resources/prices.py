@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from gateway.admin.model_names import known_models
 from gateway.admin.models import model_form
+from gateway.admin.pages import page_of
 from gateway.admin.price_list import price_terms
 from gateway.admin.refusals import existing_account
 from gateway.admin_api import documents
@@ -36,10 +37,9 @@ async def models(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
     settings = call.services.settings
     terms = price_terms(settings, await existing_account(call.store.accounts, account))
     names = [name for name in sorted(settings.models) if after is None or name > after[0]]
-    shown = names[: query.limit]
-    last = [shown[-1]] if len(names) > len(shown) else None
+    shown, last = page_of(names, query.limit)
     forms = [model_form(name, settings.models[name], terms.of(name)) for name in shown]
-    return page("account models", forms, last)
+    return page("account models", forms, last and [last])
 
 
 async def set_(call: Call, account: str, model: str, body: OwnPriceOf) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gateway.admin.actor import SCOPES, Scope
+from gateway.admin.pages import page_of
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import ANY_TOKEN, Access
 from gateway.admin_api.call import Call
@@ -38,9 +39,9 @@ async def revoke_own(call: Call) -> dict[str, Any]:
 async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     before = read_cursor("tokens", query.cursor, tuple[str])
     tokens = (await call.people()).tokens
-    found = await tokens.list(call.actor, before=before[0] if before else "", limit=query.limit)
-    last = [found[-1].id] if len(found) == query.limit else None
-    return page("tokens", [token.json_form() for token in found], last)
+    found = await tokens.list(call.actor, before=before[0] if before else "", limit=query.limit + 1)
+    shown, last = page_of(found, query.limit)
+    return page("tokens", [token.json_form() for token in shown], last and [last.id])
 
 
 async def create(call: Call, body: NewToken) -> dict[str, Any]:

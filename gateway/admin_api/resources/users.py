@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from gateway.admin.actor import SiteRole
+from gateway.admin.pages import page_of
 from gateway.admin.users import UserChanges
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
@@ -41,9 +42,9 @@ class Edited(Struct, frozen=True, kw_only=True):
 async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     after = read_cursor("users", query.cursor, tuple[str])
     users = (await call.people()).users
-    found = await users.list(call.actor, after=after[0] if after else "", limit=query.limit)
-    last = [found[-1].email] if len(found) == query.limit else None
-    return page("users", [user.json_form() for user in found], last)
+    found = await users.list(call.actor, after=after[0] if after else "", limit=query.limit + 1)
+    shown, last = page_of(found, query.limit)
+    return page("users", [user.json_form() for user in shown], last and [last.email])
 
 
 async def create(call: Call, body: NewUser) -> dict[str, Any]:

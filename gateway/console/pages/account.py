@@ -8,6 +8,7 @@ from typing import Any
 from gateway.admin.actor import ACCOUNT_ROLES
 from gateway.admin.csv_file import csv_text
 from gateway.admin.memberships import checked_account_role
+from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.admin.statement import CSV_COLUMNS, Statement
 from gateway.admin.statements import Statements
@@ -31,14 +32,13 @@ async def members(visit: Visit, account: str) -> Reply:
     people = await visit.people()
     record = await existing_account(visit.store.accounts, account)
     found = await people.memberships.list(visit.actor, account, limit=MOST_MEMBERS + 1)
-    budgets = {
-        user.id: await people.member_budgets.show(visit.actor, user.id, account) for user in found[:MOST_MEMBERS]
-    }
+    shown, more = page_of(found, MOST_MEMBERS)
+    budgets = {user.id: await people.member_budgets.show(visit.actor, user.id, account) for user in shown}
     threshold = await visit.store.notifications.threshold(visit.actor, account)
     values = {
         "account": record,
-        "members": found[:MOST_MEMBERS],
-        "has_more": len(found) > MOST_MEMBERS,
+        "members": shown,
+        "has_more": more is not None,
         "budgets": budgets,
         "roles": ACCOUNT_ROLES,
         "periods": PERIODS,

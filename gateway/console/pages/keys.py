@@ -113,7 +113,7 @@ def _manages(visit: Visit, account: str) -> bool:
 
 
 async def _created(visit: Visit, account: str, made: NewKey, *, replaced: KeyRecord | None) -> Reply:
-    """The page with the key's text. It stands for the list: a reload shows that, and the text is gone."""
+    """The page with the key's text. It replaces the list: a reload shows the list, without the text."""
     record = await visit.store.visible_keys.show(visit.actor, account, made.id)
     models = permitted_models(visit.settings, await existing_account(visit.store.accounts, account))
     model = snippet_model(models, record.models)

@@ -1,4 +1,4 @@
-"""`/sign-in/oidc`: signing in by an identity provider, there and back."""
+"""`/sign-in/oidc`: signing in by an identity provider: the way to it, and its answer."""
 
 from __future__ import annotations
 

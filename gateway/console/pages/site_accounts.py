@@ -7,16 +7,16 @@ from typing import Any
 from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
 from gateway.admin.model_names import known_group, known_models
+from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.amounts import format_amount
 from gateway.console.fields import amount_field, count_field, new_operation, required_amount
-from gateway.console.replies import Redirect, Reply, View
+from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
 PATH = "/site/accounts"
-PAGE = 50  # accounts
 COUNTS = {"rpm": "Requests per minute", "tpm": "Tokens per minute", "concurrency": "Calls at the same time"}
 AMOUNTS = {"floor": "Lowest balance", "monthly": "Cap of a month"}
 RULES = {"group": "as the group says", "allow": "allowed", "deny": "denied"}
@@ -25,9 +25,10 @@ RULES = {"group": "as the group says", "allow": "allowed", "deny": "denied"}
 async def list_(visit: Visit) -> Reply:
     search = visit.query("q").lower()
     found = await visit.store.accounts.page(after=visit.query("after"), containing=search, limit=PAGE + 1)
+    shown, last = page_of(found, PAGE)
     values = {
-        "accounts": found[:PAGE],
-        "next": found[PAGE - 1].name if len(found) > PAGE else "",
+        "accounts": shown,
+        "next": last.name if last else "",
         "search": search,
         "is_first": not visit.query("after"),
     }

@@ -8,17 +8,17 @@ from typing import Any
 from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.call_lists import CallLists
 from gateway.admin.newest_events import newest_events
+from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.admin.times import from_micros, to_micros
 from gateway.amounts import format_amount
 from gateway.console.ranges import LABELS, chosen_range
-from gateway.console.replies import Redirect, Reply, View
+from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.errors import Unavailable
 from gateway.history.call_search import CallSearch
 
-PAGE = 50
 MOST_RUNNING = 200
 FILTERS = ("account", "request_id", "key", "user", "model", "provider", "outcome")
 
@@ -30,13 +30,14 @@ async def calls(visit: Visit) -> Reply:
         since=to_micros(chosen.since), until=to_micros(chosen.until), before=_before(visit.query("before")), **filters
     )
     found = await CallLists(people.transactions).search(visit.actor, wanted, limit=PAGE + 1)
-    last = found[PAGE - 1].position if len(found) > PAGE else None
+    shown, end = page_of(found, PAGE)
+    last = end and end.position
     values = {
         "range": chosen,
         "labels": LABELS,
         "keep": filters,
         "chosen": filters,
-        "found": found[:PAGE],
+        "found": shown,
         "next": ".".join(map(str, (last[0], last[2], last[1]))) if last else "",
         "is_first": not visit.query("before"),
         "moment": from_micros,
@@ -52,12 +53,12 @@ async def running_values(visit: Visit, account: str) -> dict[str, Any]:
     """The running calls that the reader may see, of one account or of all."""
     try:
         found = await visit.services.running_calls.list(visit.actor, account=account, limit=MOST_RUNNING + 1)
-        running, silent = found.calls, found.silent
+        (running, more), silent = page_of(found.calls, MOST_RUNNING), found.silent
     except Unavailable:
-        running, silent = [], 1
+        running, more, silent = [], None, 1
     return {
-        "calls": running[:MOST_RUNNING],
-        "has_more": len(running) > MOST_RUNNING,
+        "calls": running,
+        "has_more": more is not None,
         "silent": silent,
         "account": account,
         "base": f"/accounts/{account}/running" if account else "/site/running",
@@ -99,12 +100,13 @@ async def trail(visit: Visit) -> Reply:
         actor=chosen["actor"], object=chosen["object"], account=chosen["account"], before=visit.query("before")
     )
     found = await newest_events(visit.actor, people.audit_trail, visit.store.outbox, wanted, limit=PAGE + 1)
+    shown, last = page_of(found, PAGE)
     values = {
-        "events": [event.json_form() for event in found[:PAGE]],
-        "next": found[PAGE - 1].id if len(found) > PAGE else "",
+        "events": [event.json_form() for event in shown],
+        "next": last.id if last else "",
         "is_first": not visit.query("before"),
         "chosen": chosen,
-        "emails": await _emails(visit, {event.actor_id for event in found if event.actor_kind == "user"}),
+        "emails": await _emails(visit, {event.actor_id for event in shown if event.actor_kind == "user"}),
     }
     return View("site_trail.html", "Audit trail", values)
 

@@ -7,23 +7,24 @@ from typing import Any
 from gateway.admin.actor import ACCOUNT_ROLES
 from gateway.admin.invitations import NewInvitation
 from gateway.admin.memberships import checked_account_role
+from gateway.admin.pages import page_of
 from gateway.admin.users import checked_role
-from gateway.console.replies import Redirect, Reply, View
+from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
 PATH = "/site/users"
-PAGE = 50  # users
 ROLES = {"none": "none", "viewer": "viewer: reads everything", "operator": "operator: may do everything"}
 
 
 async def list_(visit: Visit) -> Reply:
     people, search = await visit.people(), visit.query("q")
     found = await people.users.list(visit.actor, after=visit.query("after"), containing=search.lower(), limit=PAGE + 1)
+    shown, last = page_of(found, PAGE)
     values = {
-        "users": found[:PAGE],
-        "next": found[PAGE - 1].email if len(found) > PAGE else "",
+        "users": shown,
+        "next": last.email if last else "",
         "search": search,
         "is_first": not visit.query("after"),
         "invitations": await people.invitations.list(visit.actor),
@@ -52,7 +53,7 @@ async def invite(visit: Visit) -> Reply:
 
 
 async def invited(visit: Visit, new: NewInvitation, *, back: str) -> Reply:
-    """Send an invitation, or show its link. The page stands for `back`: a reload shows that."""
+    """Send an invitation, or show its link. The page replaces `back`: a reload shows `back`."""
     delivery = await (await visit.people()).messages.invite_by_mail(new, wanted=True)
     if delivery is not None and delivery.is_sent:
         visit.note(f"The invitation is sent to {new.invitation.email}.")

@@ -12,13 +12,14 @@ from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
 from gateway.admin.call_lists import CallLists
 from gateway.admin.csv_file import csv_text
+from gateway.admin.pages import page_of
 from gateway.admin.reports import Reports, restricted
 from gateway.admin.times import from_micros, to_micros
 from gateway.admin.unexpected_cost import compare
 from gateway.amounts import format_amount
 from gateway.console.pages.overview import account_refusals, report
 from gateway.console.ranges import LABELS, Range, chosen_range
-from gateway.console.replies import Download, Reply, View
+from gateway.console.replies import PAGE, Download, Reply, View
 from gateway.console.route import Route
 from gateway.console.usage_chart import ChartTable, chart_table
 from gateway.console.visit import Visit
@@ -27,7 +28,6 @@ from gateway.history.call_pages import CallFilter, CallRow
 from gateway.history.refusals import RefusalSum
 from gateway.history.usage_sums import Sums
 
-PAGE = 50  # calls
 FILTERS = ("key", "model", "outcome", "user")
 CSV = (
     "at", "request_id", "key", "model", "served_model", "provider", "endpoint", "outcome", "tokens_in", "tokens_out",
@@ -75,7 +75,7 @@ async def usage(visit: Visit, account: str) -> Reply:
     figures = await _recent_figures(visit, account, chosen)
     keys = await _recent_keys(visit, account)
     known = {key.id for key in keys if visit.query("key") in ("", key.id)}
-    calls = figures.calls
+    calls, last = page_of(figures.calls, PAGE)
     values = {
         "account": account,
         "range": chosen,
@@ -89,9 +89,9 @@ async def usage(visit: Visit, account: str) -> Reply:
         "tokens_in": figures.tokens_in,
         "tokens_out": figures.tokens_out,
         "times": figures.median,
-        "calls": calls[:PAGE],
+        "calls": calls,
         "names": {key.id: key.name or f"…{key.last4}" for key in keys},
-        "next": calls[PAGE - 1].seq if len(calls) > PAGE else 0,
+        "next": last.seq if last else 0,
         "is_first": not visit.query("before"),
         "refused": sum(one.requests for one in figures.refused if one.key in known),
         "moment": from_micros,
