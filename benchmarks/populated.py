@@ -31,7 +31,7 @@ from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
 from gateway.ledger.line_meta import LineMeta
-from gateway.ledger.scripts import slot
+from gateway.ledger.scripts import SHARED, slot
 from gateway.store import EmbeddedServer, Store
 from gateway.store.command import Script
 from gateway.testing.ports import free_ports
@@ -44,10 +44,11 @@ CHARGE = "-1000"
 
 FILL = """
 local from, count, kid, meta = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local seconds = tonumber(redis.call('TIME')[1])
 for i = from, from + count - 1 do
   -- A digest, because real ids are random: equal ones would shrink to nothing on disk.
   write_line(KEYS[1], 'req_' .. string.sub(redis.sha1hex(i), 1, 32), 'use', ARGV[5], meta)
-  spend(KEYS[1], kid, ARGV[5])
+  spend(KEYS[1], kid, ARGV[5], seconds)
 end
 return 1
 """
@@ -187,8 +188,9 @@ async def _rewritten(store: Store) -> None:
 
 async def write_lines(store: Store, key: NewKey, count: int) -> None:
     """So many settled calls into the ledger of the key's account."""
-    line = (resources.files("gateway.ledger") / "lua" / "line.lua").read_text(encoding="utf-8")
-    script, name = Script(line + FILL), slot(key.account)
+    folder = resources.files("gateway.ledger") / "lua"
+    parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in SHARED["settle"]]
+    script, name = Script("".join(parts) + FILL), slot(key.account)
     for start in range(0, count, LINES_AT_ONCE):
         most = min(LINES_AT_ONCE, count - start)
         await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])

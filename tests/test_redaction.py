@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gateway import redaction
 from gateway.log import redact
 from gateway.plugins.upstream_errors import clean, error_of_answer
 
@@ -68,3 +71,25 @@ def test_ordinary_log_lines_are_not_changed() -> None:
         "the configuration was reloaded: key_0123456789ab",
     ):
         assert redact(text) == text
+
+
+PIECES = (
+    "sk-", "ſk_", "gsk-", "pk_", "xaı-", "nvapi-", "org-", "PROJ_", "hf-", "gwa_", "Bearer ", "BAſIC ", "basıc ", "api",
+    "-", "_", "Key", "toKen", "PASSWORD", "secret", "=", ": ", "AIza", "aıza", "AKIA", "akıa", "asia", "eyJ", "eyj",
+    "abcdefghijkl", "0123456789AB", ".", ".com", ".ıo", ".IO", ".inValid", ":", "80", "808", "١", "localhost",
+    "LOCALHOſT", " ", "İ", "ß",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+@settings(max_examples=2000)
+def test_text_that_a_pattern_does_not_read_has_no_match_of_it(text: str) -> None:
+    folded = redaction._folded(text)
+    for pattern, parts in (
+        (redaction._SECRET, redaction._SECRET_HAS),
+        (redaction._SHAPED, redaction._SHAPED_HAS),
+        (redaction._KEY, redaction._KEY_HAS),
+    ):
+        assert redaction._has(folded, parts) or not pattern.search(text)
+    is_read = redaction._has(folded, redaction._HOST_HAS) or redaction._PORT_OR_OCTET.search(text)
+    assert is_read or not redaction._HOST.search(text)

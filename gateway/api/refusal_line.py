@@ -13,6 +13,7 @@ from msgspec import structs
 from gateway.accounts.authenticator import bearer
 from gateway.errors.facts import RefusalFacts
 from gateway.log import AccessLine, redact
+from gateway.redaction import printable
 
 MAX_TEXT = 200  # characters of a caller's text
 SHORTEST_KEY = 20  # characters of a credential whose last four are shown
@@ -65,4 +66,4 @@ def _last4(headers: Mapping[str, str]) -> str:
 
 
 def _short(text: str | None) -> str:
-    return "" if not text else redact("".join(filter(str.isprintable, text[:MAX_TEXT])))
+    return "" if not text else redact(printable(text[:MAX_TEXT]))

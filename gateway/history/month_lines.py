@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy.engine import Connection
 
 from gateway.database.tables import IS_MOVEMENT, USAGE, ledger_lines, usage_monthly
@@ -131,10 +132,11 @@ def _summed_charges(connection: Connection, account: str, month: int, own: Any) 
     refunds = refunds.where(_line.kind == "refund", _line.key_id != "").group_by(_line.model, _line.key_id)
     given_back = {(row[0], row[1]): int(row[2]) for row in connection.execute(refunds)}
     found = []
-    for model, key, calls, tokens_in, tokens_out, cost, uncollected in connection.execute(query):
-        amount = int(cost) + given_back.get((model, key), 0)
-        if calls or amount:  # else there is nothing but a refund
-            found.append(Charged(model, key, *map(int, (calls, tokens_in, tokens_out, amount, uncollected))))
+    for row in connection.execute(query):
+        charged = Charged(*row[:2], *map(int, row[2:]))
+        charged = replace(charged, amount=charged.amount + given_back.get((charged.model, charged.key), 0))
+        if charged.calls or charged.amount:  # else there is nothing but a refund
+            found.append(charged)
     return sorted(found, key=lambda one: (one.model, one.key))
 
 

@@ -158,7 +158,8 @@ def _statement(
     select = sa.select(*grouped, *(sa.func.sum(table.c[name]) for name in measures))
     select = select.where(start >= sa.bindparam("since"), start < sa.bindparam("until"))
     for name, has_one_value in filters:
-        label, value = _label(table, name), sa.bindparam(f"of_{name}", expanding=not has_one_value)
+        value: sa.BindParameter[Any] = sa.bindparam(f"of_{name}", expanding=not has_one_value)
+        label = _label(table, name)
         select = select.where(label == value if has_one_value else label.in_(value))
     select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
     return select.limit(MOST_ROWS + 1)

@@ -26,6 +26,8 @@ from tests.console.oidc_world import OpenWorld, away, back, oidc_world
 
 __all__ = ["database_address", "database_url", "oidc_world", "postgres"]
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def two_machines(c: Console) -> AsyncIterator[tuple[People, People]]:
@@ -127,4 +129,5 @@ async def test_two_requests_to_sign_up_leave_one_link(console: Any, meet: Callab
         ended = await asyncio.gather(*inserts, return_exceptions=True)
         tokens = [one for one in ended if isinstance(one, str)]
         assert tokens and all(isinstance(one, (str, AlreadyExists)) for one in ended)
-        assert await machines[0].sign_ups.email_of(tokens[-1]) == "ann@example.com"
+        found = await asyncio.gather(*map(machines[0].sign_ups.email_of, tokens), return_exceptions=True)
+        assert found.count("ann@example.com") == 1  # with SQLite, the later one has replaced the other

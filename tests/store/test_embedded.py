@@ -324,3 +324,12 @@ async def test_a_stuck_server_is_killed_within_bounds(tmp_path, monkeypatch):
     assert time.monotonic() - started_at < 2
     async with started(tmp_path) as again:
         assert await value_of(again.socket, "k") == b"v"
+
+
+def test_server_is_stopped_by_a_command_and_not_at_the_next_tick_of_its_timer(tmp_path: Path) -> None:
+    server = EmbeddedServer(tmp_path)
+    server.start_blocking()
+    server.stop_blocking()
+    log = server.home.log.read_text()
+    assert "User requested shutdown" in log
+    assert "SIGTERM" not in log

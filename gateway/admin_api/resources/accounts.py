@@ -84,7 +84,7 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
         )
     found = await call.store.accounts.page(after=after[0] if after else "", limit=query.limit + 1)
     shown, last = page_of(found, query.limit)
-    return page("accounts", [account.json_form() for account in shown], last and [last.name])
+    return page("accounts", [account.json_form() for account in shown], [last.name] if last else None)
 
 
 async def create(call: Call, body: NewAccount) -> dict[str, Any]:

@@ -64,7 +64,7 @@ async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
     people = await call.people()
     found = await newest_events(call.actor, people.audit_trail, call.store.outbox, wanted, limit=query.limit + 1)
     shown, last = page_of(found, query.limit)
-    return page("events", [event.json_form() for event in shown], last and [last.id])
+    return page("events", [event.json_form() for event in shown], [last.id] if last else None)
 
 
 async def run(call: Call, body: NewAudit) -> dict[str, Any]:

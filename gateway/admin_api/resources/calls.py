@@ -65,7 +65,7 @@ async def list_(call: Call, query: CallsQuery) -> dict[str, Any]:
         call.actor, account=query.account, after=after, limit=query.limit + 1
     )
     shown, last = page_of(found.calls, query.limit)
-    document = page("calls", [call_form(one) for one in shown], last and last.position)
+    document = page("calls", [call_form(one) for one in shown], last.position if last else None)
     return {**document, "silent_workers": found.silent}
 
 

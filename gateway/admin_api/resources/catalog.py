@@ -24,7 +24,7 @@ async def models(call: Call, query: PageQuery) -> dict[str, Any]:
     known = call.services.settings.models
     names = [name for name in sorted(known) if after is None or name > after[0]]
     shown, last = page_of(names, query.limit)
-    return page("models", [model_form(name, known[name]) for name in shown], last and [last])
+    return page("models", [model_form(name, known[name]) for name in shown], [last] if last else None)
 
 
 async def health(call: Call) -> dict[str, Any]:

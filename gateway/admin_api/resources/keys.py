@@ -126,7 +126,7 @@ async def _page(call: Call, accounts: list[str], query: KeysQuery) -> dict[str, 
         found += [key for keys in read for key in keys if after is None or _position(key) > after]
         del left[:ACCOUNTS_AT_ONCE]
     shown, last = page_of(found, query.limit)
-    return page("keys", [key.json_form() for key in shown], last and _position(last))
+    return page("keys", [key.json_form() for key in shown], _position(last) if last else None)
 
 
 async def _keys_of(call: Call, account: str, query: KeysQuery) -> list[KeyRecord]:

@@ -50,7 +50,7 @@ async def list_(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
     name = after[0] if after else ""
     found = await people.memberships.list(call.actor, account, after=name, limit=query.limit + 1)
     shown, last = page_of(found, query.limit)
-    return page("members", [_member(user, account) for user in shown], last and [last.email])
+    return page("members", [_member(user, account) for user in shown], [last.email] if last else None)
 
 
 async def set_(call: Call, account: str, user: str, body: Role) -> dict[str, Any]:

@@ -39,7 +39,7 @@ async def models(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
     names = [name for name in sorted(settings.models) if after is None or name > after[0]]
     shown, last = page_of(names, query.limit)
     forms = [model_form(name, settings.models[name], terms.of(name)) for name in shown]
-    return page("account models", forms, last and [last])
+    return page("account models", forms, [last] if last else None)
 
 
 async def set_(call: Call, account: str, model: str, body: OwnPriceOf) -> dict[str, Any]:

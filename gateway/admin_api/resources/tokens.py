@@ -41,7 +41,7 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     tokens = (await call.people()).tokens
     found = await tokens.list(call.actor, before=before[0] if before else "", limit=query.limit + 1)
     shown, last = page_of(found, query.limit)
-    return page("tokens", [token.json_form() for token in shown], last and [last.id])
+    return page("tokens", [token.json_form() for token in shown], [last.id] if last else None)
 
 
 async def create(call: Call, body: NewToken) -> dict[str, Any]:

@@ -44,7 +44,7 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     users = (await call.people()).users
     found = await users.list(call.actor, after=after[0] if after else "", limit=query.limit + 1)
     shown, last = page_of(found, query.limit)
-    return page("users", [user.json_form() for user in shown], last and [last.email])
+    return page("users", [user.json_form() for user in shown], [last.email] if last else None)
 
 
 async def create(call: Call, body: NewUser) -> dict[str, Any]:
