@@ -10,11 +10,13 @@ import asyncio
 import gc
 import inspect
 import os
+import re
 from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import hypothesis
 import msgspec
 import pytest
 from tornado.ioloop import IOLoop
@@ -31,14 +33,16 @@ from gateway.ledger import Ledger
 from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
+from tests import quick
 from tests.benchmarks_package import make_importable
-from tests.migrated_once import migrated_once
+from tests.migrated_once import filled_once, migrated_once
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
 TESTS = Path(__file__).parent
 # Each of these tests starts processes, installs packages or loads vendors' SDKs; tox -e quick leaves them out.
 SLOW_FOLDERS = frozenset({"benchmarks", "clients", "plugin_template", "processes"})
+SLOW_MODULE = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 make_importable()
 
@@ -48,12 +52,32 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the collection of tests; see `tests.quick`."""
+    gc.disable()  # until all tests are collected: with so many new objects it would take a third of that time
+    quick.is_on = config.option.markexpr == "not slow"
+    hypothesis.settings.register_profile("quick", max_examples=quick.examples(100))
+    if quick.is_on:
+        hypothesis.settings.load_profile("quick")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the slow folders out of a quick run that does not name them: the SDKs that they import take seconds."""
-    name = collection_path.name
-    is_slow = collection_path.parent == TESTS and name in SLOW_FOLDERS
-    is_quick = config.option.markexpr == "not slow" and not any(name in argument for argument in config.args)
-    return True if is_slow and is_quick else None
+    """Leave slow folders and modules out of a quick run that does not name them: what they import takes seconds."""
+    is_named = any(collection_path.name in argument for argument in config.args)
+    return True if quick.is_on and not is_named and _is_slow(collection_path) else None
+
+
+def _is_slow(path: Path) -> bool:
+    """Whether all tests of the folder or module are slow."""
+    if path.parent == TESTS and path.name in SLOW_FOLDERS:
+        return True
+    return path.suffix == ".py" and SLOW_MODULE.search(path.read_text(encoding="utf-8")) is not None
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector look at new objects only: those of modules and tests stay, and are more than a million."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,7 +133,8 @@ def computed_once() -> Iterator[None]:
     """Compute once in each process what does not change: which plugins are installed, and what the migrations do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gateway.plugins.loader.entry_points", cache(entry_points))
-        patch.setattr("alembic.command.upgrade", migrated_once())
+        patch.setattr("alembic.command.upgrade", upgrade := migrated_once())
+        patch.setattr("gateway.database.engine._migrate", filled_once(upgrade))
         yield
 
 
@@ -215,4 +240,3 @@ def no_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()

@@ -1,13 +1,17 @@
-"""The migrations run once in each process of the tests; each further empty database gets the same statements.
+"""The migrations run once in each process of the tests: a further empty database gets their result.
 
-Alembic spends most of a migration on reading its scripts and on looking at tables, and hundreds of tests open a new
-database. A database that already has tables is migrated by Alembic as always, and so are those of other processes.
+That is the same file for SQLite, and the same statements for PostgreSQL. Hundreds of tests open a new database, and
+Alembic spends most of a migration on reading its scripts and on looking at tables. A database that already has tables
+is migrated by Alembic as always, and so are those of other processes.
 """
 
 from __future__ import annotations
 
+import secrets
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,12 +19,47 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
+from gateway.database import engine as engines
+from gateway.database.address import DatabaseAddress
+from gateway.database.lock import held, lock_of
+from gateway.database.migrate import ID
+
+Upgrade = Callable[[Config, str], None]
 Statements = list[tuple[str, Any]]
 
 
-def migrated_once(upgrade: Callable[[Config, str], None] = command.upgrade) -> Callable[[Config, str], None]:
+def filled_once(upgrade: Upgrade) -> Callable[[Engine, DatabaseAddress], None]:
+    """A replacement of `gateway.database.engine._migrate`; a test that replaces `upgrade` has its own migrations."""
+    migrate, contents = engines._migrate, list[bytes]()
+
+    def fill(engine: Engine, address: DatabaseAddress) -> None:
+        if address.file is None or command.upgrade is not upgrade:
+            migrate(engine, address)
+            return
+        with held(lock_of(engine, address.file, "migration"), within=engines.MIGRATE_WITHIN):
+            is_filled = bool(contents) and not address.file.stat().st_size
+            if is_filled:
+                _fill(address.file, contents[0])
+        if not is_filled:
+            is_new = not address.file.stat().st_size
+            migrate(engine, address)
+            if is_new:
+                with closing(sqlite3.connect(address.file)) as connection:
+                    contents.append(connection.serialize())
+
+    return fill
+
+
+def _fill(file: Path, content: bytes) -> None:
+    """Let the database have that content and an id of its own."""
+    file.write_bytes(content)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = ?", ("db_" + secrets.token_hex(16), ID))
+
+
+def migrated_once(upgrade: Upgrade = command.upgrade) -> Upgrade:
     """A replacement of `alembic.command.upgrade`."""
     recorded: dict[str, Statements] = {}
 

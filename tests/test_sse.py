@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, encode_data
+from tests.quick import examples
 
 
 def events_of(*pieces: bytes) -> list[Event]:
@@ -80,7 +81,7 @@ lines = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(lines, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=30), st.data())
 def test_stream_parses_the_same_for_any_split(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     raw = b"".join(line + end for line, end in parts)
@@ -89,7 +90,7 @@ def test_stream_parses_the_same_for_any_split(parts: list[tuple[bytes, bytes]], 
     assert events_of(*pieces) == events_of(raw) == events_of(*(raw[n : n + 1] for n in range(len(raw))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=12))
 def test_any_bytes_parse_or_are_refused(pieces: list[bytes]) -> None:
     for event in events_of(*pieces):

@@ -6,6 +6,7 @@ its own file. `slot("acme")` is the prefix of all other keys of the account.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from typing import Protocol
 
@@ -72,8 +73,9 @@ class Scripts(Struct, frozen=True):
         return cls(**{name: load_script(name) for name in cls.__struct_fields__})
 
 
+@cache
 def load_script(name: str) -> Script:
-    """One script with its shared parts."""
+    """One script with its shared parts; it is read once in a process."""
     folder = resources.files("gateway.ledger") / "lua"
     parts = (*SHARED.get(name, ()), name)
     return Script("".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts))

@@ -9,9 +9,9 @@ from benchmarks.costs import FILE, Costs, table_of
 from benchmarks.growth import GrowthLine, GrowthReport, joined
 from benchmarks.targets import machine_line
 
-MACHINE = {"cpu": "a CPU", "cores": 2, "kernel": "6.18.44-x", "python": "3.11.2"}
-FIRST = MACHINE | {"date": "2026-11-22", "tree": "7f88c08"}
-SECOND = MACHINE | {"date": "2026-11-23", "tree": "daaf0f5 + changes"}
+MACHINE: dict[str, str | int] = {"cpu": "a CPU", "cores": 2, "kernel": "6.18.44-x", "python": "3.11.2"}
+FIRST: dict[str, str | int] = MACHINE | {"date": "2026-11-22", "tree": "7f88c08"}
+SECOND: dict[str, str | int] = MACHINE | {"date": "2026-11-23", "tree": "daaf0f5 + changes"}
 COSTS = msgspec.json.decode(FILE.read_bytes(), type=Costs)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.billing.itemised_cost import itemised_cost
 from gateway.billing.price import Price, Tier
 from gateway.billing.usage import ImageCount, Usage
+from tests.quick import examples
 
 AMOUNT, COUNT = st.integers(0, 10**10), st.integers(0, 10**6)
 PRICED = (
@@ -42,7 +43,7 @@ def _with_tier(price: Price, dear: Price) -> Price:
     return Price(**fields | {"tiers": (Tier(1_000_000, dear),)})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(price=PLAIN | TIERED, usage=USAGE, tier=st.sampled_from([None, "flex"]))
 def test_items_add_up_to_the_charge(price: Price, usage: Usage, tier: str | None) -> None:
     found = itemised_cost(price, usage, service_tier=tier)

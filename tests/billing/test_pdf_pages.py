@@ -111,6 +111,7 @@ def test_documents_beyond_those_looked_at_count_by_their_size() -> None:
     assert found.text == pytest.approx((64 + 6 * 10) * PER_PAGE, abs=4 * PER_PAGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("object_streams", [False, True])
 def test_pages_of_large_documents_are_found_at_their_ends(*, object_streams: bool) -> None:
     found = estimate(*[scanned(20, size=MAX_ENCODED, object_streams=object_streams)] * 3)

@@ -20,6 +20,7 @@ from gateway.billing.usage import ImageCount, Usage
 from gateway.config.loader import parse
 from gateway.config.settings import PriceSettings
 from gateway.ledger.account_terms import own_price_form, parse_own_price
+from tests.quick import examples
 
 TOKENS = {  # bucket → the keys that may price it, the first that is said wins
     "in_text": ("input",),
@@ -138,7 +139,7 @@ USAGES = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(PRICES, USAGES, st.sampled_from([None, "flex", "priority", "default"]))
 def test_cost_is_the_fraction_rounded_up_once(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
     assert price_of(**document).cost(usage, service_tier=tier) == reference(document, usage, tier)
@@ -148,7 +149,7 @@ SPARSE = st.fixed_dictionaries({}, optional=dict.fromkeys(TOKENS, COUNTS)).map(l
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(PRICES, SPARSE, st.sampled_from([None, "flex", "priority", "default"]))
 def test_fast_cost_of_few_kinds_equals_the_full_sum(document: dict[str, Any], usage: Usage, tier: str | None) -> None:
     assert price_of(**document).cost(usage, service_tier=tier) == reference(document, usage, tier)
@@ -162,7 +163,7 @@ def test_usage_with_more_than_plain_text_is_not_plain(field: structs.FieldInfo) 
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(PRICES, st.integers(0, 1_000_000), st.integers(0, 100_000), st.integers(0, 8))
 def test_hold_covers_every_kind_that_the_tokens_may_have(
     document: dict[str, Any], prompt: int, output: int, kind: int
@@ -334,7 +335,7 @@ AMOUNT = st.integers(0, 10**6).map(lambda number: Decimal(number).scaleb(-9))
 FACTORS = st.integers(0, 1000 * NANO) | st.sampled_from([0, 1, NANO // 2, NANO, 1_370_000_000, 1000 * NANO])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"input": AMOUNT, "output": AMOUNT, "per_request": AMOUNT, "minimum": AMOUNT.filter(bool)},

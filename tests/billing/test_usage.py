@@ -17,6 +17,7 @@ from gateway.schemas.chat_response import (
     CompletionUsage,
     PromptTokensDetails,
 )
+from tests.quick import examples
 
 COUNTS = st.integers(0, 2000)
 WILD = st.integers(-5000, 5000)
@@ -32,7 +33,7 @@ def buckets(usage: Usage) -> dict[str, Any]:
     return msgspec.to_builtins(usage)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(COUNTS, COUNTS, st.tuples(*[COUNTS] * 6), st.tuples(COUNTS, COUNTS, COUNTS))
 def test_buckets_add_up_to_the_totals(
     prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
@@ -63,7 +64,7 @@ def test_buckets_add_up_to_the_totals(
     assert all(value >= 0 for value in buckets(usage).values())
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(WILD, WILD, st.tuples(*[WILD] * 6), st.tuples(WILD, WILD, WILD))
 def test_usage_buckets_of_false_counts_are_never_negative(
     prompt: int, completion: int, inside: tuple[int, ...], outside: tuple[int, ...]
@@ -254,7 +255,7 @@ def test_fast_decoding_of_plain_usage_equals_the_full_decoding(document: dict[st
 BEYOND = st.one_of(st.none(), COUNTS)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(COUNTS, COUNTS, st.tuples(*[BEYOND] * 7), st.tuples(*[BEYOND] * 6))
 def test_counts_shown_to_a_caller_are_parts_of_their_totals(
     prompt: int, completion: int, inside: tuple[int | None, ...], outside: tuple[int | None, ...]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.usage import Usage
 from gateway.billing.usage_bounds import Bounds, bound_usage
+from tests.quick import examples
 
 NOTHING = Usage()
 COUNTS = st.integers(0, 10**9)
@@ -49,7 +50,7 @@ def test_output_without_a_known_limit_is_believed() -> None:
     assert bound_usage(Usage(out_text=10**9), Bounds(0), NOTHING).usage.out_text == 10**9
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.builds(Usage, in_text=COUNTS, in_cached=COUNTS, in_audio=COUNTS, out_text=COUNTS, out_reasoning=COUNTS),
     st.builds(Bounds, st.integers(0, 10**8), st.integers(0, 10**6), st.integers(0, 10**6)),

@@ -165,6 +165,7 @@ def test_commands_on_the_store_make_no_database(terminal: Terminal) -> None:
     assert not (terminal.config.parent / "var" / "gateway.db").exists()
 
 
+@pytest.mark.slow
 def test_commands_on_the_store_load_neither_sqlalchemy_nor_redis_py(terminal: Terminal) -> None:
     code = (
         "import sys\nfrom gateway.cli import cli\n"

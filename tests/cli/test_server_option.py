@@ -285,6 +285,7 @@ def test_option_on_the_command_line_goes_before_the_server_of_the_environment(te
     assert result.exit_code == 0
 
 
+@pytest.mark.slow
 def test_remote_command_loads_no_sql() -> None:
     code = (
         "import sys, gateway.cli.accounts, gateway.cli.keys, gateway.cli.users, gateway.cli.remote_people;"

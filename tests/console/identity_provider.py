@@ -10,6 +10,7 @@ import time
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
@@ -23,8 +24,18 @@ from gateway.runtime.sockets import bind_all
 
 CLIENT = "gateway"
 SECRET = "s3cret/+%"
-KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
-OTHER_KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+
+
+@cache
+def own_key() -> RSAKey:
+    """The key of the provider."""
+    return RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+
+
+@cache
+def other_key() -> RSAKey:
+    """A key with the same id that is not the provider's."""
+    return RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 
 
 class IdentityProvider:
@@ -37,8 +48,8 @@ class IdentityProvider:
         self.userinfo: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.answer: dict[str, Any] = {}  # parameters with which the browser goes back
-        self.keys: list[RSAKey] = [KEY]
-        self.sign: Callable[[dict[str, Any]], str] = lambda claims: signed(claims, "RS256", KEY)
+        self.keys: list[RSAKey] = [own_key()]
+        self.sign: Callable[[dict[str, Any]], str] = lambda claims: signed(claims, "RS256", own_key())
         self.asked: list[dict[str, str]] = []
         self.fetched: list[str] = []
         self.codes: dict[str, dict[str, str]] = {}
@@ -68,7 +79,7 @@ def unsigned(claims: dict[str, Any]) -> str:
 def signed_with_the_public_key(claims: dict[str, Any]) -> str:
     """A token of HS256 whose shared secret is the public key."""
     text = start({"alg": "HS256", "kid": "one"}, claims)
-    return f"{text}.{encoded(hmac.digest(KEY.as_pem(private=False), text.encode(), 'sha256'))}"
+    return f"{text}.{encoded(hmac.digest(own_key().as_pem(private=False), text.encode(), 'sha256'))}"
 
 
 def start(header: dict[str, Any], claims: dict[str, Any]) -> str:

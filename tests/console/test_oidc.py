@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pyotp
 import pytest
+from joserfc.jwk import RSAKey
 from msgspec import structs
 from yarl import URL
 
@@ -19,10 +20,10 @@ from gateway.admin.oidc import documents
 from tests.console.client import PASSWORD, ROOT
 from tests.console.conftest import MODELS
 from tests.console.identity_provider import (
-    OTHER_KEY,
     SECRET,
     IdentityProvider,
     encoded,
+    other_key,
     signed,
     signed_with_the_public_key,
     unsigned,
@@ -85,7 +86,7 @@ def signed_by(sign: Callable[[dict[str, Any]], str]) -> Callable[[IdentityProvid
 def with_nested_header(claims: dict[str, Any]) -> str:
     """A token whose header is nested deeper than a parser goes."""
     header = b'{"alg": "RS256", "crit": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
-    return f"{encoded(header)}.{signed(claims, 'RS256', OTHER_KEY).partition('.')[2]}"
+    return f"{encoded(header)}.{signed(claims, 'RS256', other_key()).partition('.')[2]}"
 
 
 def says(**answer: Any) -> Callable[[IdentityProvider], None]:
@@ -98,8 +99,8 @@ def says(**answer: Any) -> Callable[[IdentityProvider], None]:
 REFUSED: list[tuple[str, Callable[[IdentityProvider], None]]] = [
     ("algorithm", signed_by(unsigned)),
     ("algorithm", signed_by(signed_with_the_public_key)),
-    ("signature", signed_by(lambda claims: signed(claims, "RS256", OTHER_KEY))),
-    ("signature", signed_by(lambda claims: signed(claims, "RS256", OTHER_KEY)[:-40])),
+    ("signature", signed_by(lambda claims: signed(claims, "RS256", other_key()))),
+    ("signature", signed_by(lambda claims: signed(claims, "RS256", other_key())[:-40])),
     ("token", signed_by(lambda claims: "no token")),
     ("nonce", with_claim("nonce", "another")),
     ("nonce", without("nonce")),
@@ -247,7 +248,7 @@ async def test_documents_are_kept_and_new_keys_are_found(
         for _ in range(2):
             assert (await come(await c.browser())).status == 303
         assert corp.fetched.count(".well-known/openid-configuration") == corp.fetched.count("keys") == 1
-        new = type(OTHER_KEY).generate_key(2048, {"kid": "two"})
+        new = RSAKey.generate_key(2048, {"kid": "two"})
         corp.keys, corp.sign = [new], lambda claims: signed(claims, "PS256", new, kid="two")
         assert (await come(await c.browser())).status == 303
         assert corp.fetched.count("keys") == 2

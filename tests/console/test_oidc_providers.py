@@ -9,7 +9,7 @@ import pytest
 
 from gateway.admin.oidc import documents
 from tests.console.client import PASSWORD
-from tests.console.identity_provider import OTHER_KEY, signed
+from tests.console.identity_provider import other_key, signed
 from tests.console.oidc_world import OpenWorld, away, come, oidc_world, reasons
 from tests.polling import until
 
@@ -60,12 +60,12 @@ async def test_keys_are_fetched_again_at_most_once_a_minute(
     monkeypatch.setattr(documents, "monotonic", lambda: time.monotonic() + passed)
     async with oidc_world() as (c, corp):
         await c.user("ann@example.com")
-        corp.sign = lambda claims: signed(claims, "RS256", OTHER_KEY)  # with the id of the known key
+        corp.sign = lambda claims: signed(claims, "RS256", other_key())  # with the id of the known key
         for seconds, fetched in ((0, 1), (31, 1), (30, 2), (6, 2), (60, 3), (6, 3)):
             passed += seconds
             corp.away = {"keys"} if fetched == 3 else set()  # a failure is not repeated sooner
             assert (await come(await c.browser())).status == 403 and (await reasons(c))[0] == "signature"
             assert corp.fetched.count("keys") == fetched, (seconds, fetched)
-        corp.keys, corp.away = [OTHER_KEY], set()
+        corp.keys, corp.away = [other_key()], set()
         passed += 61
         assert (await come(await c.browser())).status == 303

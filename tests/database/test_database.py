@@ -136,6 +136,7 @@ def test_address_is_the_file_in_the_data_directory_or_a_reference(tmp_path: Path
     assert address_of(literal) == address_of(by_file)
 
 
+@pytest.mark.slow
 def test_commands_and_workers_do_not_load_sqlalchemy() -> None:
     modules = (
         "import sys, gateway.runtime.worker, gateway.runtime.supervisor, gateway.cli\n"

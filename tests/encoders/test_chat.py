@@ -29,6 +29,7 @@ from gateway.schemas.chat_response import (
     ToolCall,
     ToolCallDelta,
 )
+from tests.quick import examples
 
 SHAPE = AnswerForm("chatcmpl-x", 7, "public")
 
@@ -193,7 +194,7 @@ def test_delivered_quarter_tokens_count_text_reasoning_and_arguments() -> None:
         max_size=12,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_stream_is_either_complete_or_refused(parts: list[tuple[int, str | None, str | None, bool]]) -> None:
     chunks = []
     for index, text, finish, tool in parts:

@@ -82,6 +82,7 @@ def expected(truth: list[Truth], question: dict[str, Any]) -> list[tuple[int, st
     ]
 
 
+@pytest.mark.slow
 def test_pages_of_all_accounts_have_each_call_that_passes_the_filters(database: Database, truth: list[Truth]) -> None:
     chosen = random.Random(13)
     with database.reading() as connection:

@@ -58,7 +58,7 @@ async def test_proof_compares_charges_with_what_the_upstream_wrote(world, import
 
         [fault] = await faults(list(CHUNKS), CHUNKS | {"second": 5})
         assert "second" in fault
-        assert "is charged -3 chunks of 5" in fault
+        assert "is charged -3.0 chunks of 5" in fault
         assert await faults(["first", "second"], CHUNKS) == ["third is nobody's call"]
         [fault] = await faults([*CHUNKS, "fourth"], CHUNKS | {"fourth": 1})
         assert "fourth" in fault

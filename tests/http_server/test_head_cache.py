@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequest
 from gateway.http_server.head import HeaderNames, RequestHead
 from gateway.http_server.parser import RequestParser
+from tests.quick import examples
 
 PLAIN = b"POST /v1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-1\r\nContent-Length: %d\r\nX-A: b\r\n\r\n"
 
@@ -132,7 +133,7 @@ request = st.tuples(start, st.lists(line, max_size=4), st.sampled_from([b"", b"a
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.lists(st.tuples(request, st.integers(1, 4)), min_size=1, max_size=4))
 def test_head_cache_does_not_change_what_a_connection_reads(
     requests: list[tuple[tuple[bytes, list[bytes], bytes], int]],

@@ -34,6 +34,7 @@ from gateway.ledger.journal import read_entries
 from gateway.ledger.recovery import TakenOver
 from tests.delays import process_runs_for
 from tests.ledger.records import settle, stream_of
+from tests.quick import examples
 
 PRICE = Price(version="v1", input=2_000_000, output=8_000_000, per_request=7, service_tier_multiplier={"fast": (3, 2)})
 PROMPT = Usage(in_text=10, estimated=True)
@@ -116,7 +117,7 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
     assert (tmp_path / "a.board").stat().st_size == 3 * SLOTS * SLOT  # the first slot is the file's own
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["admit", "put", "clear", "late"]), st.integers(0, 2)), min_size=20, max_size=60

@@ -1,4 +1,4 @@
-"""What the `anthropic` provider makes of answers, streams and errors; the vendor's own SDK reads the same fixtures."""
+"""What the `anthropic` provider makes of answers, streams and errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-import anthropic
 import msgspec
 import pytest
-from anthropic.types import Message, RawMessageStreamEvent
-from anthropic.types.shared import ErrorResponse
 from msgspec import UNSET
-from pydantic import BaseModel, TypeAdapter
 
 from gateway import ChatChunk, ChatCompletion, Secret
 from gateway.errors import (
@@ -44,7 +40,6 @@ from tests.providers.messages_dialect import (
     folded,
     frames,
     messages_chat,
-    parsed,
     provider,
     streamed,
     target,
@@ -63,67 +58,6 @@ async def both_ways(name: str) -> list[ChatCompletion]:
 
 def words(answer: ChatCompletion) -> tuple[str | None, str | None]:
     return answer.choices[0].message.content, answer.choices[0].finish_reason
-
-
-# Fixtures are of the vendor's shape ----------------------------------------------------------------------------------
-
-
-def unknown(model: Any, path: str = "") -> list[str]:
-    """Fields that the vendor's model does not know, at any depth."""
-    if isinstance(model, list):
-        return [name for index, item in enumerate(model) for name in unknown(item, f"{path}[{index}]")]
-    if not isinstance(model, BaseModel):
-        return []
-    extra = [f"{path}.{name}" for name in model.model_extra or ()]
-    return extra + [name for field in type(model).model_fields for name in unknown(getattr(model, field), field)]
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_vendors_sdk_knows_every_field_of_an_answer(name: str) -> None:
-    assert unknown(Message.model_validate(document(name))) == []
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_vendors_sdk_knows_every_field_of_a_stream(name: str) -> None:
-    adapter: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-    for found in parsed(name):
-        if found["type"] == "error":
-            assert unknown(ErrorResponse.model_validate(found)) == []
-        elif found["type"] != "ping":
-            assert unknown(adapter.validate_python(found)) == []
-
-
-@pytest.mark.parametrize("name", ERRORS)
-async def test_vendors_sdk_raises_for_every_error(name: str) -> None:
-    async with FakeUpstream(messages_chat) as fake:
-        fake.enqueue(failure(name))
-        async with anthropic.AsyncAnthropic(base_url=fake.url, api_key="k", max_retries=0) as client:
-            with pytest.raises(anthropic.APIStatusError) as caught:
-                await client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
-    assert caught.value.status_code == document("errors")[name]["status"]
-
-
-@pytest.mark.parametrize("name", sorted(set(STREAMS) - FAILING))
-async def test_vendors_sdk_and_the_provider_read_the_same_from_a_stream(name: str) -> None:
-    async with FakeUpstream(messages_chat) as fake:
-        fake.enqueue(streamed(*frames(name)))
-        async with (
-            anthropic.AsyncAnthropic(base_url=fake.url, api_key="k", max_retries=0) as client,
-            client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}]) as stream,
-        ):
-            theirs = await stream.get_final_message()
-    ours = (await folded(streamed(*frames(name)))).choices[0].message
-    blocks = theirs.content
-    assert (ours.content or "") == "".join(block.text for block in blocks if block.type == "text")
-    calls = [(block.id, block.name, block.input) for block in blocks if block.type == "tool_use"]
-    assert calls == [
-        (call.id, call.function.name, msgspec.json.decode(call.function.arguments or ""))
-        for call in ours.tool_calls or ()
-        if call.function
-    ]
-    thoughts = [block.model_dump() for block in blocks if block.type in {"thinking", "redacted_thinking"}]
-    sent = [] if ours.thinking_blocks is UNSET else msgspec.json.decode(ours.thinking_blocks)
-    assert thoughts == sent
 
 
 # Answers and streams -------------------------------------------------------------------------------------------------

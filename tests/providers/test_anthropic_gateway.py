@@ -25,6 +25,8 @@ from tests.providers.messages_dialect import document, frames, messages_chat, st
 HI: Any = [{"role": "user", "content": "hi"}]
 TIDE: Any = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object", "properties": {}}}}
 
+pytestmark = pytest.mark.slow  # an SDK takes a second to import
+
 
 @pytest.fixture
 def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:

@@ -16,6 +16,8 @@ from tests.providers.converse_dialect import BUDGET, REGION, SECRET, converse, f
 from tests.providers.converse_dialect import KEY_ID as AWS_KEY_ID
 from tests.providers.converse_dialect import failure as bedrock_failure
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [providers.bedrock]
 plugin = "bedrock"
@@ -53,7 +55,6 @@ price = {{ input = 0.1 }}
 ASKED: Any = [{"role": "user", "content": "Repeat these words"}]
 
 
-@pytest.mark.slow
 async def test_openai_client_reaches_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_AWS_KEY_ID", AWS_KEY_ID)
     monkeypatch.setenv("TEST_AWS_SECRET", SECRET)

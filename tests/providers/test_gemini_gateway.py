@@ -36,6 +36,8 @@ HI: Any = [{"role": "user", "content": "hi"}]
 TIDE: Any = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object", "properties": {}}}}
 WIND: Any = {"type": "function", "function": {"name": "wind", "parameters": {"type": "object", "properties": {}}}}
 
+pytestmark = pytest.mark.slow  # an SDK takes a second to import
+
 
 @pytest.fixture
 def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:

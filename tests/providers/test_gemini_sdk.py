@@ -51,7 +51,8 @@ from tests.providers.gemini_upstream import (
 from tests.providers.test_gemini_endpoints import picture
 
 # The SDK extends aiohttp's session, which aiohttp discourages.
-pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+SDK_WARNING = "ignore:Inheritance class AiohttpClientSession:DeprecationWarning"
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(SDK_WARNING)]
 
 MODEL = "gemini-2.5-flash"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from groq.types.chat import ChatCompletionChunk
-from groq.types.chat.completion_create_params import CompletionCreateParams
 from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
 
@@ -38,7 +36,6 @@ from gateway_providers.openai.history import short_call_id
 from gateway_providers.openai.presets import ALL_FIELDS, PRESETS
 from tests.providers import vendor_answers as vendor
 from tests.providers.typed_dicts import faults as typed_faults
-from tests.providers.vendor_models import faults
 
 TARGET = Target("p", "upstream-name", "public-name")
 KEY = "sk-canary-presets-4711"
@@ -284,7 +281,10 @@ async def test_mistral_gets_audio_without_its_format() -> None:
     assert seen["messages"][0]["content"] == [text, {"type": "input_audio", "input_audio": "AAAA"}]
 
 
+@pytest.mark.slow
 async def test_groq_gets_only_fields_that_its_own_sdk_knows() -> None:
+    from groq.types.chat.completion_create_params import CompletionCreateParams
+
     fields = {"reasoning_effort": "max", "service_tier": "priority", "max_completion_tokens": 9, "seed": 1}
     for stream in (True, False):
         seen = await sent("groq", asked_again(tools=TOOLS, tool_choice="required", stream=stream, **fields))
@@ -478,6 +478,11 @@ async def test_message_of_a_validation_error_reaches_the_caller() -> None:
     assert caught.value.message == "Extra inputs are not permitted"
 
 
+@pytest.mark.slow
 def test_groq_chunks_have_only_fields_that_its_own_sdk_knows() -> None:
+    from groq.types.chat import ChatCompletionChunk
+
+    from tests.providers.vendor_models import faults
+
     for document in (*vendor.GROQ_CHUNKS, vendor.GROQ_BROKEN):
         assert faults(document, ChatCompletionChunk) == []

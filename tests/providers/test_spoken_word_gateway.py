@@ -24,6 +24,8 @@ from tests.providers.spoken_word import MP3
 from tests.providers.test_deepgram import deepgram
 from tests.providers.test_elevenlabs import VOICE, eleven
 
+pytestmark = pytest.mark.slow  # an SDK takes a second to import
+
 VENDORS = ("elevenlabs", "deepgram")
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
-from openai import OpenAI
 
 from gateway.testing import RunningGateway, running_gateway
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 CONFIG = """
 [providers.espeak]
@@ -54,5 +57,7 @@ def served() -> Iterator[RunningGateway]:
 @pytest.fixture(scope="session")
 def client(served: RunningGateway) -> Iterator[OpenAI]:
     """Its caller."""
+    from openai import OpenAI  # every run of the tests loads this file, and the SDK takes a second
+
     with OpenAI(base_url=served.base_url, api_key=served.api_key, max_retries=0) as client:
         yield client

@@ -13,6 +13,7 @@ from gateway.errors import BadRequest, InvalidJSON, InvalidValue
 from gateway.schemas import large_json
 from gateway.schemas.duplicate_keys import key_names, most_keys
 from gateway.schemas.large_json import LARGE, LONGEST_KEY, MOST_OBJECTS, MOST_VALUES, SHORT, examined
+from tests.quick import examples
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -51,7 +52,7 @@ def names_of(value: Any) -> list[list[str]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES, st.booleans(), st.sampled_from(["", " ", "\n\t "]), st.integers(1, 40))
 def test_keys_are_the_same_in_one_piece_and_in_many(value: Any, ascii_only: bool, space: str, piece: int) -> None:
     text = written(value, ascii_only=ascii_only, space=space).encode()

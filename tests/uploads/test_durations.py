@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.encoders.sound_meter import SoundMeter
 from gateway.uploads.durations import MAX_READS, RATES, Sound, examine_sound
+from tests.quick import examples
 
 SOUNDS = Path(__file__).parents[1] / "sounds"
 FILES = ["vbr.mp3", "cbr.mp3", "tone.flac", "opus.ogg", "vorbis.ogg", "end.m4a", "front.m4a", "tone.webm"]
@@ -189,7 +190,7 @@ def test_truncated_and_damaged_files_raise_no_error(name: str) -> None:
         assert sound is None or sound.seconds is None or 0 < sound.seconds < 60
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     start=st.sampled_from(
         [b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"\x1aE\xdf\xa3", b"\0\0\0\x18ftyp", b"ID3", b"\xff\xfb"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
 from gateway.uploads.form import MAX_LARGE_TEXT, MAX_PARTS, MAX_TEXT, Form, FormReader
 from gateway.uploads.spool import Spool
+from tests.quick import examples
 
 DASHES = "-" * 60  # a boundary that its own beginnings resemble
 SOUND = bytes(range(256)) * 8
@@ -179,7 +180,7 @@ def test_malformed_bodies_are_refused(body: bytes) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     pieces=st.lists(
         st.sampled_from(
