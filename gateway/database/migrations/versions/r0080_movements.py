@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0080"
-down_revision = "0060"
+down_revision = "0070"
 
 IS_MOVEMENT = sa.text("kind != 'use' AND kind != 'reclaim'")
 
