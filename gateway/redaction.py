@@ -83,8 +83,8 @@ def clean(text: str, hidden: Sequence[str] = ()) -> str:
 
 
 def _folded(text: str) -> str:
-    """`text` with one form of each letter, as patterns see it that ignore case: to them a dotless i is an i."""
-    return text.lower() if text.isascii() else text.casefold().replace("ı", "i")
+    """`text` with one form of each letter, as patterns see it that ignore case: to them ı and İ are an i."""
+    return text.lower() if text.isascii() else text.casefold().replace("ı", "i").replace("i\u0307", "i")
 
 
 def _has(folded: str, parts: tuple[str, ...]) -> bool:

@@ -77,7 +77,7 @@ PIECES = (
     "sk-", "ſk_", "gsk-", "pk_", "xaı-", "nvapi-", "org-", "PROJ_", "hf-", "gwa_", "Bearer ", "BAſIC ", "basıc ", "api",
     "-", "_", "Key", "toKen", "PASSWORD", "secret", "=", ": ", "AIza", "aıza", "AKIA", "akıa", "asia", "eyJ", "eyj",
     "abcdefghijkl", "0123456789AB", ".", ".com", ".ıo", ".IO", ".inValid", ":", "80", "808", "١", "localhost",
-    "LOCALHOſT", " ", "İ", "ß",
+    "LOCALHOſT", " ", "İ", "ß", "xaİ-", "APİ", "BASİC ", "AİZA", ".İO",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from gateway.admin.sessions import delete_sessions
 from gateway.admin.sign_in_links import delete_second_steps
 from gateway.admin.times import from_micros, from_micros_or_none, time_text
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, require_power_over, user_by_id
+from gateway.admin.user_rows import User, lock_user, require_power_over, user_by_id
 from gateway.admin.users import now
 from gateway.database.people_tables import identities
 from gateway.errors import InvalidValue, SignInRefused
@@ -112,7 +112,7 @@ def _identities_of(connection: Connection, user_id: str) -> list[Identity]:
 
 
 def _end(connection: Connection, actor: Actor, user_id: str, issuer: str, keep: str) -> None:
-    user = user_by_id(connection, user_id)
+    user = lock_user(connection, user_id)
     is_own = actor.kind == "user" and actor.id == user_id
     if not is_own:
         require_power_over(actor, user)
@@ -133,7 +133,7 @@ def _granted_by(connection: Connection, user_id: str, issuer: str) -> Granted:
 
 
 def _end_all(connection: Connection, actor: Actor, user_id: str) -> int:
-    user = user_by_id(connection, user_id)
+    user = lock_user(connection, user_id)
     require_power_over(actor, user)
     found = _identities_of(connection, user_id)
     for one in found:

@@ -75,6 +75,8 @@ class SignIn:
         begun = await self._transactions.write(_begin, row.id, row.password_hash, verified.new_hash, client)
         if isinstance(begun, NewSession):
             await self._limits.succeeded(f"email {email}", client.address)
+        else:  # the e-mail's attempts are taken back when the code was right, too
+            await self._limits.succeeded("", client.address)
         return begun
 
     async def with_code(self, token: str, code: str, client: Client) -> NewSession:

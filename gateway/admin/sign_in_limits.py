@@ -21,9 +21,9 @@ PER_SUBJECT = 10
 PER_ADDRESS = 50  # an office has one address
 PROVIDER_PER_ADDRESS = 300  # nothing is guessed there: it bounds what the store remembers
 
-#: What is counted for an address: `address` passwords and codes, `mail` requests for a link by e-mail, `provider`
-#: sign-ins that go to an identity provider, `newcomer` people who sign up by e-mail.
-Counter = Literal["address", "mail", "provider", "newcomer"]
+#: What is counted for an address: `address` passwords and codes, `mail` requests for a new password, `sign-up` requests
+#: for a link to sign up, `provider` sign-ins that go to an identity provider, `newcomer` people who sign up by e-mail.
+Counter = Literal["address", "mail", "provider", "newcomer", "sign-up"]
 
 
 class SignInLimits:

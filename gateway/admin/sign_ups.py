@@ -81,7 +81,7 @@ class SignUps:
             raise InvalidValue("Nobody can sign up here; ask the operator for an invitation")
         email = normal_email(email)
         most = max(PER_ADDRESS, self._console.signup_limit)
-        await self._limits.attempt(f"sign-up {email}", address, "mail", most=most)
+        await self._limits.attempt(f"sign-up {email}", address, "sign-up", most=most)
         task = asyncio.create_task(self._send(email, network_of(address)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -42,7 +42,8 @@ def _normal_local(local: str) -> str:
     normal = unicodedata.normalize("NFC", local)
     if not normal.isprintable() or any(map(_becomes_ascii, local)):
         return ""
-    return "".join(lower if len(lower := char.lower()) == 1 else char for char in normal)
+    lowered = "".join(lower if len(lower := char.lower()) == 1 else char for char in normal)
+    return unicodedata.normalize("NFC", lowered)  # a capital may have no composed form where its small letter has one
 
 
 def _becomes_ascii(char: str) -> bool:

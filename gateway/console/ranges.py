@@ -16,6 +16,7 @@ DEFAULT = "7d"
 BY_HOUR = timedelta(days=3)  # longer ranges are shown by day
 BY_DAY = timedelta(days=366)
 DAY = timedelta(days=1)
+FIRST_YEAR, LAST_YEAR = 1970, 9998  # days around them can be computed
 
 
 class Range(Struct, frozen=True):
@@ -65,6 +66,8 @@ def _chosen(visit: Visit) -> Range:
 def _date(text: str, param: str) -> datetime:
     try:
         found = date.fromisoformat(text)
-        return datetime(found.year, found.month, found.day, tzinfo=UTC)
     except ValueError:
         raise InvalidValue("A date is written as 2026-01-31", param=param) from None
+    if not FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise InvalidValue(f"The year is between {FIRST_YEAR} and {LAST_YEAR}", param=param)
+    return datetime(found.year, found.month, found.day, tzinfo=UTC)

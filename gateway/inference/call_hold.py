@@ -89,7 +89,10 @@ async def _reprice(call: Call, endpoint: Endpoint[Any], services: Services, erro
         await services.ledger.terms.read(call.key.account)
     terms = services.ledger.terms.of(call.key.account).terms
     model = call.model = services.catalog.priced(call.model.base or call.model, terms)
+    tags = call.quote.tags
     quote_at(call, endpoint, terms, services)
+    if tags:
+        call.quote = structs.replace(call.quote, tags=tags)
     if model.base is not None:
         await services.price_tables.ensure(call.quote.price)
 

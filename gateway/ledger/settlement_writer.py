@@ -222,7 +222,8 @@ class SettlementWriter:
         self._on_shortfall(model, uncollected, late)
 
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
-        if len(batch.items) > 1 and self.journal is not None and not isinstance(error, StoreUnavailable):
+        is_repeatable = self.journal is not None or all(item.future is not None for item in batch.items)
+        if len(batch.items) > 1 and is_repeatable and not isinstance(error, StoreUnavailable):
             for item in batch.items:  # one of them failed; those before it are booked and must not be set aside
                 if not item.ended:
                     self._batches.send(Batch(batch.account, [item], self._batches))

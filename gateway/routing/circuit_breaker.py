@@ -95,7 +95,7 @@ class Circuit:
         """A call begins."""
         self.in_flight += 1
         for level in self.levels:
-            if level.cause is not None:
+            if level.cause is not None and now >= level.until:  # otherwise its success does not close the circuit
                 level._probed = now
 
     def leave(self) -> None:

@@ -122,6 +122,17 @@ async def test_attempts_are_limited_per_email_and_per_address(services) -> None:
         await fails("bob@example.com", "2001:db8:1::1")
 
 
+async def test_right_password_of_a_user_with_a_second_factor_does_not_count_for_the_address(services) -> None:
+    async with services() as s:
+        await with_second_factor(s)
+        assert isinstance(await s.people.sign_in.with_password("ann@example.com", PASSWORD, HOME), SecondStep)
+        for n in range(PER_ADDRESS):
+            with pytest.raises(SignInFailed):
+                await s.people.sign_in.with_password(f"user{n}@example.com", "wrong password", HOME)
+        with pytest.raises(SignInLimited):
+            await s.people.sign_in.with_password("bob@example.com", PASSWORD, HOME)
+
+
 async def test_parallel_attempts_do_not_pass_the_limit(services) -> None:
     async with services() as s:
         await s.user(password=PASSWORD)

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import EVERYTHING, Actor
 from gateway.admin.people import People
+from gateway.admin.values import normal_email
 from gateway.errors import AlreadyExists, Forbidden, InvalidLink, InvalidValue, LastOperator, NotFound
 from gateway.history.sql_thread import SqlThread
 from tests.admin.services import PASSWORD, ROOT, token
@@ -37,6 +38,17 @@ async def test_text_that_is_no_email_is_refused(services, email: str) -> None:
 async def test_international_domain_is_stored_in_ascii(services) -> None:
     async with services() as s:
         assert (await s.user("ann@bücher.example")).email == "ann@xn--bcher-kva.example"
+
+
+def test_normal_address_is_normal_for_every_spelling() -> None:
+    for capital in (
+        "J\u030c",
+        "H\u0331",
+        "T\u0308",
+        "W\u030a",
+    ):  # only their small letters have a composed form
+        normal = normal_email(f"{capital}ane@example.com")
+        assert normal_email(normal) == normal == normal_email(f"{capital.lower()}ane@example.com")
 
 
 async def test_two_mailboxes_are_two_users_and_spellings_of_one_are_one(services) -> None:

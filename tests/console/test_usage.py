@@ -81,6 +81,8 @@ async def test_calls_are_filtered_and_paged_without_a_gap(console) -> None:
         assert rare == [f"req-{number}" for number in reversed(range(0, 130, 10))]
         assert not await all_calls(owner, f"{USAGE}?range=24h&outcome=client_closed")
         assert len(await all_calls(owner, f"{USAGE}?from=2020-01-01&to=2020-02-01")) == 0
+        for dates in ("to=9999-12-31", "from=9999-12-30", "to=0001-01-01"):
+            assert "The year is between 1970 and 9998" in (await owner.get(f"{USAGE}?{dates}")).text
         assert "must end after" in (await owner.get(f"{USAGE}?from=2021-01-01&to=2020-02-01")).text
 
 

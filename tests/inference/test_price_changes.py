@@ -44,6 +44,20 @@ async def test_table_of_each_own_price_is_stored_before_its_first_hold(
     await clean(ledger, 2)
 
 
+async def test_call_that_is_quoted_again_keeps_its_tags(
+    client: Client, gateway: Gateway, payer: Payer, ledger: Ledger, operator: Operator
+) -> None:
+    server = structs.replace(gateway.settings.server, tags=("team",))
+    gateway.settings = structs.replace(gateway.settings, server=server)
+    await payer.open(NANO)
+    for text in ("0.5", "0.6"):
+        await operator.set("m1", input=text)
+        response, _ = await client.chat(model="m1", max_tokens=5, metadata={"team": "ads"})
+        line = await charged(ledger, response)
+        assert -line.amount == exact("1", 8, 5, {**PRICE, "input": Decimal(text)})
+        assert line.meta["tags"] == {"team": "ads"}
+
+
 async def test_own_price_applies_to_the_next_call_and_leaves_older_lines(
     client: Client, payer: Payer, ledger: Ledger, operator: Operator, store: Store
 ) -> None:

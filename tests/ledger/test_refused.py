@@ -26,6 +26,19 @@ async def test_refused_entry_is_booked_once_its_account_exists_and_never_twice(w
         assert (await w.ledger.audit()).mismatches == []
 
 
+async def test_entry_that_cannot_be_booked_keeps_none_of_the_others_back(world):
+    async with world() as w:
+        key = await w.caller()
+        at = await now_of(w)
+        before = (await w.accounts.show("acme")).balance
+        await w.store.client.hset("{a:acme}:rv", "req_05", "garbage")
+        entries = [entry(f"req_{n:02}", key=key.id, at=at) for n in range(12)]
+        reasons = await w.ledger.book_refused("acme", entries)
+        assert [one.request_id for one, reason in zip(entries, reasons, strict=True) if reason] == ["req_05"]
+        booked = sum(one.amount for one in entries if one.request_id != "req_05")
+        assert (await w.accounts.show("acme")).balance == before + booked
+
+
 async def test_refused_entry_of_an_unknown_account_stays_refused(world):
     async with world() as w:
         unknown = [entry(f"req_{number}", account="nobody") for number in range(20)]

@@ -101,6 +101,14 @@ def test_success_of_a_call_that_began_before_the_probe_was_asked_for_leaves_the_
     assert chain.target.cause is None
 
 
+def test_call_that_enters_an_open_circuit_does_not_delay_its_end(chain: Chain) -> None:
+    chain.target.enter(99.0)
+    chain.target.failed(UpstreamRateLimited(retry_after=1.0), 100.0, account="a")
+    chain.target.enter(100.001)  # a hedged attempt that was chosen before the circuit opened
+    chain.target.succeeded(102.0, 1.999, "b")
+    assert chain.target.ready(102.5)
+
+
 def test_each_failed_probe_doubles_the_time_up_to_five_minutes(chain: Chain) -> None:
     chain.fail(IN_A_ROW)
     now, spans = 0.0, []

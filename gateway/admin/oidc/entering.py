@@ -76,6 +76,9 @@ def connect_signed_in(connection: Connection, user_id: str, person: Person, addr
 def enter_by_email(connection: Connection, person: Person, client: Client) -> Entry:
     """`enter_as` the user of the e-mail address, who has no password."""
     found, user_id = match(connection, person)  # again: the user may have changed meanwhile
+    if found == "by_email":
+        lock_user(connection, user_id)
+        found, user_id = match(connection, person)  # as the lock has found it
     if found != "by_email":
         raise SignInRefused(detail="changed")
     return enter_as(connection, user_id, person, client)
@@ -124,6 +127,8 @@ def accept_invitation(connection: Connection, hashed: bytes, person: Person, add
         raise SignInRefused(EXISTS, detail="user_exists")
     user = use_invitation(connection, hashed, person.name, None, address)
     if known is None:
+        if user.has_password or is_connected(connection, user.id):  # became a user by another link at the same moment
+            raise SignInRefused(EXISTS, detail="user_exists")
         insert_identity(connection, user.actor(address), user.id, person.issuer, person.subject)
 
 

@@ -80,7 +80,7 @@ async def password(visit: Visit) -> Reply:
 
 ROUTES = (
     Route(method="POST", path=OIDC, audience="public", function=begin, form=sign_in_form),
-    Route(method="GET", path=f"{OIDC}/{{provider}}/callback", audience="public", function=callback),
+    Route(method="GET", path=f"{OIDC}/{{provider}}/callback", audience="public", function=callback, waits=True),
     Route(method="GET", path=PASSWORD, audience="public", function=password_form),
     Route(method="POST", path=PASSWORD, audience="public", function=password, form=password_form),
 )

@@ -111,5 +111,5 @@ ROUTES = (
     Route(method="POST", path=f"{CONFIGURATION}/check", audience="operator", function=check, form=configuration),
     Route(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),
     Route(method="GET", path="/site/connect", audience="operator", function=connect, waits=True),
-    Route(method="GET", path="/site/plugins", audience="viewer", function=plugins, menu="Plugins"),
+    Route(method="GET", path="/site/plugins", audience="viewer", function=plugins, menu="Plugins", waits=True),
 )
