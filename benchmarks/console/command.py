@@ -27,6 +27,7 @@ from benchmarks.fault import BenchFault
 from benchmarks.load import Load, Result, Spread, http_request, run_load
 from benchmarks.processes import CpuMeter, module_of, tree
 from benchmarks.start import prepare
+from benchmarks.store_log import keep_log
 from benchmarks.upstream import mock_upstream
 from gateway.testing.ports import free_ports
 
@@ -39,7 +40,6 @@ PATH = "/accounts/bench/usage"
 MOST = 1.10  # p99 with the sessions here / elsewhere
 LEAST = 0.9  # of the pages that the sessions are to get: one a second each
 ENDS_WITHIN = 40.0
-NICE = 10  # of the sessions: the load generator must be able to measure
 
 
 class Phase(Struct, frozen=True):
@@ -150,6 +150,7 @@ def served(folder: Path, cores: Cores, *, sessions: int, together: bool) -> Iter
     with mock_upstream(folder, cores=cores.load) as upstream:
         place = Place(folder, cores=cores, upstream=upstream, models=("mock",))
         with WithConsole(port).running(place) as server:
+            keep_log(server)
             env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
             link = command(COMMAND, folder / "gateway.toml", env, "users", "create", "root@example.com", "--operator")
             if not together:
@@ -164,12 +165,13 @@ def signed_in(url: str, link: str, count: int, cores: Cores) -> Iterator[Session
     root = Path(__file__).parents[2]
     with pinned(cores.load):
         process = subprocess.Popen(
-            ["nice", "-n", str(NICE), sys.executable, "-m", "benchmarks.console.sessions", url, link, PATH, str(count)],
+            [sys.executable, "-m", "benchmarks.console.sessions", url, link, PATH, str(count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},
+            start_new_session=True,  # `lower_priority` is for all processes of a session
         )
     try:
         yield Sessions(process)

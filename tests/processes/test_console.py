@@ -66,7 +66,7 @@ async def test_disabled_console_has_no_process(yard: Yard) -> None:
     assert console(gateway) == 0
 
 
-async def test_pages_wait_for_the_importer_and_both_for_calls(yard: Yard) -> None:
+async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port)
     await gateway.started()
@@ -78,5 +78,5 @@ async def test_pages_wait_for_the_importer_and_both_for_calls(yard: Yard) -> Non
 
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert min(niceness(gateway.workers[0])) == own
-    assert niceness(gateway.importer) == {min(19, own + 5)}
-    assert niceness(console(gateway)) == {min(19, own + 10)}
+    assert niceness(gateway.importer) == {min(19, own + 15)}
+    assert niceness(console(gateway)) == {min(19, own + 7)}
