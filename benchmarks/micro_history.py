@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
 import tempfile
 import time
 from datetime import timedelta
@@ -29,6 +28,7 @@ from gateway.database.engine import Database
 from gateway.database.tables import ledger_lines
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
+from gateway.ids import request_id
 from gateway.ledger.import_hints import TOUCHED
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import slot
@@ -80,7 +80,7 @@ class Writer:
         self._balances[account] += amount
         fields = {
             "n": n,
-            "rid": f"req_{os.urandom(16).hex()}",
+            "rid": request_id(),
             "kind": "open" if first else "use",
             "amount": amount,
             "bal": self._balances[account],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from gateway.ids import PAGE, Ids, padding, request_id, tool_call_id
 
@@ -21,5 +22,15 @@ def test_no_two_ids_share_a_byte_of_randomness() -> None:
     ids = Ids()
     made = [ids.request_id() for _ in range(5000)]
     assert len(set(made)) == 5000
-    tails = [text.removeprefix("req_")[8:24] for text in made]
+    tails = [text[-20:] for text in made]
     assert len(set(tails)) == 5000
+
+
+def test_later_request_ids_are_greater_than_those_of_earlier_pages() -> None:
+    ids = Ids()
+    first = ids.request_id()
+    while time.time() * 1000 <= int(first[4:16], 16) + 1:
+        pass
+    assert request_id() > first
+    assert Ids().request_id() > first
+    assert abs(int(first[4:16], 16) / 1000 - time.time()) < 60
